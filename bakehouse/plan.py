@@ -1,9 +1,20 @@
-"""Turns a Resolution into a Plan: stages addressed by content, images made of them."""
+"""Turns Resolutions into a Plan: stages addressed by what goes into them, images made of stages.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+A key covers inputs, not results: facts, templates, the keys of the stages below. Two images that use a
+component in the same way have the same stage, with the same key and the same text.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import NewType
+
+from bakehouse.catalog import Artifact, BaseSource, Package
+from bakehouse.errors import Diagnostic, Problems, RecipeError
+from bakehouse.recipe import CODE_FOLDER, Content, Recipe
+from bakehouse.resolution import Choice, Resolution
 
 StageKey = NewType("StageKey", str)
 """64 hex digits over everything that goes into a stage."""
@@ -15,6 +26,8 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 hex digits: an OCI object's address."""
 
 PLATFORM = "linux/amd64"
+MAX_LAYERS = 100
+_LABEL = "org.bakehouse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,10 @@ class RegistryBase:
     digest: Digest | None
     """None where nobody knows it yet: refused by `push`."""
 
+    @property
+    def pinned(self) -> str:
+        return f"{self.reference}@{self.digest}" if self.digest else self.reference
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -45,6 +62,24 @@ class Part:
     variant: str
     smoke: Path | None = None
     """The component's smoke.py, on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One component's build, ending in a tree under /out that the image receives as one layer."""
+
+    name: str
+    key: StageKey
+    part: Part
+    source: Path
+    """The component's folder: where a failing line comes from."""
+    template: str
+    artifacts: Mapping[str, Artifact]
+    wheels: tuple[Package, ...]
+    sdists: tuple[Package, ...]
+    build_apt: tuple[str, ...]
+    facts: Mapping[str, str]
+    files: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +99,221 @@ class Image:
     entry_point: str | None = None
     """Training code baked at /opt/ml/code, as its own file name there."""
     environment: Mapping[str, str] | None = None
+    stages: tuple[Stage, ...] = ()
+    apt: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    library_path: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    content: Content = Content()
+    base_part: Part = Part("", "", "")
+    base_facts: Mapping[str, str] = field(default_factory=dict)
+    build_base: str = ""
+    """What build stages start from, where it is not the base itself."""
+    toolchain: tuple[str, ...] = ()
+    """The distribution's packages that build stages share."""
+    unpinned: tuple[Artifact, ...] = ()
+    """Artifacts whose sha256 nobody knows yet: built with a warning, refused by `push`."""
 
     @property
     def reference(self) -> str:
         """The name of the built image on this machine."""
         return f"bakehouse/{self.name}:{self.key[:8]}"
+
+    @property
+    def wheel_bytes(self) -> int:
+        """Bytes of all Python packages as downloaded: a floor for what the image will weigh."""
+        return sum(one.bytes for stage in self.stages for one in (*stage.wheels, *stage.sdists))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    images: tuple[Image, ...]
+
+    @property
+    def stages(self) -> dict[StageKey, Stage]:
+        """Every stage once, however many images use it."""
+        return {stage.key: stage for image in self.images for stage in image.stages}
+
+
+def make_plan(resolutions: Iterable[Resolution], templates: Mapping[str, str]) -> Plan:
+    """The stages and keys of images; `templates` are the shared template texts, which are part of every key.
+
+    Raises RecipeError where an image would get more layers than engines take.
+    """
+    problems = Problems()
+    images = tuple(_image(resolution, templates) for resolution in resolutions)
+    for image, resolution in zip(images, resolutions, strict=True):
+        _check_layers(image, resolution.recipe, problems)
+    problems.raise_as(RecipeError)
+    return Plan(images)
+
+
+def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
+    recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
+    source = resolution.base.face.base
+    assert source is not None
+    base = _base(resolution.base, source)
+    foundation = _key(base, source.build_reference, resolution.base.face.build_apt,
+                      resolution.base.face.facts, dict(templates))
+    stages = tuple(
+        _stage(choice, resolution, foundation)
+        for choice in resolution.choices
+        if choice.candidate.component.template
+    )
+    if resolution.user_packages:
+        stages = (*stages, _user_stage(resolution, foundation, templates))
+    environment = _environment(choices, recipe)
+    parts = tuple(_part(choice) for choice in resolution.choices)
+    apt = {package for choice in choices for package in choice.face.apt} | set(recipe.content.apt)
+    path = [folder for choice in choices for folder in choice.face.path]
+    library_path = [folder for choice in choices for folder in choice.face.library_path]
+    key = ImageKey(
+        _key(
+            recipe.name, recipe.summary, foundation, [stage.key for stage in stages], sorted(apt), environment,
+            path, library_path, parts_text(parts), asdict(recipe.content, dict_factory=_plain),
+        )
+    )
+    return Image(
+        name=recipe.name,
+        key=key,
+        summary=recipe.summary,
+        base=base,
+        parts=parts,
+        gpu=any(choice.face.gpu for choice in choices),
+        launchers=tuple(sorted({name for choice in choices for name in choice.candidate.component.launchers})),
+        training_module=environment.get("SAGEMAKER_TRAINING_MODULE"),
+        entry_point=recipe.content.entry_point,
+        environment=environment,
+        stages=stages,
+        apt=tuple(sorted(apt)),
+        path=tuple(dict.fromkeys(path)),
+        library_path=tuple(dict.fromkeys(library_path)),
+        labels=_labels(recipe, key, (_part(resolution.base), *parts)),
+        content=recipe.content,
+        base_part=_part(resolution.base),
+        base_facts=resolution.base.face.facts,
+        build_base=source.build_reference,
+        toolchain=resolution.base.face.build_apt,
+        unpinned=tuple(
+            artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
+        ),
+    )
+
+
+def _base(choice: Choice, source: BaseSource) -> BootstrappedBase | RegistryBase:
+    if source.suite:
+        key = _key(source.suite, source.packages)
+        reference = f"bakehouse/{choice.name}:{choice.version}-{key[:8]}"
+        return BootstrappedBase(reference, source.suite, source.packages)
+    return RegistryBase(source.reference, Digest(source.digest) if source.digest else None)
+
+
+def _part(choice: Choice) -> Part:
+    variant = choice.candidate.variant.name
+    return Part(choice.name, choice.version, variant, choice.candidate.component.smoke)
+
+
+def _stage(choice: Choice, resolution: Resolution, foundation: str) -> Stage:
+    component, face = choice.candidate.component, choice.face
+    packages = resolution.owners[choice.name]
+    artifacts = {artifact.name: artifact for artifact in face.artifacts}
+    key = _key(
+        foundation, component.name, choice.version, choice.candidate.variant.name, component.template,
+        {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
+        [package.requirement for package in packages], face.build_apt, face.facts,
+        {name: sha256(data).hexdigest() for name, data in component.files.items()},
+    )
+    return Stage(
+        name=component.name,
+        key=StageKey(key),
+        part=_part(choice),
+        source=component.folder,
+        template=component.template,
+        artifacts=artifacts,
+        wheels=tuple(package for package in packages if not package.is_sdist),
+        sdists=tuple(package for package in packages if package.is_sdist),
+        build_apt=face.build_apt,
+        facts=face.facts,
+        files=component.files,
+    )
+
+
+def _user_stage(resolution: Resolution, foundation: str, templates: Mapping[str, str]) -> Stage:
+    """The user's own requirements: installed as any component's packages are."""
+    recipe, packages = resolution.recipe, resolution.user_packages
+    part = Part("requirements", "0", "")
+    folder = recipe.location.path.parent
+    return Stage(
+        name="requirements",
+        key=StageKey(_key(foundation, [package.requirement for package in packages])),
+        part=part,
+        source=folder,
+        template=templates["requirements.j2"],
+        artifacts={},
+        wheels=tuple(package for package in packages if not package.is_sdist),
+        sdists=tuple(package for package in packages if package.is_sdist),
+        build_apt=(),
+        facts={},
+        files={},
+    )
+
+
+def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
+    """Later parts win over earlier ones, and the recipe's own words over all."""
+    merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_FOLDER}
+    if any(choice.face.gpu for choice in choices):
+        merged |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    for choice in choices:
+        merged |= choice.face.environment
+    if recipe.content.entry_point:
+        merged["SAGEMAKER_PROGRAM"] = recipe.content.entry_point
+    return merged | dict(recipe.content.environment)
+
+
+def _labels(recipe: Recipe, key: ImageKey, parts: tuple[Part, ...]) -> dict[str, str]:
+    return {
+        "org.opencontainers.image.title": recipe.name,
+        "org.opencontainers.image.description": recipe.summary,
+        f"{_LABEL}.key": key,
+        **{f"{_LABEL}.component.{part.component}": _version_text(part) for part in parts},
+    }
+
+
+def parts_text(parts: Iterable[Part]) -> list[str]:
+    """`name version (variant)` of each part."""
+    return [f"{part.component} {_version_text(part)}" for part in parts]
+
+
+def _version_text(part: Part) -> str:
+    return f"{part.version} ({part.variant})" if part.variant else part.version
+
+
+def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
+    # The base's own layers are not known before it is pulled; no base in the catalogue has more than 20.
+    layers = 22 + len(image.stages) + len(image.content.run)
+    if layers > MAX_LAYERS:
+        message = f"image `{image.name}` would have {layers} layers; {MAX_LAYERS} are allowed"
+        hint = "put several steps of `run` into one"
+        problems.add(Diagnostic(message, recipe.location, hint=hint))
+
+
+def _plain(items: list[tuple[str, object]]) -> dict[str, object]:
+    """Dataclass fields with bytes as their sha256 and places left out: a key must not move with a line number."""
+    found = {}
+    for name, value in items:
+        if name == "location":
+            continue
+        found[name] = sha256(value).hexdigest() if isinstance(value, bytes) else value
+    return found
+
+
+def _key(*inputs: object) -> str:
+    text = json.dumps(inputs, sort_keys=True, default=_jsonable)
+    return sha256(text.encode()).hexdigest()
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, (BootstrappedBase, RegistryBase)):
+        return asdict(value)
+    message = f"{type(value)} can't enter a key"
+    raise TypeError(message)

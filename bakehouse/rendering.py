@@ -1,0 +1,192 @@
+"""Renders an Image as the files of its folder: a complete Dockerfile, what it copies, and its bake file.
+
+Templates only place values; every value that comes from a recipe is quoted by a filter here.
+"""
+
+import difflib
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bakehouse.errors import Diagnostic, StaleError
+from bakehouse.plan import Image, Plan, RegistryBase, Stage
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+EPOCH = 1767225600
+"""The time of every file we make, 2026-01-01: any fixed value would do."""
+_MOST_DIFF_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedFile:
+    """A file of `images/`, by its path below that folder."""
+
+    path: str
+    content: bytes
+    is_executable: bool = False
+
+
+def read_templates(folder: Path) -> dict[str, str]:
+    """The shared templates by file name: they enter every key, so they are read once and passed on."""
+    return {path.name: path.read_text() for path in sorted(folder.glob("*.j2"))}
+
+
+def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
+    """All files of all images, in the order of their paths."""
+    files = [file for image in plan.images for file in render_image(image, templates)]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
+    """The Dockerfile, the files it copies and the bake file of one image."""
+    dockerfile = _environment(_frozen(templates)).get_template("Dockerfile.j2").render(
+        image=image,
+        stages=[(stage, _stage_text(stage, image, templates)) for stage in image.stages if _has(stage, "build")],
+        chain=[(stage, _stage_text(stage, image, templates, "runtime")) for stage in image.stages
+               if _has(stage, "runtime")],
+        base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
+        epoch=EPOCH,
+    )
+    return (
+        RenderedFile(f"{image.name}/Dockerfile", dockerfile.encode()),
+        RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
+        *(
+            RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable)
+            for file in (*image.content.files, *image.content.code)
+        ),
+    )
+
+
+def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> list[Diagnostic]:
+    """What on disk differs from what would be rendered, and what nobody renders any more."""
+    wanted = {file.path: file for file in files}
+    found = []
+    for path, file in wanted.items():
+        there = folder / path
+        if not there.is_file():
+            found.append(_stale(f"`images/{path}` is missing"))
+        elif (old := there.read_bytes()) != file.content:
+            found.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
+    for name in names:
+        for there in _rendered_paths(folder / name):
+            if (path := str(there.relative_to(folder))) not in wanted:
+                found.append(_stale(f"`images/{path}` is rendered by no recipe"))
+    return found
+
+
+def check(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> None:
+    """Raise StaleError, with a diff, when the files on disk are not the rendered ones."""
+    if found := stale(files, folder, names):
+        raise StaleError(*found)
+
+
+def leftovers(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> tuple[Path, ...]:
+    """Files of earlier renderings that no image needs any more."""
+    wanted = {folder / file.path for file in files}
+    return tuple(there for name in names for there in _rendered_paths(folder / name) if there not in wanted)
+
+
+def _rendered_paths(folder: Path) -> list[Path]:
+    """What rendering owns in an image's folder: not the ledger."""
+    owned = [path for path in (folder / "Dockerfile", folder / "docker-bake.json") if path.is_file()]
+    return owned + sorted(path for path in (folder / "files").rglob("*") if path.is_file())
+
+
+def _stale(message: str, tail: tuple[str, ...] = ()) -> Diagnostic:
+    return Diagnostic(message, tail=tail, hint="run `./bake render` and commit the result")
+
+
+def _difference(old: bytes, new: bytes) -> tuple[str, ...]:
+    lines = list(
+        difflib.unified_diff(
+            old.decode(errors="replace").splitlines(), new.decode(errors="replace").splitlines(),
+            "committed", "rendered", lineterm="", n=1,
+        )
+    )
+    if len(lines) > _MOST_DIFF_LINES:
+        return (*lines[:_MOST_DIFF_LINES], f"… {len(lines) - _MOST_DIFF_LINES} more lines")
+    return tuple(lines)
+
+
+def _bake_file(image: Image) -> str:
+    """One target, with paths from the project's root: `docker buildx bake -f images/<image>/docker-bake.json`."""
+    target = {
+        "context": f"images/{image.name}",
+        "dockerfile": "Dockerfile",
+        "platforms": ["linux/amd64"],
+        "tags": [image.reference, f"bakehouse/{image.name}:latest"],
+        # One Docker schema 2 manifest with gzip layers: SageMaker takes no OCI manifest and no index.
+        "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
+        "attest": [],
+    }
+    return json.dumps({"target": {image.name: target}}, indent=2) + "\n"
+
+
+def _stage_text(stage: Stage, image: Image, templates: Mapping[str, str], block: str = "build") -> str:
+    template = _stage_template(stage.template, _frozen(templates))
+    has_python_stage = any(one.name == "python" for one in image.stages)
+    context = template.new_context(
+        {
+            "stage": stage,
+            "version": stage.part.version,
+            "epoch": EPOCH,
+            "package_stage": "python" if has_python_stage and stage.name != "python" else "toolchain",
+            "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
+        }
+    )
+    return "".join(template.blocks[block](context)).strip("\n")
+
+
+def _has(stage: Stage, block: str) -> bool:
+    return f"block {block} " in stage.template
+
+
+def _frozen(templates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(templates.items()))
+
+
+@cache
+def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(dict(templates)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "shell": shlex.quote,
+        "dockerfile": dockerfile_string,
+        "heredoc": heredoc_word,
+        "one_line": lambda text: " ".join(text.split()),
+    }
+    return environment
+
+
+@cache
+def _stage_template(text: str, templates: tuple[tuple[str, str], ...]) -> "Template":
+    return _environment(templates).from_string("{% from 'macros.j2' import fetch, apt, packages, place with context %}" + text)
+
+
+def dockerfile_string(text: str) -> str:
+    """A value as Dockerfile's ENV and LABEL read it back unchanged."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{" ".join(escaped.splitlines())}"'
+
+
+def heredoc_word(text: str) -> str:
+    """A word that ends a heredoc and stands on no line of the text."""
+    lines = {line.strip() for line in text.splitlines()}
+    word, number = "END", 1
+    while word in lines:
+        number += 1
+        word = f"END{number}"
+    return word
