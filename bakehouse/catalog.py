@@ -54,6 +54,11 @@ class Artifact:
     location: Location
     """Where the sha256 stands."""
 
+    @property
+    def address(self) -> str:
+        """What the build's `fetch` takes: a URL, or `debian:package=version`."""
+        return self.source if self.kind == "url" else f"{self.kind}:{self.source}"
+
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -108,6 +113,7 @@ class Face:
     environment: Mapping[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
     library_path: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     """Further values the component's own template uses."""
     gpu: bool = False
@@ -298,6 +304,7 @@ def _face(fields: Fields, folder: Path, above: Face) -> Face:
         environment={**above.environment, **_texts(fields, "environment")},
         path=(*above.path, *fields.texts("path")),
         library_path=(*above.library_path, *fields.texts("library_path")),
+        entrypoint=fields.texts("entrypoint") or above.entrypoint,
         facts={**above.facts, **_texts(fields, "facts")},
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,

@@ -103,6 +103,7 @@ class Image:
     apt: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     library_path: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     content: Content = Content()
     base_part: Part = Part("", "", "")
@@ -167,10 +168,12 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
     apt = {package for choice in choices for package in choice.face.apt} | set(recipe.content.apt)
     path = [folder for choice in choices for folder in choice.face.path]
     library_path = [folder for choice in choices for folder in choice.face.library_path]
+    entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
+    entrypoint = entrypoints[-1] if entrypoints else ()
     key = ImageKey(
         _key(
             recipe.name, recipe.summary, foundation, [stage.key for stage in stages], sorted(apt), environment,
-            path, library_path, parts_text(parts), asdict(recipe.content, dict_factory=_plain),
+            path, library_path, entrypoint, parts_text(parts), asdict(recipe.content, dict_factory=_plain),
         )
     )
     return Image(
@@ -188,6 +191,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
         apt=tuple(sorted(apt)),
         path=tuple(dict.fromkeys(path)),
         library_path=tuple(dict.fromkeys(library_path)),
+        entrypoint=entrypoint,
         labels=_labels(recipe, key, (_part(resolution.base), *parts)),
         content=recipe.content,
         base_part=_part(resolution.base),

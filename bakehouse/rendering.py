@@ -5,6 +5,7 @@ Templates only place values; every value that comes from a recipe is quoted by a
 
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
+_HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class RenderedFile:
 
 def read_templates(folder: Path) -> dict[str, str]:
     """The shared templates by file name: they enter every key, so they are read once and passed on."""
-    return {path.name: path.read_text() for path in sorted(folder.glob("*.j2"))}
+    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".j2", ".sh", ".py")}
 
 
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
@@ -54,13 +56,29 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         epoch=EPOCH,
     )
     return (
-        RenderedFile(f"{image.name}/Dockerfile", dockerfile.encode()),
+        RenderedFile(f"{image.name}/Dockerfile", _tidy(dockerfile).encode()),
         RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
         *(
             RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable)
             for file in (*image.content.files, *image.content.code)
         ),
     )
+
+
+def _tidy(dockerfile: str) -> str:
+    """A blank line after each heredoc, which hadolint's parser needs; elsewhere never two in a row."""
+    lines: list[str] = []
+    end = ""
+    for line in dockerfile.splitlines():
+        if not end and not line and (not lines or not lines[-1]):
+            continue
+        lines.append(line)
+        if end and line == end:
+            lines.append("")
+            end = ""
+        elif not end and (found := _HEREDOC.search(line)) and line.startswith(("RUN ", "COPY ", "    ")):
+            end = found[1]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> list[Diagnostic]:
@@ -131,8 +149,10 @@ def _bake_file(image: Image) -> str:
 def _stage_text(stage: Stage, image: Image, templates: Mapping[str, str], block: str = "build") -> str:
     template = _stage_template(stage.template, _frozen(templates))
     has_python_stage = any(one.name == "python" for one in image.stages)
+    macros = _environment(_frozen(templates)).get_template("macros.j2").module
     context = template.new_context(
         {
+            **{name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")},
             "stage": stage,
             "version": stage.part.version,
             "epoch": EPOCH,
@@ -173,7 +193,7 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
 
 @cache
 def _stage_template(text: str, templates: tuple[tuple[str, str], ...]) -> "Template":
-    return _environment(templates).from_string("{% from 'macros.j2' import fetch, apt, packages, place with context %}" + text)
+    return _environment(templates).from_string(text)
 
 
 def dockerfile_string(text: str) -> str:

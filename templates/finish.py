@@ -1,0 +1,60 @@
+#!/usr/bin/python3
+"""finish NAME [PATTERN...]: makes /out a layer that can be linked over the base, the same bytes at every build.
+
+Drops what matches and what nothing needs at run time, compiles byte code, keeps RECORD true, lists the files.
+"""
+
+import compileall
+import csv
+import os
+import py_compile
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+OUT = Path("/out")
+NAME, PATTERNS = sys.argv[1], sys.argv[2:]
+
+
+def drop(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+for pattern in PATTERNS:
+    found = sorted(OUT.glob(pattern))
+    if not found:
+        sys.exit(f"finish: nothing in {NAME} matches {pattern}")
+    for path in found:
+        drop(path)
+for path in [*OUT.rglob("*.a"), *OUT.rglob("*.la"), *OUT.rglob("__pycache__")]:
+    drop(path)
+
+for record in OUT.rglob("*.dist-info/RECORD"):
+    # It names a folder of this build
+    record.with_name("direct_url.json").unlink(missing_ok=True)
+    with record.open(newline="") as file:
+        rows = [row for row in csv.reader(file) if Path(record.parent.parent, row[0]).exists()]
+    with record.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+for folder in {path.parent.parent for path in OUT.rglob("*.dist-info/RECORD")}:
+    compileall.compile_dir(
+        folder, quiet=2, workers=1, stripdir=OUT, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+
+epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+listing = OUT / "usr/share/bakehouse" / NAME
+listing.parent.mkdir(parents=True, exist_ok=True)
+files = sorted(path for path in OUT.rglob("*") if path.is_symlink() or not path.is_dir())
+listing.write_text("".join(f"{path.lstat().st_size} /{path.relative_to(OUT)}\n" for path in files))
+for path in [OUT, *OUT.rglob("*")]:
+    if path.is_dir() and not path.is_symlink():
+        below = Path("/", path.relative_to(OUT))
+        if below.is_symlink():
+            sys.exit(f"finish: {NAME} has a folder {below}, which is a link in the base: the link would be lost")
+        # A linked layer's folders win over the base's: they get the base's mode
+        path.chmod(stat.S_IMODE(below.stat().st_mode) if below.is_dir() else 0o755)
+    os.utime(path, (epoch, epoch), follow_symlinks=False)
