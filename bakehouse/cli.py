@@ -1,0 +1,142 @@
+"""`./bake`: invoke's command line, with answers for what people mistype."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.program import Program
+from invoke.tasks import Task
+
+from bakehouse import __version__, report
+from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.project import HOME
+from bakehouse.yamlfile import suggestion
+
+_UNKNOWN_TASK = re.compile(r"No idea what '([^']+)' is!")
+
+
+class Bake(Program):
+    """invoke's program over this project's tasks.py."""
+
+    def __init__(self) -> None:
+        super().__init__(version=__version__, name="bake", binary="bake")
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        words = help_first(argv if argv and len(argv) > 1 else ["bake", "--list"])
+        try:
+            self.create_config()
+            self.parse_core([words[0], "--search-root", str(HOME), *words[1:]])
+            self.parse_collection()
+            self.core.unparsed = with_named_values(self.core.unparsed, self.collection)
+            self._parse(self.collection)
+            self.parse_cleanup()
+            self.update_config()
+            self.execute()
+        except Exit as end:
+            sys.exit(end.code)
+        except BakehouseError as error:
+            report.write_failure(error, sys.stderr)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader, such as `head`, has seen enough; Python's own flush at exit must not say so either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+
+    def _parse(self, collection: Collection) -> None:
+        unparsed = list(self.core.unparsed)
+        try:
+            self.parse_tasks()
+        except ParseError as error:
+            raise UsageError(mistake(error, unparsed, collection)) from error
+
+
+def with_named_values(words: Sequence[str], collection: Collection) -> list[str]:
+    """Name the values that stand after a task, since invoke takes one at most: `build a b` is `build --images=a,b`.
+
+    A task's `images` takes as many as there are, and `*` when there are none.
+    """
+    found: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        found.append(word)
+        position += 1
+        if word not in collection.task_names:
+            continue
+        task, values = collection[word], []
+        while position < len(words) and words[position] not in collection.task_names:
+            word = words[position]
+            position += 1
+            if not word.startswith("-"):
+                values.append(word)
+                continue
+            _check_option(word, task)
+            found.append(word)
+            if _takes_value(word, task) and position < len(words):
+                found.append(words[position])
+                position += 1
+        found += _named(values, task, found)
+    return found
+
+
+def _named(values: list[str], task: "Task[Any]", given: Sequence[str]) -> list[str]:
+    names = [str(one.name) for one in task.get_arguments() if one.takes_value]
+    if "images" in names:
+        if any(word.startswith("--images") or word == "-i" for word in given):
+            return values
+        return [f"--images={','.join(values) or '*'}"]
+    named = [
+        f"--{name}={value}" for name, value in zip(names, values, strict=False) if name in ("image", "part")
+    ]
+    return named + values[len(named) :]
+
+
+def mistake(error: ParseError, words: Sequence[str], collection: Collection) -> Diagnostic:
+    """What a person mistyped, with the nearest task or option."""
+    unknown = _UNKNOWN_TASK.search(str(error))
+    word = unknown[1] if unknown else ""
+    tasks = [name for name in words if name in collection.task_names]
+    if word and (not tasks or words[0] == word):
+        hint = suggestion(word, collection.task_names) or "`./bake --list` lists the tasks"
+        return Diagnostic(f"there is no task `{word}`", hint=hint)
+    if word:
+        hint = f"`./bake {tasks[-1]} --help` shows what it takes"
+        return Diagnostic(f"task `{tasks[-1]}` takes no `{word}`", hint=hint)
+    text = str(error).strip().splitlines()[0].rstrip(".")
+    where = f" {tasks[-1]}" if tasks else ""
+    return Diagnostic(text[:1].lower() + text[1:], hint=f"`./bake{where} --help` shows how it is called")
+
+
+def help_first(words: Sequence[str]) -> list[str]:
+    """`bake build --help` as invoke wants it: `bake --help build`."""
+    if len(words) > 2 and not words[1].startswith("-") and {"--help", "-h"} & set(words[2:]):
+        return [words[0], "--help", words[1]]
+    return list(words)
+
+
+def _check_option(word: str, task: "Task[Any]") -> None:
+    option = word.split("=")[0]
+    names = [name for one in task.get_arguments() for name in one.names if name]
+    known = [f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}" for name in names]
+    if option not in known and option.replace("--no-", "--") not in known:
+        long = [name for name in known if name.startswith("--")]
+        hint = suggestion(option, long) or f"`./bake {task.name} --help` lists its options"
+        raise UsageError(Diagnostic(f"task `{task.name}` has no option `{option}`", hint=hint))
+
+
+def _takes_value(word: str, task: "Task[Any]") -> bool:
+    name = word.lstrip("-").replace("-", "_")
+    arguments: list[Argument] = task.get_arguments()
+    return "=" not in word and any(name in one.names and one.takes_value for one in arguments)
+
+
+def main() -> None:
+    """The entry point of the wrapper script."""
+    Bake().run(["bake", *sys.argv[1:]])

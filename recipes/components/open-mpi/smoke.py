@@ -1,0 +1,17 @@
+"""Open MPI as the image has it."""
+
+import re
+import subprocess
+
+
+def installed() -> str:
+    text = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\(Open MPI\) (\S+)", text)
+    assert found, text
+    return found[1]
+
+
+def check_daemon_runs_without_environment() -> None:
+    """What ssh starts on another host has neither PATH nor library path of the image."""
+    ended = subprocess.run(["/opt/openmpi/bin/orted", "--version"], env={}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr.strip()

@@ -1,0 +1,25 @@
+"""RMM as the image has it."""
+
+import unittest
+from importlib.metadata import version
+
+
+def installed() -> str:
+    return version("rmm-cu13")
+
+
+def check_can_be_loaded() -> None:
+    import rmm
+
+    assert rmm.__version__
+
+
+def check_allocates_on_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        reason = "no GPU in sight"
+        raise unittest.SkipTest(reason)
+    import rmm
+
+    assert rmm.DeviceBuffer(size=1024).size == 1024

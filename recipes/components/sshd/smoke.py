@@ -1,0 +1,26 @@
+"""OpenSSH as the image has it, and that no key lies in it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+
+def installed() -> str:
+    text = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr
+    found = re.search(r"OpenSSH_(\d+\.\d+)", text)
+    assert found, text
+    return found[1]
+
+
+def check_no_key_in_the_image() -> None:
+    keys = [*Path("/etc/ssh").glob("ssh_host_*"), *Path("/root/.ssh").glob("*")]
+    assert not keys, [str(key) for key in keys]
+
+
+def check_settings_are_accepted() -> None:
+    """sshd reads its settings, with a key made for this check alone."""
+    key = "/tmp/smoke-host-key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    command = ["/usr/sbin/sshd", "-t", "-h", key]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr.strip()
