@@ -1,0 +1,74 @@
+"""Looks at the whole image from inside: each file has one owner, nothing is left over, the base is as it was.
+
+Every component's layer brings a list of its files, `size /path` a line, in /usr/share/bakehouse.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unittest
+from pathlib import Path
+
+LISTS = Path("/usr/share/bakehouse")
+LEFTOVERS = (
+    *("/var/lib/apt/lists/*_Packages*", "/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"),
+    *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/out", "/run/secrets/*", "/etc/pip.conf"),
+    *("/usr/local/bin/fetch", "/usr/local/bin/finish", "/etc/apt/apt.conf.d/99bakehouse"),
+)
+MODES = {"/tmp": 0o1777, "/var/tmp": 0o1777, "/root": 0o700, "/": 0o755, "/usr/local/bin": 0o755, "/opt": 0o755}
+LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
+
+
+def listed() -> dict[str, list[tuple[str, int]]]:
+    """Path to the components that list it, with the size each states."""
+    owners: dict[str, list[tuple[str, int]]] = {}
+    for file in sorted(LISTS.glob("*")):
+        for line in file.read_text().splitlines():
+            size, path = line.split(" ", 1)
+            owners.setdefault(path, []).append((file.name, int(size)))
+    if not owners:
+        reason = "no component of this image lists its files"
+        raise unittest.SkipTest(reason)
+    return owners
+
+
+def check_each_file_has_one_owner() -> None:
+    shared = {path: [name for name, _ in owners] for path, owners in listed().items() if len(owners) > 1}
+    assert not shared, f"{len(shared)} files are in two components, such as {next(iter(shared.items()))}"
+
+
+def check_listed_files_are_there() -> None:
+    wrong = [
+        path
+        for path, [(_, size), *_] in listed().items()
+        if not os.path.lexists(path) or os.lstat(path).st_size != size
+    ]
+    assert not wrong, f"{len(wrong)} files are missing or have another size, such as {wrong[0]}"
+
+
+def check_nothing_is_left_over() -> None:
+    found = [str(path) for pattern in LEFTOVERS for path in Path("/").glob(pattern.lstrip("/"))]
+    assert not found, ", ".join(found[:5])
+
+
+def check_no_static_library() -> None:
+    """A compiler that the image carries on purpose has its own."""
+    folders = (Path("/opt"), Path("/usr/local"))
+    found = [str(path) for folder in folders for path in folder.rglob("*.a")]
+    assert not found, ", ".join(found[:5])
+
+
+def check_base_folders_keep_their_modes() -> None:
+    changed = {
+        path: oct(mode)
+        for path, wanted in MODES.items()
+        if os.path.isdir(path) and (mode := stat.S_IMODE(os.stat(path).st_mode)) != wanted
+    }
+    assert not changed, changed
+
+
+def check_base_links_are_links() -> None:
+    lost = [path for path in LINKS if os.path.isdir(path) and not os.path.islink(path)]
+    # /lib64 and others are real folders in bases whose /usr is not merged
+    assert not lost or not os.path.islink("/bin"), lost
