@@ -1,4 +1,4 @@
-"""The tasks of `./bake`, in the pipeline's order. Each reads its words and makes one call into bakehouse.workflow."""
+"""The tasks of `./bake`, in the pipeline's order: each reads its words and calls the workflow."""
 
 import functools
 import sys
@@ -9,10 +9,19 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from bakehouse import report, workflow
+from bakehouse import report, tables
 from bakehouse.errors import BakehouseError
+from bakehouse.workspace import (
+    check_rendered,
+    open_workspace,
+    plan_images,
+    render_images,
+    resolve_all,
+    select,
+)
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
+_JSON = "progress as JSON lines on standard error"
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
@@ -46,7 +55,7 @@ def list_images(context: Context, json: bool = False) -> None:
     ./bake list
     ./bake list --json
     """
-    print(workflow.listing(workflow.open_workspace(), as_json=json), end="")
+    print(tables.listing(open_workspace(), as_json=json), end="")
 
 
 @task(positional=["images"], help={"images": _IMAGES})
@@ -58,9 +67,9 @@ def resolve(context: Context, images: str) -> None:
     ./bake resolve pytorch-cpu
     ./bake resolve 'pytorch-*'
     """
-    workspace = workflow.open_workspace()
-    recipes = workflow.select(workspace, _patterns(images))
-    print(workflow.resolution_table(workflow.resolve_all(workspace, recipes)), end="")
+    workspace = open_workspace()
+    recipes = select(workspace, _patterns(images))
+    print(tables.resolution_table(resolve_all(workspace, recipes)), end="")
 
 
 @task(
@@ -75,7 +84,7 @@ def explain(context: Context, image: str, part: str = "") -> None:
     ./bake explain pytorch-cu130
     ./bake explain pytorch-cu130 nccl
     """
-    print(workflow.explanation(workflow.open_workspace(), image, part or None), end="")
+    print(tables.explanation(open_workspace(), image, part or None), end="")
 
 
 @task(positional=["images"], help={"images": _IMAGES})
@@ -86,8 +95,8 @@ def plan(context: Context, images: str) -> None:
 
     ./bake plan
     """
-    workspace = workflow.open_workspace()
-    print(workflow.plan_table(workflow.plan_images(workspace, _patterns(images))), end="")
+    workspace = open_workspace()
+    print(tables.plan_table(plan_images(workspace, _patterns(images))), end="")
 
 
 @task(
@@ -102,11 +111,248 @@ def render(context: Context, images: str, check: bool = False) -> None:
     ./bake render
     ./bake render --check
     """
-    workspace = workflow.open_workspace()
-    planned = workflow.plan_images(workspace, _patterns(images))
+    workspace = open_workspace()
+    planned = plan_images(workspace, _patterns(images))
     if check:
-        count = workflow.check_rendered(workspace, planned)
+        count = check_rendered(workspace, planned)
         print(f"{count} files of {len(planned.images)} images are up to date")
     else:
-        files = workflow.render_images(workspace, planned, _say)
+        files = render_images(workspace, planned, _say)
         print(f"{len(files)} files of {len(planned.images)} images")
+
+
+@task(positional=["images"], help={"images": _IMAGES, "json": _JSON})
+@_command
+def build(context: Context, images: str, json: bool = False) -> None:
+    """
+    Build images, all in one graph, and compare what is installed in them with what was declared.
+
+    ./bake build pytorch-cpu
+    ./bake build mpi-cpu 'pytorch-*'
+    """
+    from bakehouse import workflow
+
+    built = workflow.build_images(open_workspace(), _patterns(images), _say, workflow.Wishes(json=json))
+    print(tables.built_table(built), end="")
+
+
+@task(
+    positional=["images"],
+    help={
+        "images": _IMAGES,
+        "check": "only checks of this name, `a,b` for several",
+        "gpus": "GPUs to hand to the containers; the ranks then talk through NCCL",
+        "timeout": "seconds for each check, instead of its own deadline",
+    },
+)
+@_command
+def smoke(context: Context, images: str, check: str = "", gpus: int = 0, timeout: int = 0) -> None:
+    """
+    Try images as SageMaker would start them: checks of the parts, ranks on one host, a job of two hosts.
+
+    ./bake smoke pytorch-cpu
+    ./bake smoke mpi-cpu --check mpi_2x2
+    """
+    from bakehouse import workflow
+
+    workspace, patterns = open_workspace(), _patterns(images)
+    wishes = workflow.Wishes(only=tuple(_patterns(check)), gpus=gpus, deadline=float(timeout) or None)
+    built = workflow.built_images(workspace, patterns, _say)
+    print(tables.smoke_table(workflow.smoke_images(workspace, built, _say, wishes)), end="")
+
+
+@task(
+    positional=["images"],
+    help={
+        "images": _IMAGES,
+        "registry": "`local`, `ecr` or a registry's address, instead of the project's",
+        "create": "make an ECR repository that is not there",
+        "alias": "let the tag that is the image's name move to it",
+        "untested": "push although it did not pass its smoke test; the ledger will say so",
+    },
+)
+@_command
+def push(
+    context: Context,
+    images: str,
+    registry: str = "",
+    create: bool = False,
+    alias: bool = False,
+    untested: bool = False,
+) -> None:
+    """
+    Push images that passed their smoke test, and write them into images/<image>/releases.json.
+
+    ./bake push pytorch-cpu
+    ./bake push pytorch-cpu --registry ecr --create
+    """
+    from bakehouse import workflow
+
+    workspace = open_workspace()
+    wishes = workflow.Wishes(registry=registry, create=create, moving_tag=alias, untested=untested)
+    built = workflow.built_images(workspace, _patterns(images), _say)
+    print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
+
+
+@task(
+    positional=["image"],
+    help={
+        "image": "one image",
+        "registry": "only releases in this registry",
+        "untested": "also untested ones",
+    },
+)
+@_command
+def uri(context: Context, image: str, registry: str = "", untested: bool = False) -> None:
+    """
+    Print the digest-pinned image_uri of an image's newest release.
+
+    ./bake uri pytorch-cpu
+    """
+    from bakehouse import image_uris
+
+    images = open_workspace().project.images
+    print(image_uris.retrieve(images, image, registry=registry or None, untested=untested))
+
+
+@task(
+    positional=["image"],
+    help={
+        "image": "one image",
+        "instance_type": "such as ml.p4d.24xlarge",
+        "instance_count": "hosts of the job",
+        "launcher": "torchrun, mpirun or tensorflow",
+        "entry_point": "the script to send along",
+    },
+)
+@_command
+def estimator(
+    context: Context,
+    image: str,
+    instance_type: str = "",
+    instance_count: int = 2,
+    launcher: str = "",
+    entry_point: str = "train.py",
+) -> None:
+    """
+    Print Python code that starts a SageMaker training job with an image's newest release.
+
+    ./bake estimator pytorch-cpu
+    ./bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4
+    """
+    from bakehouse import estimator as snippets
+    from bakehouse import image_uris
+
+    record = image_uris.newest(open_workspace().project.images, image)
+    job = snippets.Job(
+        entry_point=entry_point, instance_type=instance_type, instance_count=instance_count, launcher=launcher
+    )
+    print(snippets.snippet(record, job), end="")
+
+
+@task(
+    positional=["images"],
+    help={
+        "images": _IMAGES,
+        "registry": "`local`, `ecr` or a registry's address, instead of the project's",
+        "create": "make an ECR repository that is not there",
+        "alias": "let the tag that is the image's name move to it",
+        "gpus": "GPUs to hand to the smoke tests",
+        "json": _JSON,
+    },
+)
+@_command
+def release(
+    context: Context,
+    images: str,
+    registry: str = "",
+    create: bool = False,
+    alias: bool = False,
+    gpus: int = 0,
+    json: bool = False,
+) -> None:
+    """
+    Build images, smoke-test those that were not tested yet, and push them.
+
+    ./bake release pytorch-cpu
+    ./bake release 'pytorch-*' --registry ecr
+    """
+    from bakehouse import workflow
+
+    wishes = workflow.Wishes(json=json, gpus=gpus, registry=registry, create=create, moving_tag=alias)
+    print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
+
+
+@task
+@_command
+def demo(context: Context) -> None:
+    """
+    Run the main job: pytorch-cpu from its recipe to an address, and tell how the time was spent.
+
+    ./bake demo
+    """
+    from bakehouse import demo as main_job
+
+    print(main_job.run(open_workspace(), _say), end="")
+
+
+@task(help={"pure": "only the tests that need no engine"})
+@_command
+def test(context: Context, pure: bool = False) -> None:  # noqa: PT028 (a task, not a test)
+    """
+    Run ruff, mypy and the tests; those that need an engine get one.
+
+    ./bake test
+    ./bake test --pure
+    """
+    from bakehouse import selftest
+
+    selftest.run(_say, pure=pure)
+
+
+@task
+@_command
+def doctor(context: Context) -> None:
+    """
+    Tell what this machine has for building, testing and pushing, and what each lack costs you.
+
+    ./bake doctor
+    """
+    from bakehouse import doctor as examination
+    from bakehouse import ecr
+
+    project = open_workspace().project
+    findings = examination.examine(project.root, lambda: ecr.identity(project.region), ca=project.ca)
+    print(examination.text(findings), end="")
+
+
+@task(
+    positional=["images"],
+    help={"images": "images whose requirements to lock, components to pin; none means all"},
+)
+@_command
+def pin(context: Context, images: str) -> None:
+    """
+    Write down what nobody knows yet: fetch artifacts whose sha256 is `unknown`, lock requirements.
+
+    ./bake pin
+    ./bake pin churn
+    """
+    from bakehouse import pinning
+
+    for line in pinning.run(open_workspace(), _patterns(images), _say):
+        print(line)
+
+
+@task(help={"all": "also images, bases and everything below build/"})
+@_command
+def clean(context: Context, all: bool = False) -> None:
+    """
+    Remove what Bakehouse left in the engine: containers and networks of dead runs, images of older recipes.
+
+    ./bake clean
+    ./bake clean --all
+    """
+    from bakehouse import cleaning
+
+    print(cleaning.run(open_workspace(), _say, everything=all), end="")

@@ -1,8 +1,19 @@
-"""Turns a Plan into BuiltImages: one BuildKit graph for all of them, then declared compared with installed."""
+"""Turns a Plan into BuiltImages: one BuildKit graph for all, then declared compared with installed."""
 
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bakehouse.plan import Digest, Image
+from bakehouse import bootstrap, buildx
+from bakehouse.engine import Engine
+from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.files import write_whole
+from bakehouse.plan import BootstrappedBase, Digest, Image
+from bakehouse.progress import Progress
+from bakehouse.supplies import Supplies
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,5 +22,91 @@ class BuiltImage:
 
     image: Image
     digest: Digest
-    """The manifest's digest in the engine's own store."""
+    """The manifest's digest in the engine's own store; the image's id where that is no containerd store."""
     bytes: int
+
+
+Verify = Callable[[BuiltImage], Mapping[str, str]]
+"""Compares declared with installed: gives what is installed of every component that can tell, or raises."""
+
+
+def build(
+    images: Sequence[Image],
+    *,
+    root: Path,
+    state: Path,
+    engine: Engine,
+    supplies: Supplies,
+    progress: Progress,
+    verify: Verify,
+    expected_bytes: Callable[[Sequence[Image]], int],
+) -> tuple[BuiltImage, ...]:
+    """Build and verify images that are rendered under `root`/images; bases are made first.
+
+    `expected_bytes` says what images will weigh together, unpacked. An image whose digest was verified before
+    is not verified again.
+    """
+    absent = [image for image in images if not engine.image(image.reference)]
+    _check_disk(absent, expected_bytes)
+    for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
+        bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
+    digests = buildx.bake(
+        [_target(image) for image in images],
+        cwd=root,
+        state=state,
+        secrets=supplies.secrets,
+        arguments=supplies.arguments,
+        on_event=progress,
+    )
+    built = []
+    for image in images:
+        stored = engine.image(digests[image.name])
+        if stored is None:
+            message = f"image `{image.name}` was built and then removed from the engine by something else"
+            raise BuildError(Diagnostic(message, hint="run the same command again"))
+        built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
+    for one in built:
+        _verify_once(one, state / "verified", verify)
+    return tuple(built)
+
+
+def _target(image: Image) -> buildx.Target:
+    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
+    return buildx.Target(image.name, Path("images", image.name, "docker-bake.json"), sources)
+
+
+def _verify_once(built: BuiltImage, memory: Path, verify: Verify) -> None:
+    path = memory / f"{built.digest.removeprefix('sha256:')}.json"
+    if path.is_file():
+        return
+    installed = verify(built)
+    record = {"digest": built.digest, "image": built.image.name, "installed": dict(installed)}
+    write_whole(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Image]], int]) -> None:
+    """An engine keeps an image twice: compressed and unpacked, and the stages that it was made of."""
+    folder = _engine_folder() if absent else None
+    if folder is None:
+        return
+    needed, free = 2 * expected_bytes(absent), shutil.disk_usage(folder).free
+    if needed > free:
+        names = ", ".join(f"`{image.name}`" for image in absent)
+        message = f"the disk is too full to build {names}"
+        facts = (("needed", f"about {_gigabytes(needed)}"), ("free", f"{_gigabytes(free)} in {folder}"))
+        hint = "`docker system df` shows what fills it; `docker builder prune` drops unused build cache"
+        raise EngineError(Diagnostic(message, facts=facts, hint=hint))
+
+
+def _engine_folder() -> Path | None:
+    """Where the engine keeps images, if that is on this machine."""
+    command = ("docker", "info", "--format", "{{.DockerRootDir}}")
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return None
+    return Path(found) if found and Path(found).is_dir() else None
+
+
+def _gigabytes(number: int) -> str:
+    return f"{number / 1e9:.1f} GB"

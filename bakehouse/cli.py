@@ -58,7 +58,7 @@ class Bake(Program):
 
 
 def with_named_values(words: Sequence[str], collection: Collection) -> list[str]:
-    """Name the values that stand after a task, since invoke takes one at most: `build a b` is `build --images=a,b`.
+    """Name the values after a task, since invoke takes one at most: `build a b` is `build --images=a,b`.
 
     A task's `images` takes as many as there are, and `*` when there are none.
     """

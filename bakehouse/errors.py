@@ -122,16 +122,16 @@ class UsageError(BakehouseError):
 
 
 class Problems:
-    """Collects diagnostics so that one run reports every mistake."""
+    """Collects diagnostics so that one run reports every mistake, each once."""
 
     def __init__(self) -> None:
-        self._diagnostics: list[Diagnostic] = []
+        self._diagnostics: dict[Diagnostic, None] = {}
 
     def add(self, diagnostic: Diagnostic) -> None:
-        self._diagnostics.append(diagnostic)
+        self._diagnostics[diagnostic] = None
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
-        self._diagnostics.extend(diagnostics)
+        self._diagnostics |= dict.fromkeys(diagnostics)
 
     def __bool__(self) -> bool:
         return bool(self._diagnostics)

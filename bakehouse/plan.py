@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
-from bakehouse.catalog import Artifact, BaseSource, Package
+from bakehouse.component import Artifact, BaseSource, Package
 from bakehouse.errors import Diagnostic, Problems, RecipeError
 from bakehouse.recipe import CODE_FOLDER, Content, Recipe
 from bakehouse.resolution import Choice, Resolution
@@ -28,6 +28,8 @@ Digest = NewType("Digest", str)
 PLATFORM = "linux/amd64"
 MAX_LAYERS = 100
 _LABEL = "org.bakehouse"
+_REQUIREMENTS = "requirements.j2"
+"""The template of the recipe's own Python packages: no key but theirs needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Part:
     variant: str
     smoke: Path | None = None
     """The component's smoke.py, on this machine."""
+    provides: tuple[tuple[str, str], ...] = ()
+    """What it brings under other names, such as `nccl`, with the versions declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +141,17 @@ class Plan:
 
 
 def make_plan(resolutions: Iterable[Resolution], templates: Mapping[str, str]) -> Plan:
-    """The stages and keys of images; `templates` are the shared template texts, which are part of every key.
+    """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
 
     Raises RecipeError where an image would get more layers than engines take.
     """
     problems = Problems()
-    images = tuple(_image(resolution, templates) for resolution in resolutions)
-    for image, resolution in zip(images, resolutions, strict=True):
-        _check_layers(image, resolution.recipe, problems)
+    images = []
+    for resolution in resolutions:
+        images.append(_image(resolution, templates))
+        _check_layers(images[-1], resolution.recipe, problems)
     problems.raise_as(RecipeError)
-    return Plan(images)
+    return Plan(tuple(images))
 
 
 def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
@@ -154,8 +159,10 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
     source = resolution.base.face.base
     assert source is not None
     base = _base(resolution.base, source)
-    foundation = _key(base, source.build_reference, resolution.base.face.build_apt,
-                      resolution.base.face.facts, dict(templates))
+    shared = {name: text for name, text in templates.items() if name != _REQUIREMENTS}
+    foundation = _key(
+        base, source.build_reference, resolution.base.face.build_apt, resolution.base.face.facts, shared
+    )
     stages = tuple(
         _stage(choice, resolution, foundation)
         for choice in resolution.choices
@@ -214,7 +221,8 @@ def _base(choice: Choice, source: BaseSource) -> BootstrappedBase | RegistryBase
 
 def _part(choice: Choice) -> Part:
     variant = choice.candidate.variant.name
-    return Part(choice.name, choice.version, variant, choice.candidate.component.smoke)
+    smoke = choice.candidate.component.smoke
+    return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.face.provides.items())))
 
 
 def _stage(choice: Choice, resolution: Resolution, foundation: str) -> Stage:
@@ -246,13 +254,13 @@ def _user_stage(resolution: Resolution, foundation: str, templates: Mapping[str,
     """The user's own requirements: installed as any component's packages are."""
     recipe, packages = resolution.recipe, resolution.user_packages
     part = Part("requirements", "0", "")
-    folder = recipe.location.path.parent
+    template = templates[_REQUIREMENTS]
     return Stage(
         name="requirements",
-        key=StageKey(_key(foundation, [package.requirement for package in packages])),
+        key=StageKey(_key(foundation, template, [package.requirement for package in packages])),
         part=part,
-        source=folder,
-        template=templates["requirements.j2"],
+        source=recipe.location.path.parent,
+        template=template,
         artifacts={},
         wheels=tuple(package for package in packages if not package.is_sdist),
         sdists=tuple(package for package in packages if package.is_sdist),

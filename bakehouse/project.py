@@ -1,6 +1,7 @@
-"""The project that `bake` works in: where its recipes, images and state lie, and its `[tool.bakehouse]` settings."""
+"""The project that `bake` works in: where its files lie, and its `[tool.bakehouse]` settings."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from bakehouse.yamlfile import suggestion
 HOME = Path(__file__).resolve().parent.parent
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
 
+_DEFAULT_PORT = 5050
 _KEYS = ("recipes", "registry", "region", "repository_prefix", "mirrors", "ca", "registry_port")
 
 
@@ -29,7 +31,7 @@ class Project:
     mirrors: tuple[str, ...] = ()
     """Folders and URL prefixes where artifacts may lie, looked up by sha256."""
     ca: Path | None = None
-    registry_port: int = 5050
+    registry_port: int = _DEFAULT_PORT
 
     @property
     def images(self) -> Path:
@@ -51,12 +53,22 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
 
 def _table(path: Path) -> dict[str, object] | None:
     try:
-        tools = tomllib.loads(path.read_text()).get("tool", {})
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        message = f"can't read `{path}`: {error}"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
-    table = tools.get("bakehouse")
-    return table if isinstance(table, dict) else None
+        text = path.read_text(encoding="utf-8")
+        tools = tomllib.loads(text).get("tool", {})
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise RecipeError(Diagnostic(f"can't read `{path.name}`: {reason}", Location(path, 1, 1))) from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1))) from error
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(_syntax_error(path, text, str(error))) from error
+    if not isinstance(tools, dict) or "bakehouse" not in tools:
+        return None
+    table = tools["bakehouse"]
+    if not isinstance(table, dict):
+        message = "`tool.bakehouse` has to be a table of names and values"
+        raise RecipeError(Diagnostic(message, _place(path, "bakehouse")))
+    return table
 
 
 def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping[str, str]) -> Project:
@@ -82,16 +94,12 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
     for key in table:
         if key not in _KEYS:
             report(key, f"unknown key `{key}` in [tool.bakehouse]", suggestion(key, _KEYS))
-    port = table.get("registry_port", 5050)
-    if not isinstance(port, int) or not 0 < port < 65536:
-        report("registry_port", "`registry_port` in [tool.bakehouse] has to be a port number")
-        port = 5050
     roots = [HOME / "recipes"]
     for folder in texts("recipes"):
         if not (root / folder).is_dir():
             report("recipes", f"`recipes` in [tool.bakehouse] names `{folder}`, which is no folder")
         roots.append(root / folder)
-    ca = text("ca", environment.get("BAKEHOUSE_CA", ""))
+    ca = environment.get("BAKEHOUSE_CA", text("ca", ""))
     project = Project(
         root=root,
         recipe_roots=tuple(roots),
@@ -100,14 +108,50 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         repository_prefix=text("repository_prefix", "bakehouse"),
         mirrors=(*texts("mirrors"), *environment.get("BAKEHOUSE_MIRRORS", "").split()),
         ca=root / ca if ca else None,
-        registry_port=int(environment.get("BAKEHOUSE_REGISTRY_PORT", port)),
+        registry_port=_port(table, environment, path, problems),
     )
     problems.raise_as(RecipeError)
     return project
 
 
+def _port(
+    table: Mapping[str, object], environment: Mapping[str, str], path: Path, problems: Problems
+) -> int:
+    """The environment's port, else the table's; each has to be one."""
+    expected = "has to be a port number, from 1 to 65535"
+    port = table.get("registry_port", _DEFAULT_PORT)
+    if type(port) is not int or not 0 < port < 65536:
+        spot = _place(path, "registry_port")
+        problems.add(Diagnostic(f"`registry_port` in [tool.bakehouse] {expected}", spot))
+        port = _DEFAULT_PORT
+    text = environment.get("BAKEHOUSE_REGISTRY_PORT", "")
+    if not text:
+        return port
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+        problems.add(Diagnostic(f"`BAKEHOUSE_REGISTRY_PORT` is `{text}`; it {expected}"))
+        return port
+    return int(text)
+
+
 def _place(path: Path, key: str) -> Location:
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        if line.split("=")[0].strip() == key:
+    """Where a key of the table stands, as well as a text search can tell."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    is_ours = False
+    for number, line in enumerate(lines, 1):
+        if line.strip().startswith("["):
+            is_ours = line.strip().startswith("[tool.bakehouse")
+        name = line.split("=")[0].strip().strip("\"'")
+        if name == key and (is_ours or key == "bakehouse"):
             return Location(path, number, line.index(key) + 1, len(key), line)
     return Location(path, 1, 1)
+
+
+def _syntax_error(path: Path, text: str, problem: str) -> Diagnostic:
+    """tomllib says where in its message."""
+    words, _, place = problem.removesuffix(")").rpartition(" (at ")
+    lines = text.split("\n")
+    spot = Location(path, len(lines), len(lines[-1]) + 1, 1, lines[-1])
+    if found := re.fullmatch(r"line ([0-9]+), column ([0-9]+)", place):
+        line, column = int(found[1]), int(found[2])
+        spot = Location(path, line, column, 1, lines[line - 1])
+    return Diagnostic("this is not TOML", spot, f"{words[:1].lower()}{words[1:]}")

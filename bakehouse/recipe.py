@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from bakehouse.catalog import Catalog, Package, Requirement, load_lock, requirement
+from bakehouse.catalog import Catalog
+from bakehouse.component import Package, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.yamlfile import Fields, Mapping as YamlMapping, Node, Scalar, load, suggestion
+from bakehouse.faces import APT_PACKAGE, environment, matching, requirement
+from bakehouse.fields import Fields
+from bakehouse.lockfile import load_lock
+from bakehouse.yamlfile import Mapping as YamlMapping
+from bakehouse.yamlfile import Node, Scalar, load, suggestion
 
 STATUSES = ("current", "frozen", "legacy")
 CODE_FOLDER = "/opt/ml/code"
-_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_APT = re.compile(r"[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9.+:~-]+)?")
+_NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
+"""Without dots: bake takes none in the name of a target."""
+_PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
+_PATH = re.compile(f"{_PART}(?:/{_PART})*")
+"""A relative path that needs no quoting and can't leave its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,9 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog) -> dict[str, Recipe]:
     problems = Problems()
     recipes = {}
     for root in roots:
+        for path in sorted((root / "images").glob("*.yml")):
+            hint = f"rename it to `{path.stem}.yaml`"
+            problems.add(Diagnostic(f"`{path.name}` would not be read", Location(path, 1, 1), hint=hint))
         for path in sorted((root / "images").glob("*.yaml")):
             try:
                 recipe = _load_recipe(path, load(path), catalog, problems)
@@ -80,7 +90,8 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog) -> dict[str, Recipe]:
 def _load_recipe(path: Path, root: Node, catalog: Catalog, problems: Problems) -> Recipe:
     fields = Fields(root, f"image `{path.stem}`", problems)
     if not _NAME.fullmatch(path.stem) or len(path.stem) > 100:
-        fields.report(f"`{path.stem}` is no image name", fields.location, "small letters, digits, `-`, `_`, `.`")
+        label = "small letters and digits, single `-` and `_` between them"
+        fields.report(f"`{path.stem}` is no image name", fields.location, label)
     user = fields.text("user", "root")
     if user not in ("root", "0"):
         message = f"image `{path.stem}` sets user `{user}`"
@@ -129,33 +140,26 @@ def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
     keys = [key for key, _ in fields.pairs("variants")]
     for name in (*named, *keys, *fields.scalars("without")):
         if name.text not in known:
-            near = suggestion(name.text, known)
-            hint = near or "components are folders under recipes/components; `./bake list --components` names them"
+            hint = suggestion(name.text, known) or "components are folders under recipes/components"
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
 def _content(fields: Fields, folder: Path) -> tuple[Content, Path | None]:
     packages, unlocked = _requirements(fields, folder)
-    apt = []
-    for package in fields.scalars("apt"):
-        if not _APT.fullmatch(package.text):
-            fields.report(f"`{package.text}` is no apt package name", package.location)
-        apt.append(package.text)
-    environment = []
-    for name, value in fields.text_pairs("environment"):
-        if not _VARIABLE.fullmatch(name.text):
-            fields.report(f"`{name.text}` is no variable name", name.location)
-        if "\n" in value.text:
-            fields.report(f"the value of `{name.text}` has to be one line", value.location)
-        environment.append((name.text, value.text))
+    steps = fields.scalars("run")
+    for step in steps:
+        if not step.text.strip():
+            fields.report("a step of `run` is empty", step.location)
+    files = _files(fields, folder)
     code, entry_point = _code(fields, folder)
+    _check_targets([*files, *code], fields)
     content = Content(
-        apt=tuple(sorted(apt)),
+        apt=tuple(sorted(matching(fields, "apt", APT_PACKAGE, "apt package name"))),
         packages=packages,
-        files=_files(fields, folder),
-        environment=tuple(environment),
-        run=fields.texts("run"),
-        code=code,
+        files=tuple(file for file, _ in files),
+        environment=tuple(environment(fields).items()),
+        run=tuple(step.text for step in steps),
+        code=tuple(file for file, _ in code),
         entry_point=entry_point,
     )
     return content, unlocked
@@ -165,7 +169,9 @@ def _requirements(fields: Fields, folder: Path) -> tuple[tuple[Package, ...], Pa
     if not fields.has("requirements"):
         fields.text("requirements")
         return (), None
-    path = folder / fields.text("requirements")
+    path = _beside(fields, "requirements", folder)
+    if path == folder:
+        return (), None
     spot = fields.place("requirements")
     try:
         data = path.read_bytes()
@@ -180,56 +186,92 @@ def _requirements(fields: Fields, folder: Path) -> tuple[tuple[Package, ...], Pa
         hint = f"make the lock with `./bake pin {image}` and commit it"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
-    if f"# of {path.name} sha256:{sha256(data).hexdigest()}" != lock.read_text().split("\n", 1)[0]:
+    first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+    if first != f"# of {path.name} sha256:{sha256(data).hexdigest()}":
         hint = f"make it again with `./bake pin {image}` and commit it"
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
     return load_lock(lock, spot, fields.problems), path
 
 
-def _files(fields: Fields, folder: Path) -> tuple[File, ...]:
-    found: list[File] = []
+_Placed = list[tuple[File, Location]]
+
+
+def _files(fields: Fields, folder: Path) -> _Placed:
+    found: _Placed = []
     for child in fields.children("files", "a file"):
-        source = folder / child.text("from", required=True)
+        source = _beside(child, "from", folder)
         target = child.text("to", required=True)
         child.finish()
-        if not _is_clean_path(target):
-            child.report(f"`{target}` is no absolute path", child.place("to"))
+        if not target or not child.has("from"):
+            continue
+        spot = child.place("to")
+        if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
+            label = "letters, digits and `._+@-` between slashes"
+            child.report(f"`{target}` is no plain absolute path", spot, label)
+        elif source.is_dir():
+            found += _folder(source, target.rstrip("/"), child, spot)
         elif source.is_file():
             name = f"{target}{source.name}" if target.endswith("/") else target
-            found.append(_file(source, name))
-        elif source.is_dir():
-            found += _folder(source, target.rstrip("/"))
+            found += _file(source, name, child, spot)
         else:
             child.report(f"there is no `{child.text('from')}` beside the recipe", child.place("from"))
-    return tuple(found)
+    return found
 
 
-def _code(fields: Fields, folder: Path) -> tuple[tuple[File, ...], str | None]:
+def _code(fields: Fields, folder: Path) -> tuple[_Placed, str | None]:
     child = fields.child("code", "`code`")
     if child is None:
-        return (), None
-    source = folder / child.text("directory", required=True)
+        return [], None
+    source = _beside(child, "directory", folder)
     entry_point = child.text("entry_point", required=True)
     child.finish()
+    if not child.has("directory") or not entry_point:
+        return [], None
     if not source.is_dir():
-        child.report(f"there is no folder `{child.text('directory')}` beside the recipe", child.place("directory"))
-        return (), None
-    if not (source / entry_point).is_file():
+        message = f"there is no folder `{child.text('directory')}` beside the recipe"
+        child.report(message, child.place("directory"))
+        return [], None
+    if not _PATH.fullmatch(entry_point):
+        label = "a path below `directory`, of letters, digits and `._+@-`"
+        child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
+    elif not (source / entry_point).is_file():
         child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
-    return tuple(_folder(source, CODE_FOLDER)), entry_point
+    return _folder(source, CODE_FOLDER, child, child.place("directory")), entry_point
 
 
-def _folder(source: Path, target: str) -> list[File]:
+def _beside(fields: Fields, key: str, folder: Path) -> Path:
+    """The path that `key` names, which has to be relative: a recipe is read on other machines too."""
+    text = fields.text(key, required=True)
+    if text.startswith("/"):
+        fields.report(f"`{key}` has to be relative to the recipe's folder", fields.place(key))
+    return folder / text
+
+
+def _folder(source: Path, target: str, fields: Fields, spot: Location) -> _Placed:
     files = (path for path in sorted(source.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    return [_file(path, f"{target}/{path.relative_to(source).as_posix()}") for path in files]
+    found: _Placed = []
+    for path in files:
+        found += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
+    return found
 
 
-def _file(source: Path, target: str) -> File:
-    return File(target, source.read_bytes(), bool(source.stat().st_mode & 0o100))
+def _file(source: Path, target: str, fields: Fields, spot: Location) -> _Placed:
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
+        return []
+    return [(File(target, content, bool(source.stat().st_mode & 0o100)), spot)]
 
 
-def _is_clean_path(text: str) -> bool:
-    """A path that needs no quoting in a Dockerfile and can't leave its folder."""
-    parts = PurePosixPath(text).parts
-    return bool(re.fullmatch(r"/[A-Za-z0-9._/+@-]+", text)) and ".." not in parts
+def _check_targets(placed: _Placed, fields: Fields) -> None:
+    """No file may lie where another one does, or needs a folder."""
+    taken: set[str] = set()
+    folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
+    for file, spot in placed:
+        if file.target in taken:
+            fields.report(f"two files would be `{file.target}`", spot)
+        elif file.target in folders:
+            fields.report(f"`{file.target}` would be a file and a folder", spot)
+        taken.add(file.target)

@@ -156,7 +156,7 @@ def _stage_text(stage: Stage, image: Image, templates: Mapping[str, str], block:
             "stage": stage,
             "version": stage.part.version,
             "epoch": EPOCH,
-            "package_stage": "python" if has_python_stage and stage.name != "python" else "toolchain",
+            "package_stage": "venv" if has_python_stage else "toolchain",
             "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
         }
     )

@@ -2,58 +2,19 @@
 
 A component, its release and its variant are one candidate. A candidate is refused by a demand that is
 already on the table, or because a demand of its own does not hold; what was refused, and by whom, is what
-`explain` tells when nothing fits.
+`explain` tells when nothing fits. The order of keys in a file never matters.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from bakehouse.catalog import Catalog, Component, Face, Package, Release, Requirement, Variant
-from bakehouse.errors import Location
+from packaging.utils import canonicalize_name
+
+from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, refuse
+from bakehouse.catalog import Catalog
+from bakehouse.component import Face, Package
 from bakehouse.recipe import Recipe
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Somebody's requirement on a name."""
-
-    requirement: Requirement
-    by: str
-    """`image x`, or the candidate that asks, such as `mpi4py 4.1.2`."""
-    brings: bool = True
-    """Whether the name has to be in the image, or only fits if it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    component: Component
-    release: Release
-    variant: Variant
-
-    def __str__(self) -> str:
-        variant = f" ({self.variant.name})" if self.variant.name else ""
-        return f"{self.component.name} {self.release.version}{variant}"
-
-    @property
-    def face(self) -> Face:
-        return self.variant.face
-
-    @property
-    def given(self) -> dict[str, str]:
-        """Every name this candidate answers for, with its version."""
-        return {self.component.name: self.release.version, **self.face.provides}
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why one candidate can't be in the image."""
-
-    candidate: Candidate
-    demand: Demand | None
-    """The demand that does not hold; None where `text` says it all."""
-    text: str
-    location: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +27,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        return self.candidate.component.name
+        return self.candidate.name
 
     @property
     def version(self) -> str:
@@ -97,16 +58,6 @@ class Resolution:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """No candidate of `name` fits."""
-
-    recipe: Recipe
-    name: str
-    demands: tuple[Demand, ...]
-    refusals: tuple[Refusal, ...]
-
-
 class NothingFits(Exception):
     """Carries a Conflict to `explain`, which has the words."""
 
@@ -121,64 +72,79 @@ def resolve(recipe: Recipe, catalog: Catalog) -> Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    chosen: tuple[Candidate, ...]
-    demands: tuple[Demand, ...]
-    pending: tuple[str, ...]
-    """Names asked for by the recipe itself and not chosen yet; the base comes first."""
+class _DeadEnd:
+    conflict: Conflict
+    culprits: frozenset[str]
+    """The chosen parts of which at least one has to change."""
 
 
 class _Search:
+    """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
+
     def __init__(self, recipe: Recipe, catalog: Catalog) -> None:
         self._recipe = recipe
-        self._catalog = catalog
+        self._components = catalog.components
+        self._links = _Links(catalog)
+        self._named = {one.name for one in recipe.components}
         self._deepest: tuple[int, Conflict] | None = None
         self._passed_over: dict[str, tuple[Refusal, ...]] = {}
 
     def run(self) -> Resolution:
-        own = (self._recipe.base, *self._recipe.components)
-        by = f"image {self._recipe.name}"
-        demands = tuple(Demand(one, by) for one in own)
-        state = self._extend(_State((), demands, tuple(dict.fromkeys(one.name for one in own))))
-        if state is None:
-            assert self._deepest is not None
-            raise NothingFits(self._deepest[1])
-        return self._result(state)
+        demands = tuple(Demand(one, None) for one in (self._recipe.base, *self._recipe.components))
+        locked: dict[str, tuple[Package, Candidate | None]] = {
+            canonicalize_name(one.name): (one, None) for one in self._recipe.content.packages
+        }
+        found = self._extend(Selection((), demands, locked))
+        if isinstance(found, Selection):
+            return self._result(found)
+        raise NothingFits(self._deepest[1] if self._deepest else found.conflict)
 
-    def _extend(self, state: _State) -> _State | None:
-        name = self._next_name(state)
+    def _extend(self, selection: Selection) -> Selection | _DeadEnd:
+        name = self._next_name(selection)
         if name is None:
-            return state
+            missing = min(selection.missing, default=None)
+            return self._dead_end(selection, missing, (), frozenset()) if missing else selection
         refusals: list[Refusal] = []
+        culprits: frozenset[str] = frozenset()
         for candidate in self._candidates(name):
-            refusal = self._refuse(candidate, state)
-            if refusal:
-                refusals.append(refusal)
-                continue
-            self._passed_over[name] = tuple(refusals)
-            found = self._extend(self._with(state, candidate))
-            if found:
-                return found
-            depth_first = self._deepest[1] if self._deepest else None
-            if depth_first and depth_first.refusals:
-                refusals.append(replace(depth_first.refusals[0], candidate=candidate))
-        self._note(state, name, tuple(refusals))
-        return None
+            demands = self._demands_of(candidate)
+            refusal = refuse(candidate, demands, selection)
+            if refusal is None:
+                found = self._extend(selection.plus(candidate, demands))
+                if isinstance(found, Selection):
+                    self._passed_over[name] = tuple(refusals)
+                    return found
+                if name not in found.culprits:
+                    return found
+                culprits |= found.culprits
+                refusal = Refusal(candidate, found.conflict.name, then=found.conflict)
+            culprits |= refusal.culprits
+            refusals.append(refusal)
+        dead_end = self._dead_end(selection, name, tuple(refusals), culprits - {name})
+        if self._deepest is None or len(selection.chosen) > self._deepest[0]:
+            self._deepest = (len(selection.chosen), dead_end.conflict)
+        later = replace(selection, put_off=selection.put_off | {name})
+        if not self._links.is_shared(name) or self._next_name(later) is None:
+            return dead_end
+        found = self._extend(later)
+        if isinstance(found, Selection):
+            return found
+        return _DeadEnd(dead_end.conflict, dead_end.culprits | found.culprits)
 
-    def _next_name(self, state: _State) -> str | None:
-        """What the recipe names comes first, so that what its parts provide is known before more is brought in."""
-        given = {name for candidate in state.chosen for name in candidate.given}
-        for name in state.pending:
-            if name not in given:
-                return name
-        for demand in state.demands:
-            if demand.brings and demand.requirement.name not in given:
-                return demand.requirement.name
-        return None
+    def _next_name(self, selection: Selection) -> str | None:
+        """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
+        if not selection.chosen:
+            return None if self._recipe.base.name in selection.put_off else self._recipe.base.name
+        return min(selection.missing - selection.put_off, key=self._rank, default=None)
+
+    def _rank(self, name: str) -> tuple[bool, bool, int, str]:
+        component = self._components.get(name)
+        order = component.order if component else 0
+        return self._links.is_shared(name), name not in self._named, order, name
 
     def _candidates(self, name: str) -> Iterator[Candidate]:
-        component = self._catalog.components.get(name)
-        if component is None:
+        component = self._components.get(name)
+        if component is None or (component.is_base and name != self._recipe.base.name):
             return
         pattern = self._recipe.variants.get(name)
         for release in component.releases:
@@ -186,99 +152,82 @@ class _Search:
                 if pattern is None or fnmatchcase(variant.name, pattern.text):
                     yield Candidate(component, release, variant)
 
-    def _refuse(self, candidate: Candidate, state: _State) -> Refusal | None:
-        given = candidate.given
-        for demand in state.demands:
-            version = given.get(demand.requirement.name)
-            if version is not None and not demand.requirement.allows(version):
-                return Refusal(candidate, demand, _found(candidate, demand, version), candidate.release.location)
-        for other in state.chosen:
-            for name, version in other.given.items():
-                if name in given and not _agree(version, given[name]):
-                    text = f"{candidate} brings {name} {given[name]}, {other} brings {name} {version}"
-                    return Refusal(candidate, None, text, candidate.variant.location)
-        for demand in self._demands_of(candidate):
-            for other in (candidate, *state.chosen):
-                found = other.given.get(demand.requirement.name)
-                if found is not None and not demand.requirement.allows(found):
-                    return Refusal(candidate, demand, _found(other, demand, found), demand.requirement.location)
-        return None
-
     def _demands_of(self, candidate: Candidate) -> tuple[Demand, ...]:
-        face, by = candidate.face, str(candidate)
+        face = candidate.face
         wanted = (one for one in face.recommends if one.name not in self._recipe.without)
         return (
-            *(Demand(one, by) for one in face.requires),
-            *(Demand(one, by) for one in wanted),
-            *(Demand(one, by, brings=False) for one in face.constraints),
+            *(Demand(one, candidate) for one in (*face.requires, *wanted)),
+            *(Demand(one, candidate, brings=False) for one in face.constraints),
         )
 
-    def _with(self, state: _State, candidate: Candidate) -> _State:
-        demands = (*state.demands, *self._demands_of(candidate))
-        return _State((*state.chosen, candidate), demands, state.pending)
+    def _dead_end(
+        self, selection: Selection, name: str, refusals: tuple[Refusal, ...], culprits: frozenset[str]
+    ) -> _DeadEnd:
+        """Who brought the name is a culprit too, and who might bring another part that provides it."""
+        askers = [one.asker for one in selection.demands if one.requirement.name == name and one.brings]
+        if None not in askers:
+            culprits |= {asker.name for asker in askers[:1] if asker}
+        culprits |= {one.name for one in selection.chosen if self._links.leads_to(one.name, name)}
+        return _DeadEnd(Conflict(self._recipe, name, selection.demands, refusals), culprits)
 
-    def _note(self, state: _State, name: str, refusals: tuple[Refusal, ...]) -> None:
-        demands = tuple(demand for demand in state.demands if demand.requirement.name == name)
-        conflict = Conflict(self._recipe, name, demands, refusals)
-        depth = len(state.chosen)
-        if self._deepest is None or depth > self._deepest[0]:
-            self._deepest = (depth, conflict)
-
-    def _result(self, state: _State) -> Resolution:
-        choices = [
+    def _result(self, selection: Selection) -> Resolution:
+        base, *others = (
             Choice(
                 candidate,
-                tuple(one for one in state.demands if one.requirement.name in candidate.given),
-                self._passed_over.get(candidate.component.name, ()),
+                tuple(one for one in selection.demands if one.requirement.name in candidate.given),
+                self._passed_over.get(candidate.name, ()),
             )
-            for candidate in state.chosen
-        ]
-        base, *others = choices
-        ordered = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
-        owners, user_packages = self._share_packages(ordered)
-        return Resolution(self._recipe, base, tuple(ordered), owners, user_packages)
-
-    def _share_packages(
-        self, choices: list[Choice]
-    ) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
-        """Give each Python package to the lowest component that needs it; two versions of one are a conflict."""
-        taken: dict[str, tuple[Package, str]] = {}
-
-        def take(packages: tuple[Package, ...], by: str, candidate: Candidate) -> tuple[Package, ...]:
-            own = []
-            for package in packages:
-                first = taken.setdefault(package.name, (package, by))
-                if first[1] == by:
-                    own.append(package)
-                elif first[0].version != package.version:
-                    text = f"{first[1]} locks {package.name} {first[0].version}"
-                    there = Requirement(package.name, f"=={first[0].version}", first[0].location)
-                    refusal = Refusal(candidate, Demand(there, first[1]), text, first[0].location)
-                    here = Requirement(package.name, f"=={package.version}", package.location)
-                    raise NothingFits(Conflict(self._recipe, package.name, (Demand(here, by),), (refusal,)))
-            return tuple(own)
-
-        owners = {choice.name: take(choice.face.packages, choice.name, choice.candidate) for choice in choices}
-        last = choices[-1].candidate if choices else None
-        mine = self._recipe.content.packages
-        if last is None:
-            return owners, mine
-        return owners, take(mine, f"image {self._recipe.name}", last)
+            for candidate in selection.chosen
+        )
+        choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
+        owners, mine = _share_packages(choices, self._recipe.content.packages)
+        return Resolution(self._recipe, base, tuple(choices), owners, mine)
 
 
-def _found(candidate: Candidate, demand: Demand, version: str) -> str:
-    name = demand.requirement.name
-    if name == candidate.component.name:
-        return f"{name} {version} is not {_words(demand)}"
-    return f"{candidate} brings {name} {version}, not {_words(demand)}"
+class _Links:
+    """Which components may bring or provide which names, in any of their versions."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._brought: dict[str, set[str]] = {}
+        self._providers: dict[str, set[str]] = {}
+        self._shared: set[str] = set()
+        for component in catalog.components.values():
+            faces = [variant.face for release in component.releases for variant in release.variants]
+            requirements = (one for face in faces for one in (*face.requires, *face.recommends))
+            self._brought[component.name] = {one.name for one in requirements}
+            for name in {name for face in faces for name in face.provides} - {component.name}:
+                self._providers.setdefault(name, set()).add(component.name)
+                if not component.is_base:
+                    self._shared.add(name)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a part of another name may provide it, once the base is chosen."""
+        return name in self._shared
+
+    def leads_to(self, component: str, name: str) -> bool:
+        """Whether some version of a component provides a name, or brings what does."""
+        providers = self._providers.get(name, set())
+        seen, left = set(), [component] if providers else []
+        while left:
+            one = left.pop()
+            if one in providers:
+                return True
+            if one not in seen:
+                seen.add(one)
+                left += self._brought.get(one, ())
+        return False
 
 
-def _words(demand: Demand) -> str:
-    return demand.requirement.specifier or "any version"
+def _share_packages(
+    choices: list[Choice], mine: tuple[Package, ...]
+) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
+    """Give each Python package to the lowest part that needs it, and to the recipe what none does."""
+    taken: set[str] = set()
 
+    def take(packages: tuple[Package, ...]) -> tuple[Package, ...]:
+        own = tuple(one for one in packages if canonicalize_name(one.name) not in taken)
+        taken.update(canonicalize_name(one.name) for one in own)
+        return own
 
-def _agree(first: str, second: str) -> bool:
-    """Whether two parts that provide one name mean the same: `12.8` and `12.8.1` do."""
-    one, two = first.split("."), second.split(".")
-    length = min(len(one), len(two))
-    return one[:length] == two[:length]
+    owners = {choice.name: take(choice.face.packages) for choice in choices}
+    return owners, take(mine)

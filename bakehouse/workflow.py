@@ -1,167 +1,198 @@
-"""The pipeline spelled out: one function for each task, each step taking the step before's result."""
+"""The pipeline from a plan to an address, spelled out: each step takes the step before's result."""
 
-import json
-from collections.abc import Callable, Iterable
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
+from datetime import UTC, datetime
 
-from bakehouse import explain, project, rendering
-from bakehouse.catalog import Catalog, load_catalog
-from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse import (
+    build,
+    checks,
+    containers,
+    daemon,
+    ecr,
+    junit,
+    provision,
+    push,
+    pusher,
+    releases,
+    smoke,
+    smoke_report,
+)
+from bakehouse.build import BuiltImage
+from bakehouse.daemon import Feature
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.engine import Engine
+from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.files import write_whole
-from bakehouse.plan import Image, Plan, make_plan
-from bakehouse.project import HOME, Project
-from bakehouse.recipe import Recipe, load_recipes
-from bakehouse.rendering import RenderedFile
-from bakehouse.resolution import NothingFits, Resolution, resolve
-from bakehouse.yamlfile import suggestion
+from bakehouse.plan import Digest, Image
+from bakehouse.progress import Mode, Progress, mode_for
+from bakehouse.project import Project
+from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.releases import ReleaseRecord
+from bakehouse.smoke_report import SmokeReport
+from bakehouse.supplies import supplies
+from bakehouse.workspace import Say, Workspace, plan_images, render_images
 
-Say = Callable[[str], None]
+_BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Feature.BUILDX)
+_RELATIVE_UNPACKED = 3.2
+"""How much more a wheel's files take on disk than the wheel: torch 2.13 with CUDA 13.0, measured."""
+_SYSTEM_BYTES = 600_000_000
+"""What an image has besides wheels: the base, and the distribution's packages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
-    """A project with its recipes and catalogue read."""
+class Wishes:
+    """What the options of a task ask for."""
 
-    project: Project
-    catalog: Catalog
-    recipes: dict[str, Recipe]
-    templates: dict[str, str]
-
-
-def open_workspace(start: Path | None = None) -> Workspace:
-    """Read the project that the current folder belongs to."""
-    found = project.find((start or Path.cwd()).resolve())
-    catalog = load_catalog(found.recipe_roots)
-    recipes = load_recipes(found.recipe_roots, catalog)
-    return Workspace(found, catalog, recipes, rendering.read_templates(HOME / "templates"))
+    json: bool = False
+    """Progress as JSON lines."""
+    only: tuple[str, ...] = ()
+    gpus: int = 0
+    deadline: float | None = None
+    untested: bool = False
+    create: bool = False
+    moving_tag: bool = False
+    registry: str = ""
 
 
-def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
-    """The recipes that names or globs mean, each once, in the order of their names; none means all."""
-    problems = Problems()
-    chosen = set()
-    for pattern in patterns:
-        found = {name for name in workspace.recipes if fnmatchcase(name, pattern)}
-        if not found:
-            what = "no image matches" if any(sign in pattern for sign in "*?[") else "there is no image"
-            hint = suggestion(pattern, workspace.recipes) or "`./bake list` names the images"
-            problems.add(Diagnostic(f"{what} `{pattern}`", hint=hint))
-        chosen |= found
-    problems.raise_as(UsageError)
-    return tuple(workspace.recipes[name] for name in sorted(chosen or workspace.recipes))
+@contextlib.contextmanager
+def engine(say: Say, *features: Feature) -> Iterator[Engine]:
+    """The engine this machine reaches, or one installed and started for it, swept of what dead runs left."""
+    found = provision.ensure(provision.ask_at_terminal, say)
+    daemon.require(found, *features)
+    connected = containers.connect()
+    with contextlib.closing(connected):
+        connected.sweep()
+        yield connected
 
 
-def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolution, ...]:
-    """Exact versions for each recipe; every conflict is reported, not the first alone."""
-    problems = Problems()
-    resolutions = []
-    conflict = None
-    for recipe in recipes:
-        try:
-            resolutions.append(resolve(recipe, workspace.catalog))
-        except NothingFits as nothing:
-            conflict = explain.conflict_error(nothing.conflict, workspace.catalog)
-            problems.extend(conflict.diagnostics)
-    if conflict:
-        problems.raise_as(type(conflict))
-    return tuple(resolutions)
+def build_images(
+    workspace: Workspace, patterns: Sequence[str], say: Say, wishes: Wishes, progress: Progress | None = None
+) -> tuple[BuiltImage, ...]:
+    """Render what changed, build all images in one graph, and compare declared with installed."""
+    plan = plan_images(workspace, patterns)
+    render_images(workspace, plan, say)
+    project = workspace.project
+    mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
+    with contextlib.ExitStack() as stack:
+        connected = stack.enter_context(engine(say, *_BUILDS))
+        if progress is None:
+            colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+            progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
+        given = stack.enter_context(
+            supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
+        )
+        return build.build(
+            plan.images,
+            root=project.root,
+            state=project.state,
+            engine=connected,
+            supplies=given,
+            progress=progress,
+            verify=lambda one: checks.verify(connected, one.image, one.digest, project.state).installed,
+            expected_bytes=expected_bytes,
+        )
 
 
-def plan_images(workspace: Workspace, patterns: Iterable[str]) -> Plan:
-    """Stages and keys of the images that names or globs mean."""
-    resolutions = resolve_all(workspace, select(workspace, patterns))
-    return make_plan(resolutions, workspace.templates)
+def expected_bytes(images: Sequence[Image]) -> int:
+    """What images will weigh together, unpacked: each stage once, as the engine keeps it."""
+    stages = {stage.key: stage for image in images for stage in image.stages}
+    wheels = sum(one.bytes for stage in stages.values() for one in (*stage.wheels, *stage.sdists))
+    return int(wheels * _RELATIVE_UNPACKED) + _SYSTEM_BYTES * len(images)
 
 
-def render_images(workspace: Workspace, plan: Plan, say: Say) -> tuple[RenderedFile, ...]:
-    """Write what of the images' folders has changed, and remove what nothing renders any more."""
-    files = rendering.render(plan, workspace.templates)
-    names = [image.name for image in plan.images]
-    folder = workspace.project.images
-    for file in files:
-        path = folder / file.path
-        mode = 0o755 if file.is_executable else 0o644
-        if not path.is_file() or path.read_bytes() != file.content:
-            write_whole(path, file.content)
-            say(f"rendered images/{file.path}")
-        if path.stat().st_mode & 0o777 != mode:
-            path.chmod(mode)
-    for path in rendering.leftovers(files, folder, names):
-        path.unlink()
-        say(f"removed {path.relative_to(folder.parent)}, which no recipe renders any more")
-    return files
+def smoke_images(
+    workspace: Workspace, built: Sequence[BuiltImage], say: Say, wishes: Wishes
+) -> tuple[SmokeReport, ...]:
+    """Try built images as clusters; every image is tried, then the first failures are raised."""
+    state = workspace.project.state
+    reports = []
+    failures: list[Diagnostic] = []
+    with engine(say, *_BUILDS) as connected:
+        for one in built:
+            report = smoke.smoke(
+                connected,
+                one,
+                state,
+                only=wishes.only,
+                gpus=wishes.gpus,
+                deadline=wishes.deadline,
+                progress=say,
+            )
+            write_whole(state / "smoke" / one.image.name / "junit.xml", junit.text(report))
+            reports.append(report)
+            try:
+                smoke_report.require_passed(report)
+            except SmokeError as failure:
+                failures += failure.diagnostics
+    if failures:
+        raise SmokeError(*failures)
+    return tuple(reports)
 
 
-def check_rendered(workspace: Workspace, plan: Plan) -> int:
-    """The number of rendered files, all up to date; raises StaleError with a diff otherwise."""
-    files = rendering.render(plan, workspace.templates)
-    rendering.check(files, workspace.project.images, [image.name for image in plan.images])
-    return len(files)
+def push_images(
+    workspace: Workspace, built: Sequence[BuiltImage], say: Say, wishes: Wishes
+) -> tuple[ReleaseRecord, ...]:
+    """Push what passed its smoke test, and write it into the ledgers."""
+    project = workspace.project
+    found = provision.ensure(provision.ask_at_terminal, say)
+    daemon.require(found, Feature.CONTAINERD_STORE)
+    publication = push.Publication(
+        day=datetime.now(UTC).date(),
+        locks=project.state / "locks",
+        prefix=project.repository_prefix,
+        untested=wishes.untested,
+        moving_tag=wishes.moving_tag,
+    )
+    records = []
+    with registry(project, wishes, say) as target:
+        for one in built:
+            report = smoke_report.load(project.state, one.digest)
+            pushing = pusher.connect(project.state / "pushes")
+            published = push.publish(one, report, target, pushing, publication, say)
+            record = releases.record_of(published, one, report, publication.day)
+            ledger = project.images / one.image.name / "releases.json"
+            releases.append(ledger, record, project.state / "locks")
+            records.append(record)
+    return tuple(records)
 
 
-def listing(workspace: Workspace, *, as_json: bool) -> str:
-    """One line, or one object, for each image."""
-    rows = [_row(recipe, workspace) for recipe in select(workspace, ())]
-    if as_json:
-        return json.dumps(rows, indent=2) + "\n"
-    name_width = max(len(str(row["image"])) for row in rows)
-    status_width = max(len(str(row["status"])) for row in rows)
-    lines = [
-        f"{str(row['image']).ljust(name_width)}  {str(row['status']).ljust(status_width)}  {row['summary']}"
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _row(recipe: Recipe, workspace: Workspace) -> dict[str, object]:
-    try:
-        resolution = resolve(recipe, workspace.catalog)
-    except NothingFits:
-        versions = None
+@contextlib.contextmanager
+def registry(project: Project, wishes: Wishes, say: Say) -> Iterator[Registry]:
+    """The registry that a project names: the embedded one, Amazon ECR, or another."""
+    name = wishes.registry or project.registry
+    if name == "local":
+        if not (project.state / "registry").is_dir():
+            provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
+        with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
+            yield embedded
+    elif name == "ecr" or ecr.is_ecr(name):
+        host = None if name == "ecr" else name
+        yield ecr.EcrRegistry(host=host, region=project.region, create=wishes.create)
     else:
-        versions = {choice.name: choice.version for choice in (resolution.base, *resolution.choices)}
-    return {
-        "image": recipe.name, "status": recipe.status, "summary": recipe.summary, "versions": versions,
-    }
+        yield NamedRegistry(name, pusher.docker_login)
 
 
-def resolution_table(resolutions: Iterable[Resolution]) -> str:
-    """Each image's parts with their versions, and what they bring."""
-    blocks = []
-    for resolution in resolutions:
-        lines = [resolution.recipe.name]
-        for choice in (resolution.base, *resolution.choices):
-            brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
-            lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
+def release_images(
+    workspace: Workspace, patterns: Sequence[str], say: Say, wishes: Wishes
+) -> tuple[ReleaseRecord, ...]:
+    """Build, smoke and push."""
+    built = build_images(workspace, patterns, say, wishes)
+    state = workspace.project.state
+    untried = [one for one in built if not push.is_tested(one, smoke_report.load(state, one.digest))]
+    smoke_images(workspace, untried, say, wishes)
+    return push_images(workspace, built, say, wishes)
 
 
-def explanation(workspace: Workspace, image: str, part: str | None) -> str:
-    """Why each version of an image was chosen, or one part's."""
-    (recipe,) = select(workspace, [image])[:1]
-    (resolution,) = resolve_all(workspace, [recipe])
-    names = explain.known_names(resolution)
-    if part and part not in names:
-        message = f"`{recipe.name}` has no `{part}`"
-        raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
-    return explain.explanation(resolution, part)
-
-
-def plan_table(plan: Plan) -> str:
-    """Each stage once, with its key and the images that share it."""
-    users: dict[str, list[str]] = {}
-    for image in plan.images:
-        for stage in image.stages:
-            users.setdefault(stage.key, []).append(image.name)
-    lines = [
-        f"{key[:8]}  {plan.stages[key].name.ljust(28)}  {', '.join(users[key])}" for key in plan.stages
-    ]
-    lines += [f"{image.key[:8]}  image {image.name.ljust(22)}  {_weight(image)}" for image in plan.images]
-    return "\n".join(lines) + "\n"
-
-
-def _weight(image: Image) -> str:
-    return f"{len(image.stages)} stages, {image.wheel_bytes / 1e6:,.0f} MB of Python packages to fetch"
+def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tuple[BuiltImage, ...]:
+    """The images as they were built before; what is missing or changed is built now."""
+    plan = plan_images(workspace, patterns)
+    with engine(say, Feature.PLATFORM) as connected:
+        found = [(image, connected.image(image.reference)) for image in plan.images]
+    built = tuple(BuiltImage(image, Digest(stored.digest), stored.bytes) for image, stored in found if stored)
+    if len(built) == len(found):
+        return built
+    return build_images(workspace, patterns, say, Wishes())

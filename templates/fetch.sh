@@ -16,7 +16,7 @@ case $url in
 debian:*)
     package=${url#debian:} package=${package%%=*}
     case $package in lib*) letter=$(echo "$package" | cut -c1-4) ;; *) letter=$(echo "$package" | cut -c1) ;; esac
-    for mirror in $(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u); do
+    for mirror in $(grep -ohsE 'https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* | sort -u); do
         pool="$mirror/pool/main/$letter/$package/$(basename "$file")"
         /usr/lib/apt/apt-helper download-file "$pool" "$file" "SHA256:$sha256" && exit 0
     done ;;

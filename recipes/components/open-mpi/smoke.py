@@ -13,5 +13,5 @@ def installed() -> str:
 
 def check_daemon_runs_without_environment() -> None:
     """What ssh starts on another host has neither PATH nor library path of the image."""
-    ended = subprocess.run(["/opt/openmpi/bin/orted", "--version"], env={}, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr.strip()
+    ended = subprocess.run(["/opt/openmpi/bin/orted", "--help"], env={}, capture_output=True, text=True, check=False)
+    assert "Usage" in ended.stdout + ended.stderr, f"exit {ended.returncode}: {ended.stderr.strip()}"

@@ -1,6 +1,7 @@
 """PyTorch as the image has it, and the CUDA parts that its wheels bring."""
 
 import unittest
+from importlib.metadata import version
 
 
 def installed() -> str:
@@ -16,7 +17,7 @@ def provided() -> dict[str, str]:
     if torch.version.cuda is None:
         return {}
     nccl = ".".join(str(number) for number in torch.cuda.nccl.version())
-    return {"cuda": torch.version.cuda, "nccl": nccl}
+    return {"cuda": torch.version.cuda, "nccl": nccl, "triton": version("triton"), "cudnn": version("nvidia-cudnn-cu13")}
 
 
 def check_multiplies() -> None:

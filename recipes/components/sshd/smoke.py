@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 
@@ -19,8 +20,9 @@ def check_no_key_in_the_image() -> None:
 
 def check_settings_are_accepted() -> None:
     """sshd reads its settings, with a key made for this check alone."""
-    key = "/tmp/smoke-host-key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    command = ["/usr/sbin/sshd", "-t", "-h", key]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        key = f"{folder}/host-key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        command = ["/usr/sbin/sshd", "-t", "-h", key]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr.strip()

@@ -1,0 +1,110 @@
+"""The only door to `docker buildx`: one call for many images, its events as they come."""
+
+import codecs
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bakehouse import buildfailure, processes
+from bakehouse.buildevents import EXPORT, Event, Log, Output, Step, Tail, Tick, events
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.scratch import private_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An image to bake: its bake file, and what its stages were rendered from."""
+
+    name: str
+    bake_file: Path
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    """Stage names and the files their text comes from."""
+
+
+def bake(
+    targets: Sequence[Target],
+    *,
+    cwd: Path,
+    state: Path,
+    secrets: Mapping[str, Path],
+    arguments: Mapping[str, str],
+    on_event: Callable[[Event], None],
+) -> dict[str, str]:
+    """Build all targets as one graph; gives the digest of each image in the engine's store.
+
+    The digest is the manifest's, or the image's id where the engine has no containerd store. Secrets and
+    arguments travel in a private file, never on a command line. Raises BuildError. Whatever interrupts this,
+    BuildKit is stopped too, and keeps the steps that were finished.
+    """
+    if shutil.which("docker") is None:
+        hint = "`./bake doctor` says what is missing and how to get it"
+        raise EngineError(Diagnostic("there is no `docker` command on this machine", hint=hint))
+    watch = _Watch([target.name for target in targets], on_event)
+    with private_folder(state) as folder:
+        override, metadata = folder / "override.json", folder / "metadata.json"
+        override.write_text(_override(targets, secrets, arguments))
+        command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
+        command += [f"--metadata-file={metadata}"]
+        for file in (*dict.fromkeys(target.bake_file for target in targets), override):
+            command += ["--file", str(file)]
+        with processes.running([*command, *watch.targets], cwd=cwd) as process:
+            assert process.stderr
+            processes.read({process.stderr: watch.feed}, lambda: on_event(Tick()))
+            failed = process.wait() != 0
+        if failed:
+            sources = {stage: file for target in targets for stage, file in target.sources.items()}
+            dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
+            raise buildfailure.explain(watch.failure(), dockerfiles, sources)
+        found = json.loads(metadata.read_text())
+    return {target.name: str(found[target.name]["containerimage.digest"]) for target in targets}
+
+
+def _override(targets: Iterable[Target], secrets: Mapping[str, Path], arguments: Mapping[str, str]) -> str:
+    """A further bake file; buildx reads secrets as CSV, so that a comma in a path needs the quotes."""
+    given = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
+    extra = {"args": dict(arguments), "secret": given}
+    return json.dumps({"target": {target.name: extra for target in targets}})
+
+
+def _dockerfile(target: Target, cwd: Path) -> Path:
+    written = json.loads((cwd / target.bake_file).read_text())["target"][target.name]
+    return Path(cwd, written.get("context", "."), written.get("dockerfile", "Dockerfile"))
+
+
+class _Watch:
+    """Turns buildx's output into events, and keeps what explains a failure."""
+
+    def __init__(self, targets: Sequence[str], on_event: Callable[[Event], None]) -> None:
+        self.targets = targets
+        self._on_event = on_event
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._output = Output()
+        self._errors: dict[tuple[str, str], Step] = {}
+        self._tails: dict[str, Tail] = {}
+        self._exported: set[str] = set()
+
+    def feed(self, data: bytes) -> None:
+        for status in self._output.feed(self._decode(data)):
+            for event in events(status, self.targets):
+                self._note(event)
+                self._on_event(event)
+
+    def failure(self) -> buildfailure.Failure:
+        return buildfailure.Failure(
+            targets=tuple(self.targets),
+            steps=tuple(self._errors.values()),
+            tails={digest: tail.lines() for digest, tail in self._tails.items()},
+            text="\n".join(self._output.end()),
+            exported=frozenset(self._exported),
+        )
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Log):
+            self._tails.setdefault(event.digest, Tail()).add(event.text)
+        elif isinstance(event, Step):
+            if event.error:
+                self._errors[event.digest, event.target] = event
+            elif event.text == EXPORT and event.completed:
+                self._exported.add(event.target)

@@ -1,0 +1,133 @@
+"""One version of one part, what it asks of the others, and why it can't be among them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from packaging.utils import canonicalize_name
+
+from bakehouse.component import Component, Face, Package, Release, Requirement, Variant
+from bakehouse.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    component: Component
+    release: Release
+    variant: Variant
+
+    def __str__(self) -> str:
+        variant = f" ({self.variant.name})" if self.variant.name else ""
+        return f"{self.component.name} {self.release.version}{variant}"
+
+    @property
+    def name(self) -> str:
+        return self.component.name
+
+    @property
+    def face(self) -> Face:
+        return self.variant.face
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Every name this candidate answers for, with its version."""
+        return {self.component.name: self.release.version, **self.face.provides}
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Somebody's requirement on a name."""
+
+    requirement: Requirement
+    asker: Candidate | None
+    """None is the recipe itself."""
+    brings: bool = True
+    """Whether the name has to be in the image, or only fits if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one candidate can't be in the image."""
+
+    candidate: Candidate
+    name: str
+    """What it is about: a part, what one provides, or a Python package."""
+    demand: Demand | None = None
+    """The demand that does not hold."""
+    other: Candidate | None = None
+    """The chosen part that it does not go with."""
+    packages: tuple[Package, Package] | None = None
+    """The two locks' lines that disagree, its own first; without `other` the second is the recipe's."""
+    then: "Conflict | None" = None
+    """What nothing fits for once it is chosen."""
+
+    @property
+    def culprits(self) -> frozenset[str]:
+        """The chosen parts without which it might be taken."""
+        asker = self.demand.asker if self.demand else None
+        return frozenset(one.name for one in (self.other, asker) if one)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """No candidate of `name` fits."""
+
+    recipe: Recipe
+    name: str
+    demands: tuple[Demand, ...]
+    """All that were on the table."""
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is chosen so far, and what that asks for."""
+
+    chosen: tuple[Candidate, ...]
+    demands: tuple[Demand, ...]
+    locked: Mapping[str, tuple[Package, Candidate | None]]
+    """The Python packages of all locks, by their normal names."""
+    put_off: frozenset[str] = frozenset()
+    """Names that another part has to provide: their own components were tried in vain."""
+
+    @property
+    def missing(self) -> set[str]:
+        """The names that have to be in the image and are not yet."""
+        given = {name for candidate in self.chosen for name in candidate.given}
+        return {one.requirement.name for one in self.demands if one.brings} - given
+
+    def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
+        locked = dict(self.locked)
+        for package in candidate.face.packages:
+            locked.setdefault(canonicalize_name(package.name), (package, candidate))
+        chosen = (*self.chosen, candidate)
+        return replace(self, chosen=chosen, demands=(*self.demands, *demands), locked=locked)
+
+
+def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
+    """The first thing that keeps a candidate with demands of its own out of a selection."""
+    given = candidate.given
+    for demand in selection.demands:
+        name = demand.requirement.name
+        if name in given and not demand.requirement.allows(given[name]):
+            return Refusal(candidate, name, demand)
+    for other in selection.chosen:
+        for name, version in other.given.items():
+            if name in given and not _agree(version, given[name]):
+                return Refusal(candidate, name, other=other)
+    for demand in own:
+        name = demand.requirement.name
+        for other in (candidate, *selection.chosen):
+            if name in other.given and not demand.requirement.allows(other.given[name]):
+                return Refusal(candidate, name, demand, other)
+    for package in candidate.face.packages:
+        first, owner = selection.locked.get(canonicalize_name(package.name), (package, None))
+        if first.version != package.version:
+            return Refusal(candidate, package.name, other=owner, packages=(package, first))
+    return None
+
+
+def _agree(first: str, second: str) -> bool:
+    """Whether two parts that provide one name mean the same: `12.8` and `12.8.1` do."""
+    one, two = first.split("."), second.split(".")
+    length = min(len(one), len(two))
+    return one[:length] == two[:length]

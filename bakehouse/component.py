@@ -1,0 +1,150 @@
+"""Components as their folders describe them: every fact with its place, nothing chosen yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from bakehouse.errors import Location
+
+ArtifactKind = Literal["url", "pypi", "debian"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """That a component, or what another one provides, has to be of certain versions."""
+
+    name: str
+    specifier: str
+    location: Location
+
+    def allows(self, version: str) -> bool:
+        return _allows(self.specifier, version)
+
+
+@cache
+def _allows(specifier: str, version: str) -> bool:
+    return SpecifierSet(specifier).contains(version, prereleases=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file identified by its sha256: any mirror that holds those bytes may serve it."""
+
+    name: str
+    kind: ArtifactKind
+    source: str
+    """A URL, `name==version` for pip, or `package=version` for apt-get source."""
+    file: str
+    sha256: str | None
+    """None where nobody knows it yet."""
+    location: Location
+    """Where the sha256 stands."""
+
+    @property
+    def address(self) -> str:
+        """What the build's `fetch` takes: a URL, or `debian:package=version`."""
+        return self.source if self.kind == "url" else f"{self.kind}:{self.source}"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One line of a Python lock: a package as the one file that is installed."""
+
+    name: str
+    version: str
+    sha256: str
+    file: str
+    bytes: int
+    location: Location
+
+    @property
+    def is_sdist(self) -> bool:
+        return not self.file.endswith(".whl")
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSource:
+    """Where a base image comes from."""
+
+    suite: str = ""
+    """A Debian suite to bootstrap; empty when the base is pulled."""
+    packages: tuple[str, ...] = ()
+    reference: str = ""
+    digest: str | None = None
+    build_reference: str = ""
+    """The base of build stages, where it is another one (CUDA's devel image)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What a component brings and asks: stated for it, a release or a variant, and merged downwards."""
+
+    requires: tuple[Requirement, ...] = ()
+    constraints: tuple[Requirement, ...] = ()
+    """Holds only if the named part is in the image; never brings it in."""
+    recommends: tuple[Requirement, ...] = ()
+    """Brought in like `requires`, unless the recipe says `without`."""
+    provides: Mapping[str, str] = field(default_factory=dict)
+    artifacts: tuple[Artifact, ...] = ()
+    packages: tuple[Package, ...] = ()
+    """The closure of Python packages, from the lock."""
+    apt: tuple[str, ...] = ()
+    """Packages of the distribution that the image needs to run."""
+    build_apt: tuple[str, ...] = ()
+    """Packages of the distribution that only the component's build stage needs."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+    library_path: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Further values the component's own template uses."""
+    gpu: bool = False
+    base: BaseSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One build of a release, such as `cu130-py311`; the empty name is the only one."""
+
+    name: str
+    face: Face
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    version: str
+    variants: tuple[Variant, ...]
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of an image: its facts, how to install it and how to check it."""
+
+    name: str
+    summary: str
+    order: int
+    """Smaller numbers come first: their layers lie lower and they own shared Python packages."""
+    folder: Path
+    launchers: tuple[str, ...]
+    releases: tuple[Release, ...]
+    """Newest first."""
+    template: str
+    """The text of install.j2; empty where apt packages and settings are all."""
+    smoke: Path | None
+    files: Mapping[str, bytes]
+    """What lies under the component's `files/`, for its template to place."""
+    location: Location
+
+    @property
+    def is_base(self) -> bool:
+        return any(variant.face.base for release in self.releases for variant in release.variants)

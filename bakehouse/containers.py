@@ -1,0 +1,310 @@
+"""The only door to the docker SDK: containers, networks and images of the engine that `docker` reaches.
+
+Whatever is made here carries the label `bakehouse=<owner>`, so that what a killed run left behind can be told
+from what a living one is using, and is swept by the next run.
+"""
+
+import contextlib
+import datetime
+import io
+import os
+import re
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakehouse import owners
+from bakehouse.engine import Container, ContainerSpec, Ended, StoredImage, Swept
+from bakehouse.errors import Diagnostic, EngineError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container as SdkContainer
+
+OWNER_LABEL = "bakehouse"
+IMAGE_LABEL = "bakehouse.image"
+API_SECONDS = 120
+REMOVAL_ATTEMPTS = 5
+
+
+def connect() -> "DockerEngine":
+    """The engine that the `docker` command reaches: DOCKER_HOST, else the current context."""
+    import docker
+    from docker.context import ContextAPI
+
+    with _told_as("reach the container engine"):
+        if os.environ.get("DOCKER_HOST"):
+            client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
+        else:
+            context = ContextAPI.get_current_context()
+            client = docker.DockerClient(
+                base_url=context.Host, tls=context.TLSConfig or False, timeout=API_SECONDS, max_pool_size=64
+            )
+        client.ping()
+    return DockerEngine(client)
+
+
+class DockerEngine:
+    """The `Engine` behind the docker SDK."""
+
+    def __init__(self, client: "DockerClient") -> None:
+        self._client = client
+        self._owner = owners.mine()
+        self._live: set[str] = set()
+        self._closed = False
+
+    def image(self, reference: str) -> StoredImage | None:
+        from docker.errors import ImageNotFound
+
+        with _told_as(f"look up `{reference}`"):
+            try:
+                found = self._client.images.get(reference)
+            except ImageNotFound:
+                return None
+        return StoredImage(str(found.id), int(found.attrs["Size"]))
+
+    @contextlib.contextmanager
+    def container(self, spec: ContainerSpec) -> Iterator[Container]:
+        with _told_as(f"make a container of `{spec.image}`"):
+            made = self._client.containers.create(**self._arguments(spec))
+        container = _DockerContainer(made)
+        self._live.add(str(made.id))
+        try:
+            if self._closed:
+                raise EngineError(Diagnostic("stopped before the container was started"))
+            if spec.files:
+                with _told_as("put files into a container"):
+                    made.put_archive("/", _tar(spec.files))
+            yield container
+        finally:
+            container.remove()
+            self._live.discard(str(made.id))
+
+    @contextlib.contextmanager
+    def network(self, name: str) -> Iterator[str]:
+        unique = f"bakehouse-{name}-{self._owner}-{time.monotonic_ns()}"
+        with _told_as("make a network"):
+            made = self._client.networks.create(unique, driver="bridge", labels={OWNER_LABEL: self._owner})
+        try:
+            yield unique
+        finally:
+            with _told_as("remove a network"):
+                _until_gone(made.remove)
+
+    def sweep(self) -> Swept:
+        api = self._client.api
+        label = {"label": OWNER_LABEL}
+        with _told_as("list what earlier runs have left"):
+            containers = _left_behind(api.containers(all=True, filters=label), "Id")
+            for key in containers:
+                _until_gone(partial(api.remove_container, key, v=True, force=True))
+            networks = _left_behind(api.networks(filters=label), "Id")
+            for key in networks:
+                _until_gone(partial(api.remove_network, key))
+            volumes = _left_behind(api.volumes(filters=label)["Volumes"] or (), "Name")
+            for key in volumes:
+                _until_gone(partial(api.remove_volume, key, force=True))
+        return Swept(len(containers), len(networks), len(volumes))
+
+    def close(self) -> None:
+        self._closed = True
+        with _told_as("remove containers"):
+            for key in tuple(self._live):
+                _until_gone(partial(self._client.api.remove_container, key, v=True, force=True))
+
+    def _arguments(self, spec: ContainerSpec) -> dict[str, Any]:
+        from docker.types import DeviceRequest, Mount
+
+        labels = {OWNER_LABEL: self._owner, IMAGE_LABEL: spec.image_name}
+        arguments: dict[str, Any] = {
+            "image": spec.image,
+            "command": list(spec.command) if spec.keep_entrypoint else [],
+            "hostname": spec.hostname or None,
+            "network": spec.network,
+            "environment": dict(spec.environment),
+            "labels": labels,
+            "shm_size": spec.shared_memory,
+            # no_copy: as on SageMaker, what the image holds at a mounted path is hidden.
+            "mounts": [
+                Mount(target=path, source=None, type="volume", no_copy=True, labels=labels)
+                for path in spec.mounts
+            ],
+        }
+        if not spec.keep_entrypoint:
+            arguments["entrypoint"] = list(spec.command)
+        if spec.network != "none" and spec.hostname:
+            alias = self._client.api.create_endpoint_config(aliases=[spec.hostname])
+            arguments["networking_config"] = {spec.network: alias}
+        if spec.gpus:
+            arguments["device_requests"] = [DeviceRequest(count=spec.gpus, capabilities=[["gpu"]])]
+        return arguments
+
+
+class _DockerContainer:
+    """The `Container` behind the docker SDK."""
+
+    def __init__(self, container: "SdkContainer") -> None:
+        self._container = container
+        self._follower: threading.Thread | None = None
+
+    def start(self, log: Path) -> None:
+        with _told_as("start a container"):
+            self._container.start()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._follower = threading.Thread(target=self._follow, args=(log,), daemon=True)
+        self._follower.start()
+
+    def wait(self, seconds: float) -> Ended | None:
+        import requests
+
+        with _told_as("wait for a container"):
+            try:
+                code = int(self._container.wait(timeout=seconds)["StatusCode"])
+            except requests.exceptions.ConnectionError as error:
+                # The SDK reports its own read timeout as a lost connection.
+                if "timed out" not in str(error):
+                    raise
+                return None
+            except requests.exceptions.ReadTimeout:
+                return None
+            self._finish_log()
+            self._container.reload()
+        return Ended(code, bool(self._container.attrs["State"]["OOMKilled"]))
+
+    def stop(self, grace: float) -> None:
+        with _told_as("stop a container"):
+            self._container.stop(timeout=round(grace))
+        self._finish_log()
+
+    def stdout(self) -> str:
+        with _told_as("read what a container printed"):
+            return self._container.logs(stdout=True, stderr=False).decode(errors="replace")
+
+    def read(self, path: str) -> dict[str, bytes]:
+        with self._archive(path) as archive:
+            return {
+                name: opened.read()
+                for name, member in _regular(archive)
+                if (opened := archive.extractfile(member)) is not None
+            }
+
+    def sizes(self, path: str) -> dict[str, int]:
+        with self._archive(path) as archive:
+            return {name: member.size for name, member in _regular(archive)}
+
+    def remove(self) -> None:
+        with _told_as("remove a container"):
+            _until_gone(lambda: self._container.remove(force=True, v=True))
+        self._finish_log()
+
+    @contextlib.contextmanager
+    def _archive(self, path: str) -> Iterator[tarfile.TarFile]:
+        from docker.errors import NotFound
+
+        with tempfile.TemporaryFile() as file:
+            with _told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
+                for chunk in self._container.get_archive(path)[0]:
+                    file.write(chunk)
+            if not file.tell():
+                with tarfile.open(fileobj=file, mode="w"):
+                    pass
+            file.seek(0)
+            with tarfile.open(fileobj=file) as archive:
+                yield archive
+
+    def _follow(self, log: Path) -> None:
+        import docker.errors
+        import requests
+
+        lost = (docker.errors.APIError, requests.exceptions.RequestException, OSError)
+        with log.open("wb", buffering=0) as file, contextlib.suppress(*lost):
+            for chunk in self._container.logs(stream=True, follow=True):
+                file.write(chunk)
+
+    def _finish_log(self) -> None:
+        if self._follower:
+            self._follower.join(timeout=10)
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in sorted(files.items()):
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _regular(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    for member in archive.getmembers():
+        if member.isfile():
+            # The engine names everything after the last part of the path that was asked for.
+            yield member.name.partition("/")[2] or member.name, member
+
+
+@contextlib.contextmanager
+def _told_as(doing: str) -> Iterator[None]:
+    """Turn the SDK's exceptions into one EngineError that says what was being done."""
+    import docker.errors
+    import requests
+
+    try:
+        yield
+    except docker.errors.ImageNotFound as error:
+        raise EngineError(_refusal(doing, error, "build it with `./bake build`")) from error
+    except docker.errors.APIError as error:
+        raise EngineError(_refusal(doing, error, "")) from error
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        denied = "Permission denied" in str(error)
+        message = "not allowed to use the container engine" if denied else "no container engine answers"
+        hint = "add your user to the group `docker`, then log in again" if denied else "see `./bake doctor`"
+        facts = (("wanted to", doing), ("answer", _one_line(str(error))))
+        raise EngineError(Diagnostic(message, facts=facts, hint=hint)) from error
+
+
+def _refusal(doing: str, error: Any, hint: str) -> Diagnostic:
+    answer = _one_line(str(error.explanation or error))
+    return Diagnostic(f"the container engine could not {doing}", facts=(("answer", answer),), hint=hint)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _until_gone(remove: Callable[[], object]) -> None:
+    """Remove something, also when another process is at it, or its last container has not quite let go."""
+    from docker.errors import APIError, NotFound
+
+    for attempt in range(REMOVAL_ATTEMPTS):
+        try:
+            remove()
+        except NotFound:
+            return
+        except APIError:
+            if attempt == REMOVAL_ATTEMPTS - 1:
+                raise
+            time.sleep(0.2 * (attempt + 1))
+        else:
+            return
+
+
+def _left_behind(entries: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    return [
+        str(entry[key])
+        for entry in entries
+        if owners.is_left_behind((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
+    ]
+
+
+def _created(entry: Mapping[str, Any]) -> float:
+    created = entry.get("Created") or entry["CreatedAt"]
+    if isinstance(created, str):
+        # The engine writes nanoseconds, of which datetime reads six digits.
+        created = datetime.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", created)).timestamp()
+    return float(created)

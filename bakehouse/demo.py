@@ -1,0 +1,59 @@
+"""The main job on the embedded defaults, with an account of where the time went."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bakehouse import buildtimes, estimator, provision, push, smoke_report, tables, workflow
+from bakehouse.progress import Progress, mode_for
+from bakehouse.workspace import Say, Workspace
+
+IMAGE = "pytorch-cpu"
+
+
+@dataclass(slots=True)
+class _Account:
+    """Seconds by step, in the order of the steps."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - began
+
+
+def run(workspace: Workspace, say: Say) -> str:
+    """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
+    account, wishes = _Account(), workflow.Wishes(registry="local")
+    with account.of("engine"):
+        provision.ensure(provision.ask_at_terminal, say)
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    with account.of("build"), Progress(sys.stderr, mode_for(sys.stderr), colour=colour) as progress:
+        built = workflow.build_images(workspace, [IMAGE], say, wishes, progress)
+    with account.of("smoke"):
+        reports = workflow.smoke_images(workspace, built, say, wishes)
+    with account.of("push"):
+        records = workflow.push_images(workspace, built, say, wishes)
+    tested = push.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
+    assert tested, "push took an image that was not tested"
+    work = buildtimes.spent(progress.steps())
+    inside = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(work.items()) if seconds >= 1)
+    lines = [
+        tables.built_table(built).rstrip("\n"),
+        tables.smoke_table(reports).rstrip("\n"),
+        "",
+        "image_uri:",
+        tables.uris(records).rstrip("\n"),
+        "",
+        estimator.snippet(records[0]).rstrip("\n"),
+        "",
+        "time spent:",
+        *(f"  {step.ljust(7)} {seconds:6.1f} s" for step, seconds in account.seconds.items()),
+        *([f"  steps of the build, which run beside each other: {inside}"] if inside else []),
+    ]
+    return "\n".join(lines) + "\n"

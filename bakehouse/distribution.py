@@ -1,0 +1,201 @@
+"""Asks a registry what it holds, over the distribution API: what was published is read back from there."""
+
+import contextlib
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+from bakehouse.manifests import KINDS, Manifest, UnreadableManifestError, digest_of, parse
+from bakehouse.plan import Digest
+from bakehouse.registry import Credentials, Registry, is_loopback
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest, Response
+
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
+_MANIFEST_LIMIT = 4 * 1024**2
+
+
+class DistributionError(Exception):
+    """A registry answered with an error, or not at all."""
+
+    def __init__(self, status: int | None, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        """None where there was no answer."""
+        self.code = code
+        """The registry's own word for it, such as NAME_UNKNOWN."""
+        self.text = text
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether logging in again may help: ECR says 403 to a token that was right once."""
+        return self.status == 401 or (self.status == 403 and "expired" in self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a registry is asked again before its refusal counts."""
+
+    attempts: int = 5
+    pause: float = 0.5
+    """Seconds before the second attempt; doubled for each one after."""
+    timeout: float = 30.0
+    """Seconds without a byte in one answer."""
+
+    def wait(self, attempt: int) -> None:
+        time.sleep(min(self.pause * 2**attempt, 15.0))
+
+
+class Repository:
+    """One repository of a registry."""
+
+    def __init__(self, registry: Registry, name: str, patience: Patience) -> None:
+        self.registry = registry
+        self.name = name
+        self._patience = patience
+        self._bearer = ""
+        self._scheme = "http" if is_loopback(registry.host) else "https"
+
+    def tags(self) -> tuple[str, ...]:
+        """Every tag; raises with NAME_UNKNOWN where there is no such repository."""
+        tags: list[str] = []
+        path = "tags/list"
+        while path:
+            answer = self._ask("GET", path)
+            tags += answer.json().get("tags") or ()
+            path = answer.links.get("next", {}).get("url", "")
+        return tuple(tags)
+
+    def manifest(self, reference: str) -> Manifest | None:
+        """What a tag or digest names; None where it names nothing."""
+        try:
+            answer = self._ask("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        except DistributionError as error:
+            if error.status == 404:
+                return None
+            raise
+        try:
+            return parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
+        except UnreadableManifestError as error:
+            message = f"its answer for `{reference}` is no manifest"
+            raise DistributionError(answer.status_code, "", message) from error
+
+    def blob(self, digest: Digest) -> bytes:
+        """Bytes stored under a digest, which they are checked to have."""
+        content = self._ask("GET", f"blobs/{digest}").content
+        if digest_of(content) != digest:
+            raise DistributionError(200, "", f"its answer for {digest} has another content")
+        return content
+
+    def tag(self, manifest: Manifest, tag: str) -> None:
+        """Let `tag` name a manifest that is stored already."""
+        self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
+
+    def refusal(self) -> DistributionError | None:
+        """What the registry says to someone who begins an upload; None where it lets us.
+
+        The engine loses the registry's words when a push fails: they are asked for again here.
+        """
+        try:
+            answer = self._ask("POST", "blobs/uploads/")
+        except DistributionError as error:
+            return error
+        # ECR takes no such request; there an unfinished upload expires.
+        with contextlib.suppress(DistributionError, KeyError):
+            self._ask("DELETE", answer.headers["Location"])
+        return None
+
+    def _ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None, content: bytes | None = None
+    ) -> "Response":
+        """Send a request, again where that may help: after a failure of theirs, and once with a new login."""
+        renewed = False
+        attempt = 0
+        while True:
+            try:
+                return self._send(method, path, dict(headers or {}), content)
+            except DistributionError as error:
+                failed_there = error.status is None or error.status >= 500 or error.status == 429
+                if error.is_expired and not renewed:
+                    renewed = True
+                    self._bearer = ""
+                    self.registry.credentials(renew=True)
+                elif failed_there and attempt < self._patience.attempts - 1:
+                    self._patience.wait(attempt)
+                    attempt += 1
+                else:
+                    raise
+
+    def _send(self, method: str, path: str, headers: dict[str, str], content: bytes | None) -> "Response":
+        root = f"{self._scheme}://{self.registry.host}/v2/{self.name}/"
+        credentials = self.registry.credentials()
+        answer = self._exchange(method, urljoin(root, path), headers, content, credentials)
+        challenge = answer.headers.get("WWW-Authenticate", "")
+        if answer.status_code == 401 and challenge.lower().startswith("bearer "):
+            self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
+            answer = self._exchange(method, urljoin(root, path), headers, content, credentials)
+        if answer.ok:
+            return answer
+        raise _error_in(answer, credentials)
+
+    def _token(self, challenge: dict[str, str], credentials: Credentials | None) -> str:
+        query = {name: value for name, value in challenge.items() if name in ("service", "scope")}
+        self._bearer = ""
+        answer = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
+        if not answer.ok:
+            raise _error_in(answer, credentials)
+        document = answer.json()
+        return str(document.get("token") or document.get("access_token") or "")
+
+    def _exchange(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        content: bytes | None,
+        credentials: Credentials | None,
+        query: dict[str, str] | None = None,
+    ) -> "Response":
+        import requests
+
+        with requests.Session() as session:
+            # On loopback neither a proxy nor ~/.netrc has a say.
+            session.trust_env = self._scheme == "https"
+            if self._bearer:
+                headers = {**headers, "Authorization": f"Bearer {self._bearer}"}
+                session.auth = _as_it_is
+            elif credentials:
+                session.auth = (credentials.username, credentials.password)
+            try:
+                return session.request(
+                    method, url, params=query, headers=headers, data=content, timeout=self._patience.timeout
+                )
+            except requests.RequestException as error:
+                # The words of requests may hold a signed address.
+                text = f"none ({type(error).__name__})"
+                raise DistributionError(None, "", text) from error
+
+
+def without_secrets(text: str, credentials: Credentials | None) -> str:
+    """Somebody else's words, fit to be shown: no password, no query of an address that may be signed."""
+    if credentials:
+        text = text.replace(credentials.password, "***")
+    return _QUERY.sub(r"\1", " ".join(text.split()))
+
+
+def _as_it_is(request: "PreparedRequest") -> "PreparedRequest":
+    """Keeps ~/.netrc from replacing a bearer token."""
+    return request
+
+
+def _error_in(answer: "Response", credentials: Credentials | None) -> DistributionError:
+    try:
+        first = answer.json()["errors"][0]
+        code, text = str(first["code"]), str(first.get("message") or first["code"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        code, text = "", f"HTTP {answer.status_code} {answer.reason}"
+    return DistributionError(answer.status_code, code, without_secrets(text, credentials))

@@ -1,0 +1,97 @@
+"""What Bakehouse asks of a container engine: the narrow waist between its steps and `containers`."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One container as it is to be started."""
+
+    image: str
+    """A digest of the engine's store, or a reference."""
+    command: tuple[str, ...]
+    keep_entrypoint: bool = False
+    """Hand `command` to the image's own ENTRYPOINT instead of replacing it."""
+    hostname: str = ""
+    network: str = "none"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Absolute paths inside the container and what lies there before it starts."""
+    mounts: tuple[str, ...] = ()
+    """Paths that get an empty volume of their own, which goes with the container."""
+    gpus: int = 0
+    shared_memory: int = 2 * GIB
+    image_name: str = ""
+    """The recipe's name of the image, for people who list containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container ended."""
+
+    exit_code: int
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image as the engine holds it."""
+
+    digest: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What dead runs had left behind."""
+
+    containers: int = 0
+    networks: int = 0
+    volumes: int = 0
+
+
+class Container(Protocol):
+    """A container that was made; it is removed when the context that gave it ends."""
+
+    def start(self, log: Path) -> None:
+        """Start it; all it prints goes to `log` as it comes."""
+
+    def wait(self, seconds: float) -> Ended | None:
+        """How it ended, or None while it still runs after `seconds`."""
+
+    def stop(self, grace: float) -> None:
+        """Send SIGTERM, and SIGKILL after `grace` seconds."""
+
+    def stdout(self) -> str:
+        """All it printed to standard output so far."""
+
+    def read(self, path: str) -> dict[str, bytes]:
+        """The regular files under `path` by their relative names; none when `path` isn't there."""
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """As `read`, with sizes for contents."""
+
+
+class Engine(Protocol):
+    """What Bakehouse asks of a container engine."""
+
+    def image(self, reference: str) -> StoredImage | None:
+        """The image of that name or digest, or None."""
+
+    def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
+        """A container made as `spec` says, with its files in place, not started."""
+
+    def network(self, name: str) -> contextlib.AbstractContextManager[str]:
+        """A network of its own for one job; gives its name."""
+
+    def sweep(self) -> Swept:
+        """Remove what runs that no longer live have left behind."""
+
+    def close(self) -> None:
+        """Remove all containers made here, whoever waits for them, and make no more."""

@@ -1,0 +1,142 @@
+"""Reads the fields of a YAML mapping by name, collecting every mistake on the way."""
+
+import re
+from collections.abc import Iterable
+
+from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.yamlfile import Mapping, Node, Scalar, Sequence, suggestion
+
+
+class Fields:
+    """One mapping's fields, read by name; every mistake is collected, and a neutral value goes on.
+
+    Call `finish` last: it reports the keys nobody asked for.
+    """
+
+    def __init__(self, node: Node, what: str, problems: Problems) -> None:
+        self.what = what
+        self.problems = problems
+        self.location = node.location
+        self._values: dict[str, tuple[Scalar, Node]] = {}
+        self._asked: set[str] = set()
+        if not isinstance(node, Mapping):
+            self.report(f"{what} has to be a mapping of names to values", node.location)
+            return
+        for key, value in node.entries:
+            if key.text in self._values:
+                first = self._values[key.text][0].location
+                message = f"key `{key.text}` stands twice in {what}"
+                self.report(message, key.location, f"first on line {first.line}")
+            else:
+                self._values[key.text] = (key, value)
+
+    def report(self, message: str, location: Location, label: str = "", hint: str = "") -> None:
+        self.problems.add(Diagnostic(message, location, label, hint=hint))
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def place(self, key: str) -> Location:
+        """Where the value of `key` stands, or the mapping when it has none."""
+        return self._values[key][1].location if key in self._values else self.location
+
+    def node(self, key: str) -> Node | None:
+        self._asked.add(key)
+        return self._values[key][1] if key in self._values else None
+
+    def require(self, key: str) -> Node | None:
+        node = self.node(key)
+        if node is None:
+            self.report(f"{self.what} has no `{key}`", self.location)
+        return node
+
+    def text(self, key: str, default: str = "", *, required: bool = False) -> str:
+        node = self.require(key) if required else self.node(key)
+        if not isinstance(node, Scalar):
+            if node is not None:
+                self._text(node, f"`{key}`")
+            return default
+        if required and not node.text:
+            self.report(f"{self.what} has an empty `{key}`", node.location)
+        return node.text
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        text = self.text(key, "true" if default else "false")
+        if text not in ("true", "false"):
+            self.report(f"`{key}` is `true` or `false`", self.place(key))
+        return text == "true"
+
+    def number(self, key: str, default: int) -> int:
+        text = self.text(key, str(default))
+        if not re.fullmatch("[0-9]{1,9}", text):
+            self.report(f"`{key}` has to be a whole number", self.place(key))
+            return default
+        return int(text)
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        text = self.text(key, default)
+        if text not in allowed:
+            self.report(f"`{text}` is no {key}", self.place(key), hint=suggestion(text, allowed))
+            return default
+        return text
+
+    def scalars(self, key: str) -> tuple[Scalar, ...]:
+        """The texts of a list, with their places."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        if not isinstance(node, Sequence):
+            self.report(f"`{key}` has to be a list", node.location)
+            return ()
+        for item in node.items:
+            if not isinstance(item, Scalar):
+                self._text(item, f"an item of `{key}`")
+        return tuple(item for item in node.items if isinstance(item, Scalar))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(item.text for item in self.scalars(key))
+
+    def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
+        """The entries of a mapping, in their order; a key that stands twice is reported."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        inner = Fields(node, f"`{key}`", self.problems)
+        return tuple(inner._values.values())
+
+    def text_pairs(self, key: str) -> tuple[tuple[Scalar, Scalar], ...]:
+        found = []
+        for name, value in self.pairs(key):
+            if isinstance(value, Scalar):
+                found.append((name, value))
+            else:
+                self._text(value, f"`{name.text}` in `{key}`")
+        return tuple(found)
+
+    def children(self, key: str, what: str) -> tuple["Fields", ...]:
+        """A list of mappings."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        if not isinstance(node, Sequence):
+            self.report(f"`{key}` has to be a list", node.location)
+            return ()
+        return tuple(Fields(item, what, self.problems) for item in node.items)
+
+    def child(self, key: str, what: str) -> "Fields | None":
+        node = self.node(key)
+        return None if node is None else Fields(node, what, self.problems)
+
+    def finish(self) -> None:
+        """Report the keys that nothing asked for, with the nearest known one."""
+        for name, (key, _) in self._values.items():
+            if name not in self._asked:
+                hint = suggestion(name, self._asked)
+                self.report(f"unknown key `{name}` in {self.what}", key.location, hint=hint)
+
+    def _text(self, node: Node, what: str) -> str:
+        if isinstance(node, Scalar):
+            return node.text
+        kind = "a list" if isinstance(node, Sequence) else "a mapping"
+        self.report(f"{what} has to be one text, not {kind}", node.location)
+        return ""

@@ -1,0 +1,44 @@
+"""Finds the digest-pinned address of a published image, for an estimator."""
+
+import difflib
+from pathlib import Path
+
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.releases import ReleaseRecord, load
+
+
+def retrieve(images: Path, image: str, *, registry: str | None = None, untested: bool = False) -> str:
+    """The `image_uri` of the newest tested release of `image`."""
+    return newest(images, image, registry=registry, untested=untested).image_uri
+
+
+def newest(images: Path, image: str, *, registry: str | None = None, untested: bool = False) -> ReleaseRecord:
+    """The newest tested release of `image`, of those in `registry` where one is named.
+
+    A release whose smoke test was not passed is given only when `untested` ones are asked for.
+    """
+    records = load(images / image / "releases.json")
+    if not records:
+        raise _never_released(images, image)
+    there = [record for record in records if registry in (None, record.registry)]
+    if not there:
+        known = sorted({record.registry for record in records})
+        message = f"`{image}` was never published to `{registry}`"
+        hint = "it is in " + ", ".join(f"`{host}`" for host in known)
+        raise UsageError(Diagnostic(message, hint=hint))
+    fitting = [record for record in there if record.tested or untested]
+    if not fitting:
+        message = f"no release of `{image}` has passed its smoke test"
+        hint = f"run `./bake release {image}`, or take the newest as it is with `--untested`"
+        raise UsageError(Diagnostic(message, hint=hint))
+    return fitting[-1]
+
+
+def _never_released(images: Path, image: str) -> UsageError:
+    known = sorted(folder.name for folder in images.iterdir() if folder.is_dir()) if images.is_dir() else []
+    if image in known:
+        message, hint = f"`{image}` has not been released yet", f"run `./bake release {image}`"
+        return UsageError(Diagnostic(message, hint=hint))
+    near = difflib.get_close_matches(image, known, 1, 0.7)
+    hint = f"did you mean `{near[0]}`?" if near else "`./bake list` shows the images"
+    return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

@@ -1,0 +1,44 @@
+"""Reads Python locks: each package as the one file that is installed."""
+
+import re
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from bakehouse.component import Package
+from bakehouse.errors import Diagnostic, Location, Problems
+
+_LOCK_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
+    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)"
+)
+
+
+def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Package, ...]:
+    """The packages of a lock: one line each, `name==version --hash=sha256:…  # file bytes`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        message = f"there is no lock `{path.name}`"
+        problems.add(Diagnostic(message, named_at, hint="make it with `./bake pin`"))
+        return ()
+    except UnicodeDecodeError:
+        problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)))
+        return ()
+    packages: dict[str, Package] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        spot = Location(path, number, 1, len(line), line)
+        match = _LOCK_LINE.fullmatch(line)
+        if match is None:
+            label, hint = "name==version --hash=sha256:…  # file bytes", "make it again with `./bake pin`"
+            problems.add(Diagnostic("this is no line of a lock", spot, label, hint=hint))
+            continue
+        name, size = match["name"], int(match["bytes"])
+        package = Package(name, match["version"], match["sha256"], match["file"], size, spot)
+        first = packages.setdefault(canonicalize_name(name), package)
+        if first is not package:
+            message = f"package `{name}` stands twice in `{path.name}`"
+            problems.add(Diagnostic(message, spot, f"first on line {first.location.line}"))
+    return tuple(packages.values())

@@ -1,0 +1,47 @@
+"""Locks between processes, which the kernel lets go when their holder dies."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold `path` alone; `waiting` is called once when somebody else holds it."""
+    with _opened(path) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def shared(path: Path) -> Iterator[Callable[[], bool]]:
+    """Hold `path` together with others that hold it so; the function given tells whether there are none.
+
+    It is for the moment of leaving: asking may give the share up.
+    """
+    with _opened(path) as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+
+        def is_alone() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            return False
+
+        yield is_alone
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

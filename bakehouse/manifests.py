@@ -1,0 +1,113 @@
+"""Reads the manifest of an image, and says why one is not what SageMaker takes."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from bakehouse.errors import Reason
+from bakehouse.plan import PLATFORM, Digest
+
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_INDEX = "application/vnd.oci.image.index.v1+json"
+GZIP_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+KINDS = (DOCKER_MANIFEST, DOCKER_INDEX, OCI_MANIFEST, OCI_INDEX)
+
+
+class UnreadableManifestError(ValueError):
+    """These bytes are no manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """How a manifest names something else that is stored."""
+
+    media_type: str
+    digest: Digest
+    bytes: int
+    attests: bool = False
+    """Whether it says something about an image instead of being one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest or an index, as the bytes that its digest is made of."""
+
+    content: bytes
+    media_type: str
+    config: Descriptor | None
+    layers: tuple[Descriptor, ...] = ()
+    members: tuple[Descriptor, ...] = ()
+    """What an index lists."""
+
+    @property
+    def digest(self) -> Digest:
+        return digest_of(self.content)
+
+    @property
+    def bytes(self) -> int:
+        """The size of everything that a registry stores for it, as it is stored."""
+        return len(self.content) + sum(part.bytes for part in (*self.layers, self.config) if part)
+
+
+def digest_of(content: bytes) -> Digest:
+    """The address of these bytes."""
+    return Digest("sha256:" + hashlib.sha256(content).hexdigest())
+
+
+def short(digest: str) -> str:
+    """A digest as far as a person compares it."""
+    return digest[: len("sha256:") + 12]
+
+
+def parse(content: bytes, declared: str = "") -> Manifest:
+    """The manifest in `content`; `declared` is the media type that came with it, for those that name none."""
+    try:
+        document = json.loads(content)
+        members = tuple(_descriptor(entry) for entry in document.get("manifests", ()))
+        config = document.get("config")
+        return Manifest(
+            content=content,
+            media_type=str(document.get("mediaType") or declared.partition(";")[0]),
+            config=_descriptor(config) if config else None,
+            layers=tuple(_descriptor(entry) for entry in document.get("layers", ())),
+            members=members,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = "not a manifest"
+        raise UnreadableManifestError(message) from error
+
+
+def unfit(manifest: Manifest) -> tuple[Reason, ...]:
+    """Why SageMaker would not take this: it wants one Docker schema 2 manifest with gzip layers."""
+    if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
+        attested = any(member.attests for member in manifest.members)
+        what = f"it is an index of {len(manifest.members)} (`{manifest.media_type}`), not one manifest"
+        return (Reason(what + (", and carries an attestation" if attested else "")),)
+    reasons = []
+    if manifest.media_type != DOCKER_MANIFEST:
+        reasons.append(Reason(f"its manifest is `{manifest.media_type}`, not Docker schema 2"))
+    for number, layer in enumerate(manifest.layers, 1):
+        if layer.media_type != GZIP_LAYER:
+            place = f"layer {number} of {len(manifest.layers)} ({short(layer.digest)})"
+            reasons.append(Reason(f"{place} is `{layer.media_type}`, not gzip"))
+    if not manifest.layers:
+        reasons.append(Reason("it has no layers"))
+    return tuple(reasons)
+
+
+def unfit_platform(config: bytes) -> tuple[Reason, ...]:
+    """Why an image with this configuration runs elsewhere than on SageMaker's machines."""
+    try:
+        document = json.loads(config)
+        found = f"{document['os']}/{document['architecture']}"
+    except (ValueError, TypeError, KeyError):
+        return (Reason("its configuration names no platform"),)
+    return () if found == PLATFORM else (Reason(f"it is for {found}, not {PLATFORM}"),)
+
+
+def _descriptor(entry: dict[str, object]) -> Descriptor:
+    notes = entry.get("annotations")
+    attests = isinstance(notes, dict) and "vnd.docker.reference.type" in notes
+    return Descriptor(str(entry["mediaType"]), Digest(str(entry["digest"])), int(str(entry["size"])), attests)

@@ -1,0 +1,83 @@
+"""Runs other programs so that none of them outlives this one."""
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_GRACE_SECONDS = 15.0
+_TICK_SECONDS = 0.25
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.DEVNULL,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in a process group of its own, its standard error piped; stopped at the end.
+
+    Ctrl-C at the terminal doesn't reach it by itself.
+    """
+    process = subprocess.Popen(
+        [*_dying_with_parent(), *command],
+        cwd=cwd,
+        env=with_environment(environment or {}),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        _stop(process)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def read(sinks: Mapping[IO[bytes], Callable[[bytes], None]], tick: Callable[[], None]) -> None:
+    """Hand what comes out of pipes to their sinks until all end; call `tick` four times a second or more."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, sink in sinks.items():
+            selector.register(pipe, selectors.EVENT_READ, sink)
+        while selector.get_map():
+            for key, _ in selector.select(_TICK_SECONDS):
+                if chunk := os.read(key.fd, 1 << 20):
+                    key.data(chunk)
+                else:
+                    selector.unregister(key.fileobj)
+            tick()
+
+
+def with_environment(more: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment and more."""
+    return {**os.environ, **more}
+
+
+def _dying_with_parent() -> tuple[str, ...]:
+    """A prefix that ends the program when this process is killed; none where the machine has no such tool."""
+    return ("setpriv", "--pdeathsig", "TERM", "--") if shutil.which("setpriv") else ()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    try:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_GRACE_SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

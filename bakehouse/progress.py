@@ -1,0 +1,192 @@
+"""Shows a build while it runs: a short table on a terminal, plain lines elsewhere, JSON lines on request."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from types import TracebackType
+from typing import Self, TextIO
+
+from bakehouse.buildevents import EXPORT, Event, Step
+from bakehouse.buildtimes import BuildTimes, StepTime, Work
+
+_HEARTBEAT_SECONDS = 30.0
+_REDRAW_SECONDS = 0.5
+_MOST_ROWS = 6
+_BRIEF_SECONDS = 1.0
+"""Steps that take less are counted, not told."""
+_MEGABYTE = 1_000_000
+_FLAGS = re.compile(r" --[a-z]+=\S+| <<-?[\"']?\w+[\"']? \(.*\)$| <<-?[\"']?\w+[\"']?")
+_DIM, _PLAIN = "\033[2m", "\033[0m"
+
+
+class Mode(StrEnum):
+    TABLE = "table"
+    LINES = "lines"
+    JSON = "json"
+
+
+def mode_for(stream: TextIO) -> Mode:
+    """A table where somebody watches, lines elsewhere."""
+    return Mode.TABLE if stream.isatty() and os.environ.get("TERM") != "dumb" else Mode.LINES
+
+
+class Progress:
+    """Takes a build's events and writes what a person wants to know of them."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        mode: Mode,
+        *,
+        colour: bool = False,
+        width: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream, self._mode, self._colour, self._width, self._clock = stream, mode, colour, width, clock
+        self._times = BuildTimes()
+        self._began = clock()
+        self._rows = 0
+        self._drawn = 0.0
+        self._told: dict[str, float] = {}
+        """When a step was last spoken of; infinity once it has ended."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._erase()
+        self._stream.flush()
+
+    def __call__(self, event: Event) -> None:
+        work = self._times.note(event)
+        now = self._clock()
+        if isinstance(event, Step) and work and work.is_shown and work.completed:
+            self._tell_end(work, now)
+        if self._mode is Mode.TABLE:
+            if now - self._drawn >= _REDRAW_SECONDS:
+                self._draw(now)
+        else:
+            self._tell_running(now)
+
+    def say(self, text: str) -> None:
+        """Write one line of one's own."""
+        self._write(text, {"event": "note", "text": text})
+
+    def steps(self) -> tuple[StepTime, ...]:
+        """How long each step took so far."""
+        return self._times.steps(self._clock())
+
+    def summary(self) -> str:
+        """`12 steps done, 9 of them cached`, of all that was told."""
+        ended = [work for work in self._times.shown() if work.completed and work.step.text != EXPORT]
+        cached = sum(work.is_cached for work in ended)
+        return f"{len(ended)} steps, {cached} of them cached"
+
+    def _tell_end(self, work: Work, now: float) -> None:
+        if self._told.get(work.step.digest) == float("inf"):
+            return
+        self._told[work.step.digest] = float("inf")
+        seconds = work.seconds(now)
+        if work.is_cached or (seconds < _BRIEF_SECONDS and not work.step.error):
+            if self._mode is Mode.JSON:
+                self._write("", self._facts("cached" if work.is_cached else "done", work, now))
+            return
+        how = "failed after" if work.step.error else "done in"
+        text = f"{work.label}: {how} {_time(seconds)}{_bytes(work)} ({', '.join(work.images)})"
+        self._write(text, self._facts("failed" if work.step.error else "done", work, now))
+
+    def _tell_running(self, now: float) -> None:
+        for work in self._times.shown():
+            if not work.is_running or work.seconds(now) < _BRIEF_SECONDS:
+                continue
+            last = self._told.get(work.step.digest)
+            if last is None:
+                self._told[work.step.digest] = now
+                text = f"{work.label}: {_command(work.step.text)} ({', '.join(work.images)})"
+                self._write(text, self._facts("started", work, now))
+            elif now - last >= _HEARTBEAT_SECONDS:
+                self._told[work.step.digest] = now
+                line = _clip(" ".join(work.tail.lines()), 90)
+                text = f"{work.label}: running for {_time(work.seconds(now))}{_bytes(work)}"
+                self._write(f"{text}: {line}" if line else text, self._facts("running", work, now))
+
+    def _facts(self, event: str, work: Work, now: float) -> dict[str, object]:
+        moved, total = work.moved()
+        facts: dict[str, object] = {
+            "event": event, "step": work.label, "text": work.step.text, "images": list(work.images),
+            "seconds": round(work.seconds(now), 3), "bytes": moved, "bytes_total": total,
+        }  # fmt: skip
+        return facts | ({"error": work.step.error} if work.step.error else {})
+
+    def _write(self, text: str, facts: dict[str, object]) -> None:
+        elapsed = self._clock() - self._began
+        if self._mode is Mode.JSON:
+            self._stream.write(json.dumps({"at": round(elapsed, 3), **facts}) + "\n")
+        else:
+            self._erase()
+            self._stream.write(f"{_time(elapsed):>7}  {text}\n")
+        self._stream.flush()
+
+    def _draw(self, now: float) -> None:
+        self._drawn = now
+        rows = self._table(now)
+        self._erase()
+        width = (self._width or _width(self._stream)) - 1
+        for row in rows:
+            line = _clip(row, width)
+            self._stream.write(f"{_DIM}{line}{_PLAIN}\n" if self._colour else f"{line}\n")
+        self._rows = len(rows)
+        self._stream.flush()
+
+    def _table(self, now: float) -> Sequence[str]:
+        running = [work for work in self._times.shown() if work.is_running and not work.is_cached]
+        running.sort(key=lambda work: work.started or 0.0)
+        rows = [f"{_time(now - self._began):>7}  {self.summary()}, {len(running)} running"]
+        width = max((len(work.label) for work in running[:_MOST_ROWS]), default=0)
+        for work in running[:_MOST_ROWS]:
+            last = " ".join(work.tail.lines()) or _command(work.step.text)
+            what = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
+            rows.append(f"{_time(work.seconds(now)):>9}  {what}  {last}")
+        if len(running) > _MOST_ROWS:
+            rows.append(f"{'':9}  and {len(running) - _MOST_ROWS} more")
+        return rows
+
+    def _erase(self) -> None:
+        if self._rows:
+            self._stream.write(f"\033[{self._rows}F\033[J")
+            self._rows = 0
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _time(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+
+def _bytes(work: Work) -> str:
+    moved, total = work.moved()
+    if moved < _MEGABYTE:
+        return ""
+    of = f" of {total / _MEGABYTE:.0f}" if total else ""
+    return f", {moved / _MEGABYTE:.0f}{of} MB"
+
+
+def _command(text: str) -> str:
+    """A step's text without its mounts, and without the beginning of what it takes from a heredoc."""
+    return _clip(_FLAGS.sub("", " ".join(text.split())), 70)
+
+
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

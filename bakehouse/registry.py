@@ -1,0 +1,104 @@
+"""What every registry has to answer for an image to be pushed there, and the names that registries take."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Protocol
+
+from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.plan import ImageKey
+
+_REPOSITORY = re.compile(
+    r"(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+)
+_TAG = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}")
+_HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{1,5})?|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?")
+_REPOSITORY_LENGTHS = range(2, 257)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A name and a password; the password stays out of every text."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+class Registry(Protocol):
+    """A place that images are pushed to."""
+
+    @property
+    def host(self) -> str:
+        """Its address as references begin with it, port included."""
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        """How to log in; `renew` when what was given before was not accepted."""
+
+    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+        """Called when the registry does not know the repository: make it, or raise what to do."""
+
+    def whom(self) -> str:
+        """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        """What is known on this side that can make a push fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegistry:
+    """Any registry that `docker login` knows; it makes repositories by itself when they are pushed to."""
+
+    host: str
+    login: Callable[[str], Credentials | None]
+    """The credentials that docker stores for a host."""
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return self.login(self.host)
+
+    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+        pass
+
+    def whom(self) -> str:
+        credentials = self.login(self.host)
+        return f"docker's login `{credentials.username}`" if credentials else ""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return ()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a registry is on this machine, where it is asked over plain HTTP as docker does."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    with suppress(ValueError):
+        return ipaddress.ip_address(name).is_loopback
+    return name == "localhost"
+
+
+def immutable_tag(identifier: str, day: date, key: ImageKey) -> str:
+    """The tag of one release: what it is, when it was published, what went into it."""
+    return f"{identifier}-{day:%Y%m%d}-{key[:8]}"
+
+
+def is_release_of(tag: str, identifier: str, key: ImageKey) -> bool:
+    """Whether a tag is an immutable one of this image, of any day."""
+    return re.fullmatch(rf"{re.escape(identifier)}-[0-9]{{8}}-{re.escape(key[:8])}", tag) is not None
+
+
+def check_names(host: str, repository: str, *tags: str) -> None:
+    """Refuse names that a registry would refuse after minutes of pushing."""
+    if not _HOST.fullmatch(host):
+        message = f"`{host}` is not the address of a registry"
+        hint = "write a host and, where needed, a port, as in `registry.example.com:5000`"
+        raise PublishError(Diagnostic(message, hint=hint))
+    if not _REPOSITORY.fullmatch(repository) or len(repository) not in _REPOSITORY_LENGTHS:
+        message = f"`{repository}` can't be the name of a repository"
+        rule = "2 to 256 characters: lower-case letters and digits, joined by `.`, `_`, `-` or `/`"
+        raise PublishError(Diagnostic(message, reasons=(Reason(f"registries take {rule}"),)))
+    for tag in tags:
+        if not _TAG.fullmatch(tag):
+            message = f"`{tag}` can't be a tag"
+            rule = "at most 128 letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`"
+            raise PublishError(Diagnostic(message, reasons=(Reason(f"registries take {rule}"),)))

@@ -1,0 +1,46 @@
+"""Runs a registry for as long as anybody holds a lock: `python registry_keeper.py LOCK COMMAND…`.
+
+Every user of the embedded registry holds the lock shared. This process waits to hold it alone, which the
+kernel grants when the last user is gone, however it went, and then stops the registry: nothing has to be
+tidied up by a process that may have been killed. It runs on its own, so it imports nothing of Bakehouse.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+
+_CHECK_SECONDS = 0.1
+_STOP_SECONDS = 10
+_PR_SET_PDEATHSIG = 1
+
+
+def keep(lock_path: str, command: list[str]) -> int:
+    """Run `command` until nobody else holds the lock; the lock is held until it has stopped."""
+    lock = os.open(lock_path, os.O_RDWR)
+    registry = subprocess.Popen(command, preexec_fn=_die_with_parent)
+    while registry.poll() is None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_CHECK_SECONDS)
+        else:
+            registry.terminate()
+            try:
+                registry.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                registry.kill()
+            return 0
+    return registry.returncode
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(keep(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,225 @@
+"""What a build's steps may need of this machine: its way to packages, its certificates, files that it holds.
+
+All of it is optional and stays out of the cache key: the settings of pip and apt, certificates and the list
+of mirrors are BuildKit secrets, proxies are build arguments of BuildKit's own. Folders are served over HTTP
+while the build runs.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from bakehouse import aptconfig, pipconfig
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.pipconfig import PipConfig
+from bakehouse.scratch import private_folder
+from bakehouse.serving import Hashes, Shelves, serve
+
+Say = Callable[[str], None]
+
+CA_IN_STEPS = "/run/secrets/ca"
+MOST_SECRET_BYTES = 500 * 1024
+"""What BuildKit takes as one secret."""
+_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Supplies:
+    """What is handed to a build."""
+
+    secrets: Mapping[str, Path] = field(default_factory=dict)
+    """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Build arguments that BuildKit itself knows: proxies."""
+
+
+@contextlib.contextmanager
+def supplies(
+    *,
+    state: Path,
+    mirrors: Sequence[str],
+    ca: Path | None,
+    say: Say,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[Supplies]:
+    """Gather what this machine has, and serve its folders for as long as the context lasts.
+
+    `mirrors` are folders and URL prefixes. What steps of a build can't reach is said, and they go without it.
+    """
+    pip, mirrors, proxies = _reachable(pipconfig.read(environment), mirrors, _proxies(environment), say)
+    bundle = bundle_of(ca, pip, environment)
+    certificates = _certificates(bundle, say) if bundle else ""
+    shelves = _shelves(mirrors, pip)
+    with private_folder(state) as folder, _serving(shelves, state, say) as url:
+        texts = {
+            "pip": _pip_conf(pip, shelves, url, has_ca=bool(certificates)),
+            "ca": certificates,
+            "mirrors": "".join(f"{mirror}\n" for mirror in _mirror_urls(mirrors, shelves, url)),
+            "apt": _apt_conf(has_ca=bool(ca and certificates)),
+        }
+        secrets = {name: folder / name for name, text in texts.items() if text}
+        for name, path in secrets.items():
+            path.touch(mode=0o600)
+            path.write_text(texts[name])
+        if proxies and url:
+            direct = (proxies.get("no_proxy"), urlsplit(url).hostname)
+            proxies["no_proxy"] = ",".join(filter(None, direct))
+        # Some programs read the capital names only, some the small ones.
+        yield Supplies(secrets, proxies | {name.upper(): value for name, value in proxies.items()})
+
+
+def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The certificates this machine trusts: those named for Bakehouse, for pip, for others, the system's."""
+    if ca and not ca.is_file():
+        message = f"there is no file `{ca}` with certificates"
+        raise EngineError(Diagnostic(message, hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA"))
+    named = [str(ca or ""), pip.cert, *(environment.get(name, "") for name in _CA_VARIABLES), *_SYSTEM_CA]
+    return next((Path(one) for one in named if one and Path(one).is_file()), None)
+
+
+def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    names = (*_PROXIES, "no_proxy")
+    given = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
+    return {name: value for name, value in given.items() if value}
+
+
+def _reachable(
+    pip: PipConfig, mirrors: Sequence[str], proxies: Mapping[str, str], say: Say
+) -> tuple[PipConfig, tuple[str, ...], dict[str, str]]:
+    """The same without addresses that mean this machine here, and a step's own container there."""
+
+    def leads_out(place: str) -> bool:
+        url = urlsplit(place if "://" in place else f"//{place}")
+        if url.scheme == "file" or not _LOOPBACK.fullmatch(url.hostname or ""):
+            return True
+        say(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
+        return False
+
+    pip = replace(
+        pip,
+        index_url=pip.index_url if leads_out(pip.index_url) else "",
+        extra_index_urls=tuple(filter(leads_out, pip.extra_index_urls)),
+        find_links=tuple(filter(leads_out, pip.find_links)),
+        proxy=pip.proxy if leads_out(pip.proxy) else "",
+    )
+    proxies = {name: value for name, value in proxies.items() if name == "no_proxy" or leads_out(value)}
+    return pip, tuple(filter(leads_out, mirrors)), proxies
+
+
+def _shelves(mirrors: Sequence[str], pip: PipConfig) -> Shelves:
+    links = tuple(path for one in pip.find_links if (path := _folder(one)))
+    named = tuple(path for one in mirrors if (path := _folder(one)))
+    indexes = tuple(path for one in (pip.index_url, *pip.extra_index_urls) if (path := _folder(one)))
+    return Shelves(tuple(dict.fromkeys((*named, *links))), indexes, links)
+
+
+def _folder(place: str) -> Path | None:
+    """A folder given as a path or a file:// URL; None for other URLs, and for folders that aren't there."""
+    url = urlsplit(place)
+    if url.scheme not in ("", "file") or not place:
+        return None
+    path = Path(url2pathname(url.path) if url.scheme else place).expanduser()
+    return path.absolute() if path.is_dir() else None
+
+
+@contextlib.contextmanager
+def _serving(shelves: Shelves, state: Path, say: Say) -> Iterator[str]:
+    """The URL that the shelves are served at; empty where there are none or the build can't reach it."""
+    if not shelves:
+        yield ""
+        return
+    with contextlib.ExitStack() as stack:
+        url = ""
+        gateway, why_not = _gateway()
+        if gateway:
+            try:
+                url = stack.enter_context(serve(shelves, gateway, Hashes(state / "hashes.json")))
+            except OSError:
+                why_not = f"its network's address {gateway} is not this machine's"
+        if not url:
+            folders = ", ".join(f"`{path}`" for path in dict.fromkeys((*shelves.mirrors, *shelves.indexes)))
+            say(f"the build can't reach folders of this machine, {why_not}: going on without {folders}")
+        yield url
+
+
+def _gateway() -> tuple[str, str]:
+    """The address at which steps of a build reach this machine; or empty, and why there is none."""
+    host = _docker("context", "inspect", "--format", "{{.Endpoints.docker.Host}}").strip()
+    if not host.startswith(("unix://", "npipe://")):
+        return "", "the engine runs on another machine"
+    networks = _docker("network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}")
+    for network in json.loads(networks or "[]") or ():
+        if gateway := network.get("Gateway"):
+            return str(gateway), ""
+    return "", "the engine has no default bridge network"
+
+
+def _docker(*arguments: str) -> str:
+    try:
+        return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ""
+
+
+def _pip_conf(pip: PipConfig, shelves: Shelves, url: str, *, has_ca: bool) -> str:
+    """This machine's pip settings as they hold inside a step: folders by the URLs they are served at."""
+
+    def served(place: str, kind: str, folders: Sequence[Path]) -> str:
+        path = _folder(place)
+        if path in folders:
+            return f"{url}/{kind}/{folders.index(path)}/" if url else ""
+        return place if urlsplit(place).scheme in ("http", "https") else ""
+
+    indexes = [served(one, "index", shelves.indexes) for one in pip.extra_index_urls]
+    links = [served(one, "links", shelves.links) for one in pip.find_links]
+    # pip takes a plain http server for a danger unless it is named.
+    hosts = [*pip.trusted_hosts, *([urlsplit(url).netloc] if url else [])]
+    settings = {
+        "index-url": served(pip.index_url, "index", shelves.indexes),
+        "extra-index-url": " ".join(filter(None, indexes)),
+        "find-links": " ".join(filter(None, links)),
+        "no-index": "true" if pip.no_index else "",
+        "trusted-host": " ".join(hosts),
+        "cert": CA_IN_STEPS if has_ca else "",
+        "proxy": pip.proxy,
+        "timeout": pip.timeout,
+    }
+    lines = [f"{key} = {value}\n" for key, value in settings.items() if value]
+    return f"[global]\n{''.join(lines)}" if lines else ""
+
+
+def _mirror_urls(mirrors: Sequence[str], shelves: Shelves, url: str) -> list[str]:
+    """Prefixes under which a file lies at `<sha256>/<name>`; this machine's own folders first."""
+    remote = [one.rstrip("/") for one in mirrors if urlsplit(one).scheme in ("http", "https")]
+    return [*([f"{url}/sha256"] if url and shelves.mirrors else []), *remote]
+
+
+def _apt_conf(*, has_ca: bool) -> str:
+    settings = aptconfig.settings()
+    if has_ca or any(key.lower().endswith("::cainfo") for key in settings):
+        settings = {key: value for key, value in settings.items() if not key.lower().endswith("::cainfo")}
+        settings["Acquire::https::CaInfo"] = CA_IN_STEPS
+        # apt's own user may not read a secret.
+        settings["APT::Sandbox::User"] = "root"
+    return aptconfig.text(settings)
+
+
+def _certificates(bundle: Path, say: Say) -> str:
+    """A bundle's certificates, each once and without the words around them."""
+    text = bundle.read_text(errors="replace")
+    certificates = "".join(f"{one}\n" for one in dict.fromkeys(_CERTIFICATE.findall(text)))
+    if len(certificates) > MOST_SECRET_BYTES:
+        say(f"`{bundle}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it")
+        return ""
+    return certificates

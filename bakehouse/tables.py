@@ -1,0 +1,115 @@
+"""What the tasks print on standard output."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bakehouse import explain
+from bakehouse.build import BuiltImage
+from bakehouse.checks import Outcome
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan import Image, Plan
+from bakehouse.recipe import Recipe
+from bakehouse.releases import ReleaseRecord
+from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.smoke_report import SmokeReport
+from bakehouse.workspace import Workspace, resolve_all, select
+from bakehouse.yamlfile import suggestion
+
+
+def listing(workspace: Workspace, *, as_json: bool) -> str:
+    """One line, or one object, for each image."""
+    rows = [_row(recipe, workspace) for recipe in select(workspace, ())]
+    if as_json:
+        return json.dumps(rows, indent=2) + "\n"
+    name_width = max(len(str(row["image"])) for row in rows)
+    status_width = max(len(str(row["status"])) for row in rows)
+    lines = [
+        f"{str(row['image']).ljust(name_width)}  {str(row['status']).ljust(status_width)}  {row['summary']}"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(recipe: Recipe, workspace: Workspace) -> dict[str, object]:
+    try:
+        resolution = resolve(recipe, workspace.catalog)
+    except NothingFits:
+        versions = None
+    else:
+        versions = {choice.name: choice.version for choice in (resolution.base, *resolution.choices)}
+    return {
+        "image": recipe.name,
+        "status": recipe.status,
+        "summary": recipe.summary,
+        "versions": versions,
+    }
+
+
+def resolution_table(resolutions: Iterable[Resolution]) -> str:
+    """Each image's parts with their versions, and what they bring."""
+    blocks = []
+    for resolution in resolutions:
+        lines = [resolution.recipe.name]
+        for choice in (resolution.base, *resolution.choices):
+            brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
+            lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def explanation(workspace: Workspace, image: str, part: str | None) -> str:
+    """Why each version of an image was chosen, or one part's."""
+    (recipe,) = select(workspace, [image])[:1]
+    (resolution,) = resolve_all(workspace, [recipe])
+    names = explain.known_names(resolution)
+    if part and part not in names:
+        message = f"`{recipe.name}` has no `{part}`"
+        raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
+    return explain.explanation(resolution, part)
+
+
+def plan_table(plan: Plan) -> str:
+    """Each stage once, with its key and the images that share it."""
+    users: dict[str, list[str]] = {}
+    for image in plan.images:
+        for stage in image.stages:
+            users.setdefault(stage.key, []).append(image.name)
+    lines = [f"{key[:8]}  {plan.stages[key].name.ljust(28)}  {', '.join(users[key])}" for key in plan.stages]
+    lines += [f"{image.key[:8]}  image {image.name.ljust(22)}  {_weight(image)}" for image in plan.images]
+    return "\n".join(lines) + "\n"
+
+
+def _weight(image: Image) -> str:
+    return f"{len(image.stages)} stages, {image.wheel_bytes / 1e6:,.0f} MB of Python packages to fetch"
+
+
+def built_table(built: Sequence[BuiltImage]) -> str:
+    """Each built image with its digest and weight."""
+    width = max(len(one.image.name) for one in built)
+    lines = [f"{one.image.name.ljust(width)}  {one.digest[:19]}  {megabytes(one.bytes)}" for one in built]
+    return "\n".join(lines) + "\n"
+
+
+def smoke_table(reports: Sequence[SmokeReport]) -> str:
+    """How many checks passed, and each that was not tested with the reason."""
+    lines = []
+    for report in reports:
+        counts = Counter(check.outcome for check in report.checks)
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        lines.append(f"{report.image}  {report.digest[:19]}  {told}; ranks talked through {report.transport}")
+        lines += [
+            f"  not tested: {check.name}: {check.reason}"
+            for check in report.checks
+            if check.outcome is Outcome.NOT_TESTED
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def uris(records: Sequence[ReleaseRecord]) -> str:
+    """The address of each published image."""
+    return "".join(f"{record.image_uri}\n" for record in records)
+
+
+def megabytes(number: int) -> str:
+    return f"{number / 1e6:,.0f} MB"

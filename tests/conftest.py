@@ -1,0 +1,157 @@
+"""A small catalogue in a temporary folder, which a test extends by the file it is about."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse import explain, rendering
+from bakehouse.catalog import Catalog, load_catalog
+from bakehouse.errors import BakehouseError
+from bakehouse.plan import Image, Plan, make_plan
+from bakehouse.project import HOME
+from bakehouse.recipe import Recipe, load_recipes
+from bakehouse.report import failure_text
+from bakehouse.resolution import NothingFits, Resolution, resolve
+
+SHA = "0123456789abcdef" * 4
+
+COMPONENTS = {
+    "debian": """\
+summary: Debian
+order: 0
+releases:
+  - version: "12"
+    base: {bootstrap: bookworm, packages: [ca-certificates]}
+    provides: {glibc: "2.36"}
+    build_apt: [gcc]
+""",
+    "python": """\
+summary: Python
+order: 10
+releases:
+  - version: "3.12"
+    path: [/opt/venv/bin]
+  - version: "3.11"
+    path: [/opt/venv/bin]
+""",
+    "torch": """\
+summary: PyTorch
+order: 40
+launchers: [torchrun]
+releases:
+  - version: "2.9.0"
+    requires: {glibc: ">=2.28"}
+    variants:
+      - name: cpu-py311
+        requires: {python: "3.11"}
+      - name: cu128-py311
+        requires: {python: "3.11"}
+        provides: {cuda: "12.8"}
+        gpu: true
+  - version: "2.8.0"
+    requires: {python: ">=3.11"}
+""",
+    "toolkit": """\
+summary: The training toolkit
+order: 50
+releases:
+  - version: "5.1"
+    requires: {python: "*"}
+    environment: {SAGEMAKER_TRAINING_MODULE: toolkit}
+""",
+}
+TEMPLATE = """\
+{{% block build %}}
+FROM toolchain AS {name}
+RUN finish {name} {{{{ version }}}}
+{{% endblock %}}
+"""
+IMAGE = """\
+summary: A small image
+base: {debian: "12"}
+components: {python: "3.11", torch: "*", toolkit: "*"}
+variants: {torch: "cpu-*"}
+"""
+
+
+class Tree:
+    """A folder of recipes, read and carried through the pipeline step by step."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        there = self.root / path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(content.encode() if isinstance(content, str) else content)
+        return there
+
+    def component(self, name: str, text: str, template: str | None = None) -> None:
+        self.write(f"components/{name}/component.yaml", text)
+        if template is not None:
+            self.write(f"components/{name}/install.j2", template)
+
+    def image(self, text: str, name: str = "small") -> None:
+        self.write(f"images/{name}.yaml", text)
+
+    def catalog(self) -> Catalog:
+        return load_catalog([self.root])
+
+    def recipes(self) -> dict[str, Recipe]:
+        return load_recipes([self.root], self.catalog())
+
+    def resolve(self, name: str = "small") -> Resolution:
+        return resolve(self.recipes()[name], self.catalog())
+
+    def chosen(self, name: str = "small") -> dict[str, str]:
+        """Names, versions and variants, as one says them."""
+        found = self.resolve(name)
+        return {one.name: str(one.candidate).partition(" ")[2] for one in (found.base, *found.choices)}
+
+    def plan(self, *names: str) -> Plan:
+        return make_plan([self.resolve(name) for name in names or ["small"]], templates())
+
+    def one(self, name: str = "small") -> Image:
+        [found] = self.plan(name).images
+        return found
+
+    def dockerfile(self, name: str = "small") -> str:
+        return rendering.render(self.plan(name), templates())[0].content.decode()
+
+    def conflict(self, name: str = "small") -> str:
+        """What is said about an image that can't be resolved."""
+        catalog = self.catalog()
+        with pytest.raises(NothingFits) as caught:
+            resolve(load_recipes([self.root], catalog)[name], catalog)
+        return said(explain.conflict_error(caught.value.conflict, catalog))
+
+    def mistakes(self) -> str:
+        """What is said about files that can't be read."""
+        with pytest.raises(BakehouseError) as caught:
+            self.recipes()
+        return said(caught.value)
+
+
+def templates() -> dict[str, str]:
+    return rendering.read_templates(HOME / "templates")
+
+
+def said(error: BakehouseError) -> str:
+    return "\n".join(failure_text(diagnostic) for diagnostic in error.diagnostics)
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A folder without recipes, which is also the current one: places are told relative to it."""
+    monkeypatch.chdir(tmp_path)
+    return Tree(tmp_path)
+
+
+@pytest.fixture
+def tree(empty: Tree) -> Tree:
+    """Four components and an image."""
+    for name, text in COMPONENTS.items():
+        is_base = name == "debian"
+        empty.component(name, text, None if is_base else TEMPLATE.format(name=name))
+    empty.image(IMAGE)
+    return empty

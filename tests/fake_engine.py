@@ -1,0 +1,99 @@
+"""A container engine of a few lines: its containers end as the test says."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bakehouse.build import BuiltImage
+from bakehouse.engine import Container, ContainerSpec, Ended, StoredImage, Swept
+from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
+
+DIGEST = Digest("sha256:" + "4f" * 32)
+
+
+@dataclass
+class Run:
+    """How one container behaves: what it prints, leaves behind and ends with; None is never."""
+
+    exit_code: int | None = 0
+    prints: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    stopped: bool = False
+
+    def start(self, log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(self.prints)
+
+    def wait(self, seconds: float) -> Ended | None:
+        return None if self.exit_code is None else Ended(self.exit_code)
+
+    def stop(self, grace: float) -> None:
+        self.stopped = True
+
+    def stdout(self) -> str:
+        return self.prints
+
+    def read(self, path: str) -> dict[str, bytes]:
+        name = path.rpartition("/")[2]
+        return {
+            (file.removeprefix(f"{path}/") if file != path else name): content
+            for file, content in self.files.items()
+            if file == path or file.startswith(f"{path}/")
+        }
+
+    def sizes(self, path: str) -> dict[str, int]:
+        return {name: len(content) for name, content in self.read(path).items()}
+
+
+class FakeEngine:
+    """Makes the containers that `behave` gives, and keeps what it was asked for."""
+
+    def __init__(self, behave: Callable[[ContainerSpec], Run]) -> None:
+        self._behave = behave
+        self.specs: list[ContainerSpec] = []
+        self.closed = False
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(DIGEST, 1)
+
+    @contextlib.contextmanager
+    def container(self, spec: ContainerSpec) -> Iterator[Container]:
+        self.specs.append(spec)
+        yield self._behave(spec)
+
+    @contextlib.contextmanager
+    def network(self, name: str) -> Iterator[str]:
+        yield f"network of {name}"
+
+    def sweep(self) -> Swept:
+        return Swept()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def image(
+    name: str = "mpi-cpu",
+    parts: tuple[Part, ...] = (),
+    *,
+    launchers: tuple[str, ...] = ("mpirun",),
+    training_module: str | None = None,
+    entry_point: str | None = None,
+    gpu: bool = False,
+) -> Image:
+    return Image(
+        name=name,
+        key=ImageKey("a" * 64),
+        summary="an image",
+        base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", ()),
+        parts=parts,
+        gpu=gpu,
+        launchers=launchers,
+        training_module=training_module,
+        entry_point=entry_point,
+    )
+
+
+def built(of: Image) -> BuiltImage:
+    return BuiltImage(of, DIGEST, 1)

@@ -1,0 +1,247 @@
+"""Containers of a real engine: run, stopped, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from bakehouse import containers, owners
+from bakehouse.build import BuiltImage
+from bakehouse.containers import OWNER_LABEL, DockerEngine
+from bakehouse.engine import ContainerSpec, Ended
+from bakehouse.errors import EngineError
+from bakehouse.plan import Image
+from bakehouse.report import failure_text
+from tests.integration.toolkit_image import mpi_cpu
+
+pytestmark = pytest.mark.engine
+__all__ = ["mpi_cpu"]
+
+
+@pytest.fixture
+def engine() -> Iterator[DockerEngine]:
+    yield containers.connect()
+    assert left_by(owners.mine()) == []
+
+
+@pytest.fixture(scope="module")
+def digest(mpi_cpu: tuple[Image, BuiltImage]) -> str:
+    return mpi_cpu[1].digest
+
+
+def left_by(owner: str) -> list[str]:
+    """Everything in the engine that a run has made."""
+    client = docker.from_env()
+    try:
+        label = {"label": f"{OWNER_LABEL}={owner}"}
+        return [
+            *(str(container.id) for container in client.containers.list(all=True, filters=label)),
+            *(str(network.name) for network in client.networks.list(filters=label)),
+            *(str(volume.name) for volume in client.volumes.list(filters=label)),
+        ]
+    finally:
+        client.close()
+
+
+def shell(digest: str, script: str, **fields: object) -> ContainerSpec:
+    return ContainerSpec(digest, ("sh", "-c", script), **fields)  # type: ignore[arg-type]
+
+
+def test_a_container_finds_its_files_and_leaves_what_it_wrote(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    script = (
+        "cat /opt/ml/input/a/b.json; echo $NAME; hostname; echo no >&2; echo yes > /opt/ml/output/x; exit 3"
+    )
+    spec = shell(
+        digest,
+        script,
+        hostname="algo-1",
+        environment={"NAME": "value"},
+        files={"/opt/ml/input/a/b.json": b"{}\n"},
+        mounts=("/opt/ml/input", "/opt/ml/output"),
+    )
+
+    with engine.container(spec) as container:
+        container.start(tmp_path / "log")
+        ended = container.wait(60)
+
+        assert ended == Ended(3)
+        assert container.stdout() == "{}\nvalue\nalgo-1\n"
+        assert container.read("/opt/ml/output") == {"x": b"yes\n"}
+        assert container.read("/opt/ml/output/x") == {"x": b"yes\n"}
+        assert container.sizes("/opt/ml/output") == {"x": 4}
+        assert container.read("/opt/ml/nowhere") == {}
+    assert sorted((tmp_path / "log").read_text().splitlines()) == ["algo-1", "no", "value", "{}"]
+
+
+def test_a_mounted_path_hides_what_the_image_holds_there(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    with engine.container(shell(digest, "ls -A /etc/ssh", mounts=("/etc/ssh",))) as container:
+        container.start(tmp_path / "log")
+        container.wait(60)
+
+        assert container.stdout() == ""
+
+
+def test_hosts_of_one_network_find_each_other(engine: DockerEngine, digest: str, tmp_path: Path) -> None:
+    with (
+        engine.network("job") as network,
+        engine.container(shell(digest, "sleep 60", hostname="algo-2", network=network)) as other,
+        engine.container(
+            shell(digest, "getent hosts algo-2", hostname="algo-1", network=network)
+        ) as container,
+    ):
+        other.start(tmp_path / "other")
+        container.start(tmp_path / "log")
+
+        assert container.wait(60) == Ended(0)
+
+
+def test_a_running_container_is_waited_for_no_longer_than_asked(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    with engine.container(shell(digest, "sleep 60")) as container:
+        container.start(tmp_path / "log")
+        started = time.monotonic()
+
+        assert container.wait(0.5) is None
+        assert time.monotonic() - started < 5
+
+
+def test_stopping_asks_first_and_kills_after_the_grace(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    polite = "trap 'echo asked; exit 7' TERM; echo ready; while :; do sleep 0.1; done"
+    deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    ends = []
+    for script in (polite, deaf):
+        with engine.container(shell(digest, script)) as container:
+            container.start(tmp_path / "log")
+            while "ready" not in container.stdout():
+                time.sleep(0.1)
+            container.stop(grace=1)
+            ends.append(container.wait(30))
+
+    assert ends == [Ended(7), Ended(137)]
+
+
+def test_an_exception_leaves_nothing_behind(engine: DockerEngine, digest: str, tmp_path: Path) -> None:
+    spec = shell(digest, "sleep 60", mounts=("/opt/ml/input",))
+
+    with pytest.raises(ZeroDivisionError), engine.network("job"), engine.container(spec) as container:
+        container.start(tmp_path / "log")
+        raise ZeroDivisionError
+
+    assert left_by(owners.mine()) == []
+
+
+def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: Path) -> None:
+    engine = containers.connect()
+
+    def wait() -> None:
+        with engine.container(shell(digest, "sleep 60")) as container:
+            container.start(tmp_path / "log")
+            running.set()
+            ends.append(container.wait(60))
+
+    ends: list[Ended | None] = []
+    running = threading.Event()
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    running.wait(60)
+    engine.close()
+    waiting.join(30)
+
+    assert ends == [Ended(137)]
+    with pytest.raises(EngineError, match="stopped before"), engine.container(shell(digest, "true")):
+        pass
+    assert left_by(owners.mine()) == []
+
+
+def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    program = f"""
+from pathlib import Path
+from bakehouse import containers, owners
+from bakehouse.engine import ContainerSpec
+engine = containers.connect()
+spec = ContainerSpec({digest!r}, ("sleep", "300"), mounts=("/opt/ml/input",))
+with engine.network("killed"), engine.container(spec) as container:
+    container.start(Path({str(tmp_path / "killed")!r}))
+    print(owners.mine(), flush=True)
+    container.wait(300)
+"""
+    with (
+        engine.container(shell(digest, "sleep 60")) as mine,
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run,
+    ):
+        mine.start(tmp_path / "log")
+        assert run.stdout is not None
+        owner = run.stdout.readline().strip()
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        assert len(left_by(owner)) == 3
+
+        swept = engine.sweep()
+
+        assert left_by(owner) == []
+        assert (swept.containers, swept.networks) >= (1, 1)
+        assert mine.wait(0.2) is None
+
+
+def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, digest: str) -> None:
+    machine, _, start = owners.mine().split("-")
+    client = docker.from_env()
+    dead = f"{machine}-{os.getpid()}-{int(start) + 1}"
+    for _ in range(4):
+        client.containers.create(digest, labels={OWNER_LABEL: dead})
+    client.close()
+    failures: list[BaseException] = []
+
+    def sweep() -> None:
+        try:
+            containers.connect().sweep()
+        except BaseException as error:
+            failures.append(error)
+
+    sweeps = [threading.Thread(target=sweep) for _ in range(3)]
+    for thread in sweeps:
+        thread.start()
+    for thread in sweeps:
+        thread.join()
+
+    assert failures == []
+    assert left_by(dead) == []
+
+
+def test_an_image_is_found_by_name_and_digest_or_not_at_all(engine: DockerEngine, digest: str) -> None:
+    found = engine.image(digest)
+
+    assert found is not None
+    assert found.digest == digest
+    assert found.bytes > 1_000_000
+    assert engine.image("bakehouse/nowhere:1") is None
+
+
+def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> None:
+    with (
+        pytest.raises(EngineError) as caught,
+        engine.container(ContainerSpec("bakehouse/nowhere:1", ("true",))),
+    ):
+        pass
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the container engine could not make a container of `bakehouse/nowhere:1`\n"
+        "  answer  No such image: bakehouse/nowhere:1\n"
+        "\nhint: build it with `./bake build`\n"
+    )

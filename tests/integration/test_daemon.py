@@ -1,0 +1,259 @@
+"""Engines that are started for real: a second one, with everything of its own, beside the machine's."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse import daemon, dockerd, provision
+from bakehouse.daemon import Daemon, Feature, NoDaemon, Silence
+from bakehouse.dockerd import Place
+from bakehouse.errors import EngineError
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(
+        os.geteuid() != 0
+        or not shutil.which("ip")
+        or not shutil.which("dockerd", path=dockerd.program_path()),
+        reason="needs root, dockerd and ip to start a second engine",
+    ),
+]
+ROOT = Path(__file__).parents[2]
+
+
+def quiet(line: str) -> None:
+    """Nobody listens."""
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[str]:
+    """A network namespace: an engine's bridge and firewall rules in it touch nobody else's."""
+    name = f"bakehouse-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+    yield name
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.fixture
+def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Room for a second engine, which docker reaches; what runs in it in the end is ended."""
+    # Not pytest's own folder: the path of a socket has at most 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="bh-"))
+    place = Place(
+        state=folder / "state",
+        socket=folder / "docker.sock",
+        data_root=folder / "data",
+        exec_root=folder / "exec",
+        pidfile=folder / "docker.pid",
+        containerd=folder / "containerd.sock",
+        configured=folder / "daemon.json",
+        command=("nsenter", f"--net=/run/netns/{network}", "dockerd"),
+    )
+    monkeypatch.setenv("DOCKER_HOST", place.endpoint)
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    yield place
+    dockerd.stop(place)
+    for mount in (folder / "exec" / "netns", folder / "data"):
+        with contextlib.suppress(OSError):
+            subprocess.run(["umount", "--recursive", "--quiet", mount], capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def running(place: Place) -> int:
+    process = dockerd.process_of(place.pidfile, "dockerd")
+    assert process is not None
+    return process
+
+
+def kill(place: Place) -> None:
+    """End the second engine as a crash does, with no time to clean up."""
+    process = running(place)
+    os.kill(process, signal.SIGKILL)
+    while Path(f"/proc/{process}/exe").exists():
+        time.sleep(0.05)
+
+
+def engine() -> Daemon:
+    found = daemon.probe()
+    assert isinstance(found, Daemon)
+    return found
+
+
+def test_an_engine_that_we_start_has_all_that_tasks_need(place: Place) -> None:
+    dockerd.start(place, quiet)
+
+    found = engine()
+    daemon.require(found, *Feature)
+    assert found.endpoint == place.endpoint
+    assert found.data_root == str(place.data_root)
+    limit = dockerd.cache_limit(shutil.disk_usage(place.data_root).free)
+    assert dockerd.configured_cache_limit(found.endpoint, place) == f"{limit}GB"
+
+
+def test_a_start_beside_a_running_engine_changes_nothing(place: Place) -> None:
+    dockerd.start(place, quiet)
+    first = running(place)
+
+    dockerd.start(place, quiet)
+
+    assert running(place) == first
+
+
+def test_what_a_killed_engine_left_stops_no_start(place: Place) -> None:
+    dockerd.start(place, quiet)
+    kill(place)
+    assert place.pidfile.exists()
+    assert place.socket.exists()
+
+    dockerd.start(place, quiet)
+
+    assert engine().containerd_store
+
+
+def test_pids_that_other_programs_have_now_stop_no_start(place: Place) -> None:
+    dockerd.start(place, quiet)
+    kill(place)
+    ours = str(os.getpid())
+    place.pidfile.write_text(ours)
+    (place.exec_root / "containerd" / "containerd.pid").write_text(ours)
+
+    dockerd.start(place, quiet)
+
+    assert engine().containerd_store
+
+
+def test_stopping_ends_the_engine_and_its_containerd(place: Place) -> None:
+    dockerd.start(place, quiet)
+    inner = dockerd.process_of(place.exec_root / "containerd" / "containerd.pid", "containerd")
+    assert inner is not None
+
+    assert dockerd.stop(place) is True
+
+    assert dockerd.process_of(place.pidfile, "dockerd") is None
+    assert not Path(f"/proc/{inner}/exe").exists()
+    assert isinstance(daemon.probe(), NoDaemon)
+
+
+def test_an_engine_that_another_started_is_not_stopped(place: Place) -> None:
+    with another_engine(place, {"features": {"containerd-snapshotter": False}}):
+        assert dockerd.stop(place) is False
+        assert engine().version
+
+
+def test_an_engine_without_the_containerd_store_is_recognised(place: Place) -> None:
+    with another_engine(place, {"features": {"containerd-snapshotter": False}}):
+        found = engine()
+
+        assert (found.store, found.containerd_store) == ("overlay2", False)
+        assert [lack.feature for lack in daemon.lacks(found)] == [Feature.CONTAINERD_STORE]
+        assert dockerd.configured_cache_limit(found.endpoint, place) == ""
+
+
+def test_an_engine_without_default_bridge_is_recognised(place: Place) -> None:
+    place.configured.write_text(json.dumps({"bridge": "none"}))
+    dockerd.start(place, quiet)
+
+    found = engine()
+
+    assert found.bridge is None
+    assert [lack.feature for lack in daemon.lacks(found)] == [Feature.BRIDGE]
+
+
+def test_an_engine_that_cannot_start_says_why(place: Place) -> None:
+    place.configured.write_text('{"no-such-option": true}')
+
+    with pytest.raises(EngineError) as caught:
+        dockerd.start(place, quiet)
+
+    [failure] = caught.value.diagnostics
+    assert failure.message == "dockerd ended while it was starting"
+    assert "no-such-option" in failure.tail[-1]
+    assert failure.hint == (
+        f"read {place.log}; in a container, give it `--privileged` and a volume at {place.data_root}"
+    )
+
+
+def test_a_configuration_that_is_not_json_is_not_started_with(place: Place) -> None:
+    place.configured.write_text("{")
+
+    with pytest.raises(EngineError, match="is not JSON, so no engine can be started with it"):
+        dockerd.start(place, quiet)
+
+
+def test_nothing_is_started_without_a_yes(place: Place) -> None:
+    said: list[str] = []
+
+    with pytest.raises(EngineError, match="no container engine answers"):
+        provision.ensure(lambda question: False, said.append, place)
+
+    assert said[0] == f"no container engine answers at `{place.endpoint}`; this is what will be done:"
+    assert said[-1] == f"  - start dockerd with the containerd image store, its data in {place.data_root}"
+    assert isinstance(daemon.probe(), NoDaemon)
+
+
+def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
+    dockerd.start(place, quiet)
+    first = running(place)
+
+    found = provision.ensure(lambda question: pytest.fail("asked"), pytest.fail, place)
+
+    assert found.endpoint == place.endpoint
+    assert running(place) == first
+
+
+def test_two_runs_at_once_start_one_engine(place: Place) -> None:
+    program = (
+        "from pathlib import Path\nfrom bakehouse.dockerd import Place\nfrom bakehouse.provision import ensure\n"
+        f"place = {place!r}\n".replace("PosixPath", "Path")
+        + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"
+    )
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    printed = [run.communicate(timeout=120)[0] for run in runs]
+
+    assert printed == [f"{place.endpoint}\n"] * 2
+    started = place.log.read_text().count("Starting up")
+    assert started == 1
+
+
+def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(place: Place) -> None:
+    absent = daemon.probe()
+    assert isinstance(absent, NoDaemon)
+    assert absent.silence is Silence.NOTHING_THERE
+    assert absent.endpoint == place.endpoint
+
+
+@contextlib.contextmanager
+def another_engine(place: Place, settings: dict[str, object]) -> Iterator[None]:
+    """An engine in that place that is not ours."""
+    theirs = place.socket.parent / "theirs.json"
+    theirs.write_text(json.dumps(settings))
+    flags = {
+        "--config-file": theirs,
+        "--host": place.endpoint,
+        "--data-root": place.data_root,
+        "--exec-root": place.exec_root,
+        "--pidfile": place.pidfile,
+    }
+    words = [str(word) for pair in flags.items() for word in pair]
+    with subprocess.Popen([*place.command, *words], stderr=subprocess.DEVNULL) as process:
+        while not dockerd.answers(place.socket):
+            assert process.poll() is None
+            time.sleep(0.1)
+        try:
+            yield
+        finally:
+            process.terminate()

@@ -1,0 +1,323 @@
+"""Publishing to an ECR made of moto, a real registry, and what ECR does in front of it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse import pusher
+from bakehouse.build import BuiltImage
+from bakehouse.distribution import Patience
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.manifests import short
+from bakehouse.plan import ImageKey
+from bakehouse.push import Publication, PublishedImage, publish
+from bakehouse.transfer import Watch
+from tests.integration.proxies import Forward, Reply, Request, error_body
+from tests.integration.registries import ACCOUNT, REGION, Ecr, ecr_pair, registry_image
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+TAG = "mpi-cpu-20261120-7c1e44b0"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Ecr]:
+    with registry_image(), ecr_pair() as running:
+        yield running
+
+
+@pytest.fixture
+def ecr(pair: Ecr, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ecr]:
+    """The pair as new, and this process's environment as on a machine with AWS credentials."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in pair.environment.items():
+        monkeypatch.setenv(name, value)
+    answers = list(pair.aws.answers)
+    yield pair
+    pair.aws.answers[:] = answers
+    pair.aws.issued.clear()
+    pair.registry.faults.clear()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[BuiltImage]:
+    with built(tmp_path, "mpi-cpu") as made:
+        yield made
+
+
+class Push:
+    """How the tests here publish."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.lines: list[str] = []
+        self.host = host
+        self.pusher = pusher.connect(folder / "notes")
+        self.publication = Publication(
+            day=date(2026, 11, 20),
+            locks=folder / "locks",
+            prefix=folder.name.replace("_", "-").rstrip("-"),
+            stall=5.0,
+            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+        )
+
+    def __call__(self, image: BuiltImage, *, create: bool = True, **changed: Any) -> PublishedImage:
+        registry = EcrRegistry(host=self.host, create=create)
+        publication = replace(self.publication, **changed)
+        return publish(image, passed(image), registry, self.pusher, publication, self.lines.append)
+
+    @property
+    def repository(self) -> str:
+        return f"{self.publication.prefix}/mpi-cpu"
+
+
+@pytest.fixture
+def push(tmp_path: Path, ecr: Ecr) -> Push:
+    return Push(tmp_path, ecr.host)
+
+
+def test_ecr_lists_what_was_published(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    published = push(image)
+    assert published.image_uri == f"{ecr.host}/{push.repository}@{image.digest}"
+    assert ecr.images(push.repository) == {image.digest: [TAG]}
+
+
+def test_a_repository_that_is_made_has_immutable_tags(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    push(image)
+    (made,) = ecr.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
+    assert made["imageTagMutability"] == "IMMUTABLE"
+
+
+def test_only_the_moving_tag_can_move(ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path) -> None:
+    assert push(image, moving_tag=True).tags == (TAG, "mpi-cpu")
+    (tmp_path / "later").mkdir()
+    with built(tmp_path / "later", "mpi-cpu-later") as later:
+        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
+        push(newer, moving_tag=True)
+        images = ecr.images(push.repository)
+        assert images == {image.digest: [TAG], newer.digest: ["mpi-cpu", "mpi-cpu-20261120-abababab"]}
+
+
+def test_a_missing_repository_is_not_made_unasked(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    with pytest.raises(PublishError) as caught:
+        push(image, create=False)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"there is no repository `{push.repository}` in `{ecr.host}`",
+            hint="add `--create-repository`, or ask whoever owns the account for it",
+        ),
+    )
+
+
+def test_a_repository_that_vanishes_during_the_push_is_made_again(
+    ecr: Ecr, push: Push, image: BuiltImage
+) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+
+    def vanish(request: Request, forward: Forward) -> Reply:
+        ecr.client.delete_repository(repositoryName=push.repository, force=True)
+        return ecr.registry.answers[1](request) or forward(request)
+
+    ecr.registry.do("POST", "/blobs/uploads/", vanish, 1)
+    push(image)
+    assert ecr.images(push.repository) == {image.digest: [TAG]}
+
+
+def test_an_expired_login_is_renewed_once(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+
+    def expire(request: Request, forward: Forward) -> Reply:
+        ecr.registry.expire_tokens()
+        text = "Your authorization token has expired. Reauthenticate and try again."
+        return Reply(403, {}, error_body("DENIED", text))
+
+    ecr.registry.do("POST", "/blobs/uploads/", expire, 1)
+    push(image)
+    assert len(ecr.aws.issued) == 2
+    assert ecr.images(push.repository) == {image.digest: [TAG]}
+
+
+def test_an_expired_login_is_renewed_when_reading_too(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+
+    def expire(request: Request, forward: Forward) -> Reply:
+        ecr.registry.expire_tokens()
+        return ecr.registry.answers[0](request) or forward(request)
+
+    ecr.registry.do("GET", "/tags/list", expire, 1)
+    push(image)
+    assert len(ecr.aws.issued) == 2
+
+
+def test_an_immutable_tag_is_never_overwritten(
+    ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path
+) -> None:
+    """A rival pushes after we looked; the engine tells only `400 Bad Request`."""
+    ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
+    (tmp_path / "rival").mkdir()
+    with built(tmp_path / "rival", "mpi-cpu-rival") as rival:
+        login = EcrRegistry(host=ecr.host).credentials()
+
+        def overtake(request: Request, forward: Forward) -> Reply:
+            reference = f"{ecr.host}/{push.repository}:{TAG}"
+            push.pusher.push(rival.digest, reference, login, Watch(10, float("inf")), lambda _: None)
+            assert ecr.images(push.repository) == {rival.digest: [TAG]}
+            return ecr.registry.answers[2](request) or forward(request)
+
+        ecr.registry.do("PUT", "/manifests/", overtake, 1)
+        with pytest.raises(TagTakenError) as caught:
+            push(image)
+        assert ("there", rival.digest) in caught.value.diagnostics[0].facts
+        assert ecr.images(push.repository) == {rival.digest: [TAG]}
+
+
+def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
+    ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path
+) -> None:
+    ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
+    push(image, moving_tag=True)
+    (tmp_path / "later").mkdir()
+    with built(tmp_path / "later", "mpi-cpu-later") as later:
+        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
+        ecr.images(push.repository)
+        with pytest.raises(PublishError) as caught:
+            push(newer, moving_tag=True)
+    answer = (
+        f"The image tag 'mpi-cpu' already exists in the '{push.repository}' repository and cannot be "
+        "overwritten because the tag is immutable."
+    )
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is published, but the moving tag `mpi-cpu` could not be set",
+            facts=(
+                ("answer", answer),
+                ("published", f"{ecr.host}/{push.repository}@{newer.digest}"),
+            ),
+            hint="run `./bake push mpi-cpu` without `--moving-tag`, or except it from the immutability of tags",
+        ),
+    )
+
+
+def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+    text = "User: arn:aws:iam::1:user/x is not authorized to perform: ecr:InitiateLayerUpload"
+    ecr.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    with pytest.raises(RegistryAuthError) as caught:
+        push(image)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"not allowed to push to `{ecr.host}/{push.repository}`",
+            reasons=(
+                Reason(f"the AWS user `moto` is valid, but may not: {text}"),
+                Reason(f"nothing was pushed; the image is built and tested as {short(image.digest)}"),
+            ),
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+        ),
+    )
+
+
+def test_who_may_push_but_not_list_can_publish(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+    ecr.registry.fail("GET", "/tags/list", 403, error_body("DENIED", "not authorized: ecr:ListImages"))
+    push(image)
+    assert push(image).was_there
+
+
+def test_a_login_that_ecr_does_not_know(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.registry.fail("GET", "/v2/", 401, b"Not Authorized")
+    with pytest.raises(RegistryAuthError) as caught:
+        push(image)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{ecr.host}` does not accept the credentials",
+            reasons=(Reason("it answered to the AWS user `moto`: HTTP 401 Unauthorized"),),
+            hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "ExpiredTokenException",
+            Diagnostic(
+                "the AWS session has expired",
+                hint="get new credentials (`aws sso login`, or your CI's own way), then repeat the command",
+            ),
+        ),
+        (
+            "UnrecognizedClientException",
+            Diagnostic(
+                "AWS does not know these credentials",
+                reasons=(Reason("it answered `UnrecognizedClientException`"),),
+                hint="`aws sts get-caller-identity` shows which credentials are used",
+            ),
+        ),
+        (
+            "AccessDeniedException",
+            Diagnostic(
+                "not allowed to log in to Amazon ECR",
+                reasons=(Reason("the AWS user `moto` is valid but lacks ecr:GetAuthorizationToken"),),
+                hint="use a role with that right; nothing was pushed",
+            ),
+        ),
+        (
+            "ServerException",
+            Diagnostic(
+                "could not log in to Amazon ECR",
+                facts=(("answer", "ServerException: User: x is not authorized to perform: "),),
+            ),
+        ),
+    ],
+)
+def test_aws_refuses_the_login(ecr: Ecr, push: Push, image: BuiltImage, code: str, told: Diagnostic) -> None:
+    text = "User: x is not authorized to perform: "
+    if code == "AccessDeniedException":
+        text += "ecr:GetAuthorizationToken on resource: *"
+    ecr.aws.refuse("GetAuthorizationToken", code, text)
+    with pytest.raises(PublishError) as caught:
+        push(image)
+    assert caught.value.diagnostics == (told,)
+
+
+def test_without_aws_credentials(
+    ecr: Ecr, push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(RegistryAuthError) as caught:
+        push(image)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "no AWS credentials were found",
+            reasons=(Reason("there are none in the environment, in ~/.aws, or from the machine's role"),),
+            hint="`aws configure sso` or AWS_PROFILE gives some",
+        ),
+    )
+
+
+def test_the_address_is_made_of_account_and_region(ecr: Ecr) -> None:
+    assert EcrRegistry().host == f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+
+
+def test_no_secret_is_ever_told(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+    ecr.client.create_repository(repositoryName=push.repository)
+
+    def gossip(request: Request, forward: Forward) -> Reply:
+        return Reply(403, {}, error_body("DENIED", f"AWS:{ecr.aws.issued[-1]} may not"))
+
+    ecr.registry.do("POST", "/blobs/uploads/", gossip)
+    with pytest.raises(RegistryAuthError) as caught:
+        push(image)
+    told = f"{caught.value.diagnostics} {push.lines} {caught.value.__cause__}"
+    assert "AWS:*** may not" in told
+    assert not any(secret in told for secret in (*ecr.aws.issued, ecr.environment["AWS_SECRET_ACCESS_KEY"]))

@@ -1,0 +1,410 @@
+"""Pushing with a real engine to a real registry, under the faults that registries show."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import docker
+import pytest
+
+from bakehouse import pusher
+from bakehouse.build import BuiltImage
+from bakehouse.distribution import Patience, Repository
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, short
+from bakehouse.plan import Digest, ImageKey
+from bakehouse.push import Publication, PublishedImage, publish
+from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.transfer import Watch
+from tests.integration.proxies import LOST, Forward, Proxy, Reply, Request, error_body
+from tests.integration.registries import registry_container, registry_image
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+DAY = date(2026, 11, 20)
+TAG = "mpi-cpu-20261120-7c1e44b0"
+UPLOADS = "/blobs/uploads/"
+
+
+@pytest.fixture(scope="module")
+def image_of_registry() -> Iterator[str]:
+    with registry_image() as reference:
+        yield reference
+
+
+@pytest.fixture(scope="module")
+def registry(image_of_registry: str) -> Iterator[int]:
+    with registry_container() as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(registry: int) -> Iterator[Proxy]:
+    with Proxy(registry).running() as running:
+        yield running
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[BuiltImage]:
+    with built(tmp_path, "mpi-cpu") as made:
+        yield made
+
+
+class Push:
+    """How the tests here publish: through a proxy, with little patience."""
+
+    def __init__(self, folder: Path, host: str, login: Credentials | None = None) -> None:
+        self.lines: list[str] = []
+        self.folder = folder
+        self.registry = NamedRegistry(host, lambda _: login)
+        self.pusher = pusher.connect(folder / "notes")
+        self.publication = Publication(
+            day=DAY,
+            locks=folder / "locks",
+            prefix=folder.name.replace("_", "-").rstrip("-"),
+            stall=3.0,
+            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+        )
+
+    def __call__(self, image: BuiltImage) -> PublishedImage:
+        return publish(image, passed(image), self.registry, self.pusher, self.publication, self.lines.append)
+
+    def repository(self, image: BuiltImage) -> Repository:
+        name = f"{self.publication.prefix}/{image.image.name}"
+        return Repository(self.registry, name, self.publication.patience)
+
+
+@pytest.fixture
+def push(tmp_path: Path, proxy: Proxy) -> Push:
+    return Push(tmp_path, proxy.host)
+
+
+def there(push: Push, image: BuiltImage, tag: str = TAG) -> Digest | None:
+    manifest = push.repository(image).manifest(tag)
+    return manifest.digest if manifest else None
+
+
+def test_what_was_tested_lies_in_the_registry_in_the_form_that_sagemaker_takes(
+    push: Push, image: BuiltImage
+) -> None:
+    published = push(image)
+    assert published.image_uri == f"{published.registry}/{published.repository}@{image.digest}"
+    assert (published.tags, published.media_type) == ((TAG,), DOCKER_MANIFEST)
+    manifest = push.repository(image).manifest(published.digest)
+    assert manifest is not None
+    assert [layer.media_type for layer in manifest.layers] == [GZIP_LAYER, GZIP_LAYER]
+    assert published.bytes == manifest.bytes > 400_000
+
+
+def test_progress_is_told_in_plain_lines(push: Push, image: BuiltImage) -> None:
+    published = push(image)
+    what = f"{short(image.digest)} (2 layers, 0.4 MB)"
+    assert push.lines[0] == f"mpi-cpu: pushing {what} to {published.registry}/{published.repository}:{TAG}"
+    assert sum(" pushed" in line and line.startswith("layer ") for line in push.lines) == 2
+
+
+def test_publishing_again_changes_nothing_and_says_so(push: Push, image: BuiltImage) -> None:
+    first = push(image)
+    push.lines.clear()
+    push.publication = replace(push.publication, day=date(2027, 1, 2))
+    assert push(image) == replace(first, was_there=True)
+    assert push.lines == [f"mpi-cpu: already published as {short(image.digest)}"]
+    assert push.repository(image).tags() == (TAG,)
+
+
+def test_a_moving_tag_follows_the_newest(push: Push, image: BuiltImage, tmp_path: Path) -> None:
+    push.publication = replace(push.publication, moving_tag=True)
+    assert push(image).tags == (TAG, "mpi-cpu")
+    (tmp_path / "later").mkdir()
+    with built(tmp_path / "later", "mpi-cpu-later") as later:
+        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
+        push(newer)
+        assert there(push, image, "mpi-cpu") == newer.digest
+        assert there(push, image) == image.digest
+
+
+def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, tmp_path: Path) -> None:
+    published = push(image)
+    (tmp_path / "other").mkdir()
+    with built(tmp_path / "other", "mpi-cpu-other") as other:
+        with pytest.raises(TagTakenError) as caught:
+            push(replace(other, image=image.image))
+        place = f"{published.registry}/{published.repository}"
+        assert caught.value.diagnostics == (
+            Diagnostic(
+                f"tag `{TAG}` is taken by a different image",
+                reasons=(
+                    Reason(
+                        "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+                    ),
+                ),
+                facts=(
+                    ("in repository", place),
+                    ("there", image.digest),
+                    ("here", other.digest),
+                    ("to use it", f"{place}@{image.digest}"),
+                ),
+                hint="use the one already there, or push under tomorrow's tag",
+            ),
+        )
+    assert there(push, image) == image.digest
+
+
+def test_who_is_overtaken_by_other_content_is_told(
+    push: Push, proxy: Proxy, registry: int, image: BuiltImage, tmp_path: Path
+) -> None:
+    """This registry lets both push; what is read back afterwards decides."""
+    (tmp_path / "rival").mkdir()
+    with built(tmp_path / "rival", "mpi-cpu-rival") as rival:
+
+        def store_and_overwrite(request: Request, forward: Forward) -> Reply:
+            reply = forward(request)
+            reference = f"127.0.0.1:{registry}/{push.repository(image).name}:{TAG}"
+            push.pusher.push(rival.digest, reference, None, Watch(10, float("inf")), lambda _: None)
+            return reply
+
+        proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
+        with pytest.raises(TagTakenError):
+            push(image)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("PUT", UPLOADS, 500),
+        ("POST", UPLOADS, 429),
+        ("PUT", "/manifests/", 503),
+        ("GET", "/manifests/", 502),
+    ],
+)
+def test_one_failure_of_the_registry_is_outlasted(
+    push: Push, proxy: Proxy, image: BuiltImage, method: str, path: str, status: int
+) -> None:
+    fault = proxy.fail(method, path, status, times=1)
+    push(image)
+    assert (there(push, image), fault.seen) == (image.digest, 1)
+
+
+def test_a_broken_connection_is_outlasted(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    fault = proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
+    push(image)
+    assert (there(push, image), fault.seen) == (image.digest, 1)
+    assert any(line.startswith("mpi-cpu: attempt 1 failed, trying again: ") for line in push.lines)
+
+
+def test_a_lost_reply_is_no_failure(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    proxy.lose_reply("PUT", "/manifests/")
+    push(image)
+    assert "mpi-cpu: the push failed, but the registry has all of it" in push.lines
+    assert proxy.seen("PUT", "/manifests/") == 1
+
+
+def test_failing_for_ever_ends_with_the_last_words_of_the_engine(
+    push: Push, proxy: Proxy, image: BuiltImage
+) -> None:
+    proxy.fail("PUT", UPLOADS, 500)
+    with pytest.raises(PublishError) as caught:
+        push(image)
+    (told,) = caught.value.diagnostics
+    place = f"{proxy.host}/{push.repository(image).name}"
+    assert told.message == f"the push to `{place}` failed after 3 attempts"
+    assert told.facts[0][0] == "engine"
+    assert told.facts[0][1].startswith("unexpected status from PUT request to http://")
+    assert told.facts[0][1].endswith("500 Internal Server Error")
+
+
+def test_a_stall_is_noticed_and_the_engine_let_go(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    proxy.stall("PUT|PATCH", UPLOADS)
+    began = time.monotonic()
+    with pytest.raises(PublishError) as caught:
+        push(image)
+    assert time.monotonic() - began < 15
+    place = f"{proxy.host}/{push.repository(image).name}"
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
+            hint="run `./bake push mpi-cpu` again: layers that arrived are not sent twice",
+        ),
+    )
+    assert proxy.hung_up.wait(10), "the engine went on pushing"
+
+
+def test_all_attempts_together_have_a_deadline(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    proxy.stall("PUT|PATCH", UPLOADS)
+    push.publication = replace(push.publication, stall=60.0, total=2.0)
+    with pytest.raises(PublishError, match="was stopped: the time for it was over"):
+        push(image)
+
+
+def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None:
+    push = Push(tmp_path, "127.0.0.1:1")
+    with pytest.raises(PublishError) as caught:
+        push(image)
+    facts = (("answer", "none (ConnectionError)"),)
+    assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts),)
+
+
+def test_missing_rights_are_told_in_the_words_of_the_registry(
+    push: Push, proxy: Proxy, image: BuiltImage
+) -> None:
+    """The engine says `403 Forbidden` and no more."""
+    proxy.fail("POST", UPLOADS, 403, error_body("DENIED", "requested access to the resource is denied"))
+    with pytest.raises(RegistryAuthError) as caught:
+        push(image)
+    place = f"{proxy.host}/{push.repository(image).name}"
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"not allowed to push to `{place}`",
+            reasons=(
+                Reason("nobody is logged in there: requested access to the resource is denied"),
+                Reason(f"nothing was pushed; the image is built and tested as {short(image.digest)}"),
+            ),
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+        ),
+    )
+
+
+def test_wrong_credentials_are_told_apart_from_missing_rights(
+    image_of_registry: str, tmp_path: Path, image: BuiltImage
+) -> None:
+    with registry_container(locked=True) as port, Proxy(port).running() as proxy:
+        push = Push(tmp_path, proxy.host, Credentials("AWS", "not-the-password"))
+        with pytest.raises(RegistryAuthError) as caught:
+            push(image)
+        assert caught.value.diagnostics == (
+            Diagnostic(
+                f"`{proxy.host}` does not accept the credentials",
+                reasons=(Reason("it answered to docker's login `AWS`: authentication required"),),
+                hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+            ),
+        )
+
+
+def test_a_full_disk_at_the_registry_ends_the_push(image_of_registry: str, tmp_path: Path) -> None:
+    with (
+        registry_container(disk="size=1m,mode=1777") as port,
+        Proxy(port).running() as proxy,
+        built(tmp_path, "mpi-cpu", bytes_=2_000_000) as image,
+    ):
+        push = Push(tmp_path, proxy.host)
+        with pytest.raises(PublishError) as caught:
+            push(image)
+        (told,) = caught.value.diagnostics
+        assert told.message.endswith(" failed after 3 attempts")
+        assert there(push, image) is None
+
+
+@pytest.mark.parametrize(
+    ("exporter", "provenance", "reason"),
+    [
+        (
+            "oci-mediatypes=true,compression=gzip,force-compression=true",
+            False,
+            "its manifest is `application/vnd.oci.image.manifest.v1+json`, not Docker schema 2",
+        ),
+        (
+            "oci-mediatypes=false,compression=uncompressed,force-compression=true",
+            False,
+            "is `application/vnd.docker.image.rootfs.diff.tar`, not gzip",
+        ),
+        (
+            "oci-mediatypes=true,compression=gzip,force-compression=true",
+            True,
+            "it is an index of 2 (`application/vnd.oci.image.index.v1+json`), not one manifest, "
+            "and carries an attestation",
+        ),
+    ],
+    ids=["oci", "uncompressed", "index"],
+)
+def test_what_sagemaker_would_refuse_is_not_pushed(
+    push: Push, proxy: Proxy, tmp_path: Path, exporter: str, provenance: bool, reason: str
+) -> None:
+    with (
+        built(tmp_path, "mpi-cpu", exporter=exporter, provenance=provenance) as image,
+        pytest.raises(PublishError) as caught,
+    ):
+        push(image)
+    (told,) = caught.value.diagnostics
+    assert told.message == "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers"
+    assert reason in told.reasons[0].text
+    assert told.facts == (("digest", image.digest), ("so", "nothing was pushed"))
+    assert proxy.seen("POST|PUT|PATCH", "/v2/") == 0
+
+
+def test_another_platform_is_found_out_from_what_the_registry_has(push: Push, tmp_path: Path) -> None:
+    with (
+        built(tmp_path, "mpi-cpu", platform="linux/arm64") as image,
+        pytest.raises(PublishError) as caught,
+    ):
+        push(image)
+    assert caught.value.diagnostics[0].reasons == (Reason("it is for linux/arm64, not linux/amd64"),)
+
+
+def test_an_image_that_the_engine_lost_is_named(push: Push, image: BuiltImage) -> None:
+    gone = replace(image, digest=Digest("sha256:" + "0" * 64))
+    with pytest.raises(PublishError) as caught:
+        push(gone)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "the engine no longer holds sha256:000000000000, the image that was tested",
+            hint="run `./bake release mpi-cpu`",
+        ),
+    )
+
+
+def test_two_pushes_of_one_image_at_once_make_one_release(
+    push: Push, image: BuiltImage, tmp_path: Path, proxy: Proxy
+) -> None:
+    results: list[PublishedImage] = []
+    threads = [threading.Thread(target=lambda: results.append(push(image))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result.was_there for result in results) == [False, True, True]
+    assert {result.image_uri for result in results} == {results[0].image_uri}
+    assert "mpi-cpu: waiting for another push of it on this machine" in push.lines
+
+
+def test_a_push_leaves_no_name_in_the_engine(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    proxy.fail("PUT", UPLOADS, 500)
+    with contextlib.suppress(PublishError):
+        push(image)
+    assert _names(image) == [f"bakehouse/test-{os.getpid()}:mpi-cpu"]
+    assert list((push.folder / "notes").iterdir()) == []
+
+
+def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, image: BuiltImage) -> None:
+    proxy.stall("PUT|PATCH", UPLOADS)
+    reference = f"{proxy.host}/killed/mpi-cpu:{TAG}"
+    code = (
+        "import sys, pathlib\n"
+        "from bakehouse import pusher\n"
+        "from bakehouse.transfer import Watch\n"
+        "notes, digest, reference = sys.argv[1:]\n"
+        "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, Watch(60, 1e12), print)\n"
+    )
+    notes = push.folder / "notes"
+    killed = subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference])
+    while not proxy.seen("PUT|PATCH", "/v2/killed/"):
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    assert reference in _names(image)
+    pusher.connect(notes)
+    assert reference not in _names(image)
+    assert list(notes.iterdir()) == []
+    assert proxy.hung_up.wait(10)
+
+
+def _names(image: BuiltImage) -> list[str]:
+    with contextlib.closing(docker.from_env()) as client:
+        return sorted(client.images.get(image.digest).tags)

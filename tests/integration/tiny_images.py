@@ -1,0 +1,66 @@
+"""Images of a few kilobytes, made from nothing with BuildKit, in every form that a registry can hold."""
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from bakehouse.build import BuiltImage
+from bakehouse.checks import Outcome
+from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
+from bakehouse.smoke_report import CheckResult, SmokeReport
+
+PUBLISHED = "oci-mediatypes=false,compression=gzip,force-compression=true"
+"""The exporter's options of a build that is to be published."""
+
+
+def image(name: str, key: str = "7c1e44b0") -> Image:
+    """A plan's image, of which only the name and the key matter to a push."""
+    return Image(
+        name=name,
+        key=ImageKey(key * 8),
+        summary="made for a test",
+        base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", ()),
+        parts=(Part("open-mpi", "4.1.8", "py311"),),
+        gpu=False,
+        launchers=("mpirun",),
+        training_module=None,
+    )
+
+
+def passed(built: BuiltImage) -> SmokeReport:
+    """The report of a smoke test that went well."""
+    check = CheckResult("mpi_two_hosts", Outcome.PASSED, 1.0)
+    return SmokeReport(built.image.name, built.digest, "mpi", (check,))
+
+
+@contextlib.contextmanager
+def built(
+    folder: Path,
+    name: str,
+    *,
+    exporter: str = PUBLISHED,
+    bytes_: int = 200_000,
+    provenance: bool = False,
+    platform: str = "linux/amd64",
+) -> Iterator[BuiltImage]:
+    """An image with new random content in the engine's store; it is gone afterwards."""
+    for layer in ("one", "two"):
+        (folder / layer).write_bytes(os.urandom(bytes_))
+    (folder / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
+    reference = f"bakehouse/test-{os.getpid()}:{name}"
+    told = folder / "told.json"
+    command = [
+        *("docker", "buildx", "build", "--quiet", "--platform", platform),
+        *("--label", f"bakehouse=tests-{os.getpid()}", "--metadata-file", str(told)),
+        f"--provenance={'mode=min' if provenance else 'false'}",
+        *("--output", f"type=image,name={reference},{exporter}", str(folder)),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    digest = Digest(json.loads(told.read_text())["containerimage.digest"])
+    try:
+        yield BuiltImage(image(name), digest, 2 * bytes_)
+    finally:
+        subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)

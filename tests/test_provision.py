@@ -1,0 +1,175 @@
+"""What a machine is given, and what it is told where it can't be given an engine."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bakehouse import provision
+from bakehouse.daemon import NoDaemon, Silence
+from bakehouse.dockerd import Place
+from bakehouse.provision import Machine, Steps
+from bakehouse.report import failure_text
+
+BARE = Machine(
+    root=True,
+    system="debian",
+    release="12",
+    architecture="x86_64",
+    systemd=False,
+    dockerd=(),
+    client=False,
+    tools=(),
+)
+NOTHING = NoDaemon(Silence.NOTHING_THERE, "unix:///var/run/docker.sock", "", "0.13.1")
+NO_CLIENT = NoDaemon(Silence.NO_CLIENT, "", "")
+
+
+def machine(**changed: object) -> Machine:
+    return dataclasses.replace(BARE, **changed)  # type: ignore[arg-type]
+
+
+def told(found: NoDaemon, of: Machine) -> str:
+    refusal = provision.why_not(found, of, Place())
+    assert refusal is not None
+    return failure_text(refusal)
+
+
+def test_debian_12_gets_its_engine_from_the_next_release() -> None:
+    steps = provision.plan_steps(BARE, NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        from_next_release=("docker.io", "docker-cli", "docker-buildx"),
+        packages=("mmdebstrap", "docker-registry"),
+        start=True,
+    )
+    assert provision.plan_text(steps, Place()) == (
+        "apt-get install docker.io docker-cli docker-buildx from Debian trixie, through the mirror apt"
+        " uses now,"
+        " pinned so that nothing else comes from there: this release's engine is too old",
+        "apt-get install mmdebstrap docker-registry",
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+@pytest.mark.parametrize("release", ["13", "14", ""])
+def test_a_current_debian_uses_its_own_packages(release: str) -> None:
+    steps = provision.plan_steps(machine(release=release), NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        packages=("docker.io", "docker-cli", "docker-buildx", "mmdebstrap", "docker-registry"), start=True
+    )
+
+
+def test_ubuntu_has_the_client_in_the_engines_package_and_needs_debians_keys() -> None:
+    steps = provision.plan_steps(machine(system="ubuntu", release="24.04"), NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        packages=("docker.io", "docker-buildx", "mmdebstrap", "docker-registry", "debian-archive-keyring"),
+        start=True,
+    )
+
+
+def test_a_machine_that_has_everything_only_needs_a_start() -> None:
+    complete = machine(dockerd=(26, 1), client=True, tools=provision.TOOLS)
+
+    assert provision.plan_steps(complete, NOTHING, engine=True) == Steps(start=True)
+
+
+def test_only_what_is_missing_is_installed() -> None:
+    partly = machine(dockerd=(26, 1), client=True, tools=("mmdebstrap",))
+    found = dataclasses.replace(NOTHING, buildx=None)
+
+    assert provision.plan_steps(partly, found, engine=True) == Steps(
+        from_next_release=("docker-buildx",), packages=("docker-registry",), start=True
+    )
+
+
+def test_an_engine_that_is_too_old_counts_as_missing() -> None:
+    old = machine(dockerd=(20, 10), client=True, tools=provision.TOOLS)
+
+    assert provision.plan_steps(old, NOTHING, engine=True).from_next_release == ("docker.io",)
+
+
+def test_where_an_engine_is_named_only_the_client_is_installed() -> None:
+    steps = provision.plan_steps(machine(release="13", tools=provision.TOOLS), NO_CLIENT, engine=False)
+
+    assert steps == Steps(packages=("docker-cli", "docker-buildx"))
+
+
+def test_systemd_starts_what_is_installed_so_it_is_told_before(tmp_path: Path) -> None:
+    steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
+
+    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+        "systemctl mask docker-registry (Bakehouse starts its own, on loopback only)",
+        f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
+        "apt-get install docker.io docker-cli docker-buildx mmdebstrap docker-registry",
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+def test_a_configuration_of_the_owner_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "daemon.json").write_text("{}")
+    steps = Steps(service=True, start=True)
+
+    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+def test_root_on_debian_can_be_given_an_engine() -> None:
+    assert provision.why_not(NOTHING, BARE, Place()) is None
+    assert provision.why_not(NO_CLIENT, machine(system="ubuntu", release="22.04"), Place()) is None
+
+
+def test_a_plain_user_is_told_what_to_install() -> None:
+    assert told(NOTHING, machine(root=False)) == (
+        "error: no container engine answers at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run the same command as root, which installs docker.io, docker-cli, docker-buildx,"
+        " mmdebstrap and"
+        " docker-registry with apt and starts dockerd, or do that yourself\n"
+    )
+
+
+def test_another_system_is_told_what_to_install() -> None:
+    assert told(NO_CLIENT, machine(system="fedora", release="42")) == (
+        "error: no `docker` command on PATH, so no container engine can be used\n"
+        "\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+    )
+
+
+def test_another_architecture_is_told_where_to_go() -> None:
+    assert told(NOTHING, machine(architecture="aarch64")) == (
+        "error: no container engine answers at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run ./bake on a linux/amd64 machine; this one is aarch64\n"
+    )
+
+
+def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
+    named = NoDaemon(Silence.NOTHING_THERE, "tcp://builder-1:2375", "")
+
+    assert told(named, BARE) == (
+        "error: no container engine answers at `tcp://builder-1:2375`\n"
+        "\n"
+        "hint: start the engine that DOCKER_HOST or the docker context names, or unset it\n"
+    )
+
+
+def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
+    denied = NoDaemon(Silence.NOT_ALLOWED, "unix:///var/run/docker.sock", "permission denied")
+
+    assert told(denied, machine(root=False)) == (
+        "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run this as root, or as a member of the group `docker` (log in again after joining it)\n"
+    )
+
+
+def test_without_a_terminal_the_plan_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/null").open() as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+
+        assert provision.ask_at_terminal("Go ahead?") is True
