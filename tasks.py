@@ -322,7 +322,7 @@ def doctor(context: Context) -> None:
     from bakehouse import ecr
 
     project = open_workspace().project
-    findings = examination.examine(project.root, lambda: ecr.identity(project.region), ca=project.ca)
+    findings = examination.examine(project.root, ecr.EcrRegistry(region=project.region).whom, ca=project.ca)
     print(examination.text(findings), end="")
 
 

@@ -3,12 +3,13 @@
 import re
 import subprocess
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
 _CARRIED = re.compile(
-    r"Acquire::(?:https?::(?:[^:]+::)?(?:Proxy|Timeout|CaInfo|Verify-Peer|Verify-Host)|"
+    r"Acquire::(?:https?::(?:Proxy|Timeout|CaInfo|Verify-Peer|Verify-Host)(?:::\S+)?|"
     r"Retries|Check-Valid-Until|Check-Date|ForceIPv[46])",
     re.IGNORECASE,
 )
@@ -32,23 +33,27 @@ class AptSource:
 
 
 def sources() -> tuple[AptSource, ...]:
-    """Every suite of Debian that this machine's apt knows; other archives may use Debian's names."""
+    """Every suite of Debian that this machine's apt knows."""
     # apt tells nothing of a source whose lists it has not fetched, as in a fresh container.
-    targets = _output("apt-get", *_TARGETS) or _fetched_targets()
+    return read_targets(_output("apt-get", *_TARGETS) or _fetched_targets())
+
+
+def read_targets(text: str) -> tuple[AptSource, ...]:
+    """The sources in apt's own list of them; other archives may use the names of Debian's suites."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for line in targets.splitlines():
+    for line in text.splitlines():
         origin, label, url, suite, component = line.split("|")
         if origin == "Debian":
             found.setdefault((label, url, suite), []).append(component)
     return tuple(AptSource(*place, tuple(dict.fromkeys(parts))) for place, parts in sorted(found.items()))
 
 
-def sources_of(suite: str) -> tuple[AptSource, ...]:
-    """Where `suite`, its updates and security updates come from; empty where apt knows no mirror of Debian.
+def for_suite(suite: str, known: Iterable[AptSource]) -> tuple[AptSource, ...]:
+    """Where `suite`, its updates and security updates come from; empty where no mirror of Debian is known.
 
     What apt has no entry for is taken from the mirrors that it has for other suites.
     """
-    known = sources()
+    known = tuple(known)
     wanted = (("Debian", suite), ("Debian", f"{suite}-updates"), ("Debian-Security", f"{suite}-security"))
     found: list[AptSource] = []
     for label, name in wanted:
@@ -60,11 +65,16 @@ def sources_of(suite: str) -> tuple[AptSource, ...]:
 
 def settings() -> dict[str, str]:
     """How apt reaches its mirrors: proxies, certificates, retries, what it checks of a mirror's date."""
-    matches = (_SETTING.fullmatch(line) for line in _output("apt-config", "dump").splitlines())
+    return read_settings(_output("apt-config", "dump"))
+
+
+def read_settings(text: str) -> dict[str, str]:
+    """Those settings, in what `apt-config dump` printed."""
+    matches = (_SETTING.fullmatch(line) for line in text.splitlines())
     return {match["key"]: match["value"] for match in matches if match and _CARRIED.fullmatch(match["key"])}
 
 
-def text(given: dict[str, str]) -> str:
+def written(given: Mapping[str, str]) -> str:
     """Settings as a file that apt reads."""
     return "".join(f'{key} "{value}";\n' for key, value in given.items())
 

@@ -59,11 +59,11 @@ def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None]) -> No
         message = f"base `{base.reference}` is made with mmdebstrap, which is not on this machine"
         hint = "`apt-get install mmdebstrap`, on Debian or Ubuntu"
         raise EngineError(Diagnostic(message, hint=hint))
-    mirrors = aptconfig.sources_of(base.suite)
+    mirrors = aptconfig.for_suite(base.suite, aptconfig.sources())
     if not mirrors and not _KEYRING.exists():
         message = f"this machine has no key to check Debian `{base.suite}` with"
         raise EngineError(Diagnostic(message, hint="`apt-get install debian-archive-keyring`"))
-    say(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages)}")
+    say(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages) or 'nothing more'}")
     with private_folder(state) as folder:
         layer = _Layer(folder / "layer.tar.gz")
         command = _command(base, mirrors, folder)
@@ -86,7 +86,7 @@ def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None]) -> No
 
 def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], folder: Path) -> list[str]:
     settings, source_list = folder / "apt.conf", folder / "sources.list"
-    settings.write_text(aptconfig.text(aptconfig.settings()))
+    settings.write_text(aptconfig.written(aptconfig.settings()))
     source_list.write_text("".join(f"{mirror.line}\n" for mirror in mirrors))
     exclude = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
     removed = " ".join(f'"$1"/{pattern}' for pattern in _REMOVED)
@@ -100,7 +100,7 @@ def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], fol
         "mmdebstrap",
         "--variant=minbase",
         "--architectures=amd64",
-        f"--include={','.join(base.packages)}",
+        *((f"--include={','.join(base.packages)}",) if base.packages else ()),
         *exclude,
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
         "--dpkgopt=force-unsafe-io",

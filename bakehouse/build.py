@@ -1,16 +1,14 @@
 """Turns a Plan into BuiltImages: one BuildKit graph for all, then declared compared with installed."""
 
-import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse import bootstrap, buildx
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
-from bakehouse.files import write_whole
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
 from bakehouse.supplies import Supplies
@@ -26,8 +24,8 @@ class BuiltImage:
     bytes: int
 
 
-Verify = Callable[[BuiltImage], Mapping[str, str]]
-"""Compares declared with installed: gives what is installed of every component that can tell, or raises."""
+Verify = Callable[[BuiltImage], object]
+"""Compares declared with installed and raises where they differ; remembers by itself what it has compared."""
 
 
 def build(
@@ -43,8 +41,7 @@ def build(
 ) -> tuple[BuiltImage, ...]:
     """Build and verify images that are rendered under `root`/images; bases are made first.
 
-    `expected_bytes` says what images will weigh together, unpacked. An image whose digest was verified before
-    is not verified again.
+    `expected_bytes` says what images will weigh together, unpacked.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
@@ -66,22 +63,13 @@ def build(
             raise BuildError(Diagnostic(message, hint="run the same command again"))
         built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
     for one in built:
-        _verify_once(one, state / "verified", verify)
+        verify(one)
     return tuple(built)
 
 
 def _target(image: Image) -> buildx.Target:
     sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
     return buildx.Target(image.name, Path("images", image.name, "docker-bake.json"), sources)
-
-
-def _verify_once(built: BuiltImage, memory: Path, verify: Verify) -> None:
-    path = memory / f"{built.digest.removeprefix('sha256:')}.json"
-    if path.is_file():
-        return
-    installed = verify(built)
-    record = {"digest": built.digest, "image": built.image.name, "installed": dict(installed)}
-    write_whole(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Image]], int]) -> None:

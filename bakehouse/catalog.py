@@ -72,6 +72,7 @@ def _load_component(folder: Path, root: Node, problems: Problems) -> Component:
     summary = fields.text("summary", required=True)
     order = fields.number("order", 50)
     launchers = fields.texts("launchers")
+    builds_on = fields.texts("builds_on")
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(f"`{launcher}` is no launcher", fields.place("launchers"), "`mpirun` or `torchrun`")
@@ -96,6 +97,7 @@ def _load_component(folder: Path, root: Node, problems: Problems) -> Component:
         smoke=smoke if smoke.is_file() else None,
         files=_files(folder / "files", problems),
         location=fields.location,
+        builds_on=builds_on,
     )
 
 

@@ -22,6 +22,8 @@ from bakehouse.plan import Digest, Image, Part
 INSIDE = Path(__file__).parent / "inside"
 ASK_SECONDS = 600.0
 _FOLDER = "/run/bakehouse"
+_CONTENTS = Part("contents", "", "", INSIDE / "contents.py")
+"""What no component can tell of itself: that files have one owner, that nothing is left over."""
 
 
 class Outcome(StrEnum):
@@ -87,7 +89,7 @@ def verify(engine: Engine, image: Image, digest: Digest, state: Path) -> Verifie
     Remembered by digest under `state`; asked again when declarations or smoke files have changed since.
     """
     record = state / "verified" / f"{digest.removeprefix('sha256:')}.json"
-    asked = _question(image.parts)
+    asked = _question(image.all_parts)
     if known := _recall(record, digest, asked):
         return known
     answers = ask(engine, image, digest, log=state / "verified" / image.name / "components.log")
@@ -114,10 +116,11 @@ def ask(
     gpus: int = 0,
 ) -> Answers:
     """Start one container, in which every component that can answer says its version and runs its checks."""
-    asked = tuple(part for part in image.parts if part.smoke)
+    parts = (*image.all_parts, _CONTENTS) if with_checks else image.all_parts
+    asked = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
     if not asked:
-        return read_answers(image.parts, (), 0.0, log)
+        return read_answers(parts, (), 0.0, log)
     options = (*(("--checks",) if with_checks else ()), "--seconds", str(seconds / 2))
     files = {f"{_FOLDER}/smoke/{part.component}.py": _bytes(part) for part in asked}
     spec = ContainerSpec(
@@ -136,7 +139,7 @@ def ask(
         ended = container.wait(seconds)
         container.stop(grace=0)
         lines = container.stdout().splitlines()
-    answers = read_answers(image.parts, lines, time.monotonic() - started, log)
+    answers = read_answers(parts, lines, time.monotonic() - started, log)
     if ended is None:
         return _cut_short(answers, f"no answer within {seconds:g} s")
     return _cut_short(answers, f"exited with {ended.exit_code}")
@@ -146,6 +149,8 @@ def read_answers(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
     """Turn the lines that `inside/checks.py` printed into answers, one for each part, in the parts' order."""
     versions: dict[str, dict[str, Any]] = {}
     checks: dict[tuple[str, str], CheckAnswer] = {}
+    brought: dict[str, dict[str, str]] = {}
+    parts = tuple(parts)
     smoke = {part.component: part.smoke for part in parts}
     for fields in map(json.loads, lines):
         component = fields["component"]
@@ -161,20 +166,33 @@ def read_answers(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
         else:
             error = fields.get("error", "")
             versions[component] = {"installed": fields.get("installed"), "error": error, "source": source}
+            brought[component] = fields.get("provided", {})
     unanswered = {"error": _SILENT}
+    own = (
+        Answer(
+            part.component, part.version, **(versions.get(part.component, unanswered) if part.smoke else {})
+        )
+        for part in parts
+        if part.version or versions.get(part.component, {}).get("error")
+    )
+    others = (
+        Answer(name, _as_exact(declared, installed), installed, source=str(part.smoke))
+        for part in parts
+        for name, declared in part.provides
+        if (installed := brought.get(part.component, {}).get(name)) is not None
+    )
     return Answers(
-        tuple(
-            Answer(
-                part.component,
-                part.version,
-                **(versions.get(part.component, unanswered) if part.smoke else {}),
-            )
-            for part in parts
-        ),
+        (*own, *others),
         tuple(checks.values()),
         seconds,
         log,
     )
+
+
+def _as_exact(declared: str, installed: str) -> str:
+    """What is declared, cut to the precision of an answer: torch says CUDA 13.0 where 13.0.3 is declared."""
+    numbers = declared.split(".")[: len(installed.split("."))]
+    return ".".join(numbers)
 
 
 def same_version(declared: str, installed: str) -> bool:
@@ -243,7 +261,11 @@ def _cut_short(answers: Answers, reason: str) -> Answers:
 def _question(parts: Iterable[Part]) -> dict[str, list[str]]:
     """What an answer depends on besides the image: the declared versions, and how they are asked for."""
     return {
-        part.component: [part.version, hashlib.sha256(_bytes(part)).hexdigest() if part.smoke else ""]
+        part.component: [
+            part.version,
+            *map("=".join, part.provides),
+            hashlib.sha256(_bytes(part)).hexdigest() if part.smoke else "",
+        ]
         for part in parts
     }
 

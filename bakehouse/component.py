@@ -144,6 +144,8 @@ class Component:
     files: Mapping[str, bytes]
     """What lies under the component's `files/`, for its template to place."""
     location: Location
+    builds_on: tuple[str, ...] = ()
+    """Components whose build stages its own one takes something from; it requires them too."""
 
     @property
     def is_base(self) -> bool:

@@ -5,20 +5,17 @@ from what a living one is using, and is swept by the next run.
 """
 
 import contextlib
-import datetime
-import io
 import os
-import re
-import tarfile
-import tempfile
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakehouse import owners
+from bakehouse import archives, owners
 from bakehouse.engine import Container, ContainerSpec, Ended, StoredImage, Swept
 from bakehouse.errors import Diagnostic, EngineError
 
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
 OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"
 API_SECONDS = 120
+POOL = 64
 REMOVAL_ATTEMPTS = 5
 
 
@@ -38,13 +36,14 @@ def connect() -> "DockerEngine":
     from docker.context import ContextAPI
 
     with _told_as("reach the container engine"):
-        if os.environ.get("DOCKER_HOST"):
-            client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
+        if host := os.environ.get("DOCKER_HOST"):
+            _knock(host)
+            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
         else:
             context = ContextAPI.get_current_context()
-            client = docker.DockerClient(
-                base_url=context.Host, tls=context.TLSConfig or False, timeout=API_SECONDS, max_pool_size=64
-            )
+            _knock(context.Host or "")
+            tls = context.TLSConfig or False
+            client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
         client.ping()
     return DockerEngine(client)
 
@@ -79,7 +78,7 @@ class DockerEngine:
                 raise EngineError(Diagnostic("stopped before the container was started"))
             if spec.files:
                 with _told_as("put files into a container"):
-                    made.put_archive("/", _tar(spec.files))
+                    made.put_archive("/", archives.pack(spec.files))
             yield container
         finally:
             container.remove()
@@ -100,22 +99,34 @@ class DockerEngine:
         api = self._client.api
         label = {"label": OWNER_LABEL}
         with _told_as("list what earlier runs have left"):
-            containers = _left_behind(api.containers(all=True, filters=label), "Id")
-            for key in containers:
-                _until_gone(partial(api.remove_container, key, v=True, force=True))
-            networks = _left_behind(api.networks(filters=label), "Id")
-            for key in networks:
-                _until_gone(partial(api.remove_network, key))
-            volumes = _left_behind(api.volumes(filters=label)["Volumes"] or (), "Name")
-            for key in volumes:
-                _until_gone(partial(api.remove_volume, key, force=True))
-        return Swept(len(containers), len(networks), len(volumes))
+            return Swept(
+                _sweep(api.containers(all=True, filters=label), "Id", self._remove_container),
+                _sweep(api.networks(filters=label), "Id", api.remove_network),
+                _sweep(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
+            )
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        from docker.errors import APIError
+
+        removed = []
+        with _told_as("remove images"):
+            tags = {tag for entry in self._client.api.images() for tag in entry["RepoTags"] or ()}
+            for tag in sorted(tag for tag in tags - set(kept) if tag.startswith(prefix)):
+                # A container may still run from it.
+                with contextlib.suppress(APIError):
+                    self._client.api.remove_image(tag)
+                    removed.append(tag)
+        return tuple(removed)
 
     def close(self) -> None:
         self._closed = True
         with _told_as("remove containers"):
             for key in tuple(self._live):
-                _until_gone(partial(self._client.api.remove_container, key, v=True, force=True))
+                _until_gone(partial(self._remove_container, key))
+            self._client.close()
+
+    def _remove_container(self, key: str) -> None:
+        self._client.api.remove_container(key, v=True, force=True)
 
     def _arguments(self, spec: ContainerSpec) -> dict[str, Any]:
         from docker.types import DeviceRequest, Mount
@@ -165,12 +176,10 @@ class _DockerContainer:
         with _told_as("wait for a container"):
             try:
                 code = int(self._container.wait(timeout=seconds)["StatusCode"])
-            except requests.exceptions.ConnectionError as error:
+            except (requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout) as error:
                 # The SDK reports its own read timeout as a lost connection.
                 if "timed out" not in str(error):
                     raise
-                return None
-            except requests.exceptions.ReadTimeout:
                 return None
             self._finish_log()
             self._container.reload()
@@ -186,36 +195,23 @@ class _DockerContainer:
             return self._container.logs(stdout=True, stderr=False).decode(errors="replace")
 
     def read(self, path: str) -> dict[str, bytes]:
-        with self._archive(path) as archive:
-            return {
-                name: opened.read()
-                for name, member in _regular(archive)
-                if (opened := archive.extractfile(member)) is not None
-            }
+        with archives.unpacked(self._archive(path)) as entries:
+            return {entry.name: entry.read() for entry in entries}
 
     def sizes(self, path: str) -> dict[str, int]:
-        with self._archive(path) as archive:
-            return {name: member.size for name, member in _regular(archive)}
+        with archives.unpacked(self._archive(path)) as entries:
+            return {entry.name: entry.size for entry in entries}
 
     def remove(self) -> None:
         with _told_as("remove a container"):
             _until_gone(lambda: self._container.remove(force=True, v=True))
         self._finish_log()
 
-    @contextlib.contextmanager
-    def _archive(self, path: str) -> Iterator[tarfile.TarFile]:
+    def _archive(self, path: str) -> Iterator[bytes]:
         from docker.errors import NotFound
 
-        with tempfile.TemporaryFile() as file:
-            with _told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
-                for chunk in self._container.get_archive(path)[0]:
-                    file.write(chunk)
-            if not file.tell():
-                with tarfile.open(fileobj=file, mode="w"):
-                    pass
-            file.seek(0)
-            with tarfile.open(fileobj=file) as archive:
-                yield archive
+        with _told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
+            yield from self._container.get_archive(path)[0]
 
     def _follow(self, log: Path) -> None:
         import docker.errors
@@ -231,23 +227,6 @@ class _DockerContainer:
             self._follower.join(timeout=10)
 
 
-def _tar(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, content in sorted(files.items()):
-            member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(content), 0o644
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def _regular(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    for member in archive.getmembers():
-        if member.isfile():
-            # The engine names everything after the last part of the path that was asked for.
-            yield member.name.partition("/")[2] or member.name, member
-
-
 @contextlib.contextmanager
 def _told_as(doing: str) -> Iterator[None]:
     """Turn the SDK's exceptions into one EngineError that says what was being done."""
@@ -261,20 +240,30 @@ def _told_as(doing: str) -> Iterator[None]:
     except docker.errors.APIError as error:
         raise EngineError(_refusal(doing, error, "")) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        denied = "Permission denied" in str(error)
-        message = "not allowed to use the container engine" if denied else "no container engine answers"
-        hint = "add your user to the group `docker`, then log in again" if denied else "see `./bake doctor`"
-        facts = (("wanted to", doing), ("answer", _one_line(str(error))))
-        raise EngineError(Diagnostic(message, facts=facts, hint=hint)) from error
+        raise EngineError(_silence(doing, str(error))) from error
+
+
+def _knock(host: str) -> None:
+    """Say which socket is missing or closed to us: the SDK buries that in three exceptions."""
+    if not host.startswith("unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as knock:
+        try:
+            knock.connect(host.removeprefix("unix://"))
+        except OSError as error:
+            raise EngineError(_silence(f"open {host}", str(error.strerror))) from error
+
+
+def _silence(doing: str, answer: str) -> Diagnostic:
+    denied = "Permission denied" in answer
+    message = "not allowed to use the container engine" if denied else "no container engine answers"
+    hint = "add your user to the group `docker`, then log in again" if denied else "see `./bake doctor`"
+    return Diagnostic(message, facts=(("wanted to", doing), ("answer", " ".join(answer.split()))), hint=hint)
 
 
 def _refusal(doing: str, error: Any, hint: str) -> Diagnostic:
-    answer = _one_line(str(error.explanation or error))
+    answer = " ".join(str(error.explanation or error).split())
     return Diagnostic(f"the container engine could not {doing}", facts=(("answer", answer),), hint=hint)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _until_gone(remove: Callable[[], object]) -> None:
@@ -294,17 +283,18 @@ def _until_gone(remove: Callable[[], object]) -> None:
             return
 
 
-def _left_behind(entries: Iterable[Mapping[str, Any]], key: str) -> list[str]:
-    return [
+def _sweep(entries: Iterable[Mapping[str, Any]], key: str, remove: Callable[[str], object]) -> int:
+    """Remove those of `entries` whose owners are gone; gives their number."""
+    gone = [
         str(entry[key])
         for entry in entries
         if owners.is_left_behind((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
     ]
+    for name in gone:
+        _until_gone(partial(remove, name))
+    return len(gone)
 
 
 def _created(entry: Mapping[str, Any]) -> float:
     created = entry.get("Created") or entry["CreatedAt"]
-    if isinstance(created, str):
-        # The engine writes nanoseconds, of which datetime reads six digits.
-        created = datetime.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", created)).timestamp()
-    return float(created)
+    return float(created if isinstance(created, int) else datetime.fromisoformat(created).timestamp())

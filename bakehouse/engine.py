@@ -1,7 +1,7 @@
 """What Bakehouse asks of a container engine: the narrow waist between its steps and `containers`."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +92,9 @@ class Engine(Protocol):
 
     def sweep(self) -> Swept:
         """Remove what runs that no longer live have left behind."""
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        """Remove all images whose names begin with `prefix`, but those `kept`; gives the names removed."""
 
     def close(self) -> None:
         """Remove all containers made here, whoever waits for them, and make no more."""

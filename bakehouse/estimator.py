@@ -2,7 +2,8 @@
 
 Written for version 2 of the SageMaker Python SDK. Its generic Estimator takes `distribution` and drops it, so
 that the job silently runs one process a host; the classes named after frameworks pass it on, and with
-`image_uri` they put no framework of their own into the job.
+`image_uri` they put no framework of their own into the job. They insist on sending a script along, though: for
+an image that carries its own, the generic class is given the hyperparameters that `distribution` stands for.
 """
 
 import json
@@ -39,7 +40,6 @@ def snippet(record: ReleaseRecord, job: Job = Job()) -> str:
         message = f"the image_uri of `{record.image}` has {len(record.image_uri)} characters"
         hint = f"SageMaker takes {_URI_LIMIT}: publish it with a shorter `repository_prefix`"
         raise UsageError(Diagnostic(message, hint=hint))
-    launcher = _launcher(record, job)
     name = _class(record)
     arguments: dict[str, object] = {"image_uri": record.image_uri}
     if not record.entry_point:
@@ -47,8 +47,7 @@ def snippet(record: ReleaseRecord, job: Job = Job()) -> str:
     arguments["role"] = job.role or _Code("sagemaker.get_execution_role()")
     arguments["instance_type"] = job.instance_type or ("ml.g5.12xlarge" if record.gpu else "ml.c5.2xlarge")
     arguments["instance_count"] = job.instance_count
-    if launcher:
-        arguments["distribution"] = _distribution(launcher, job)
+    arguments |= _launch(_launcher(record, job), job, generic=name == "Estimator")
     if name == "TensorFlow":
         # Without the version the SDK does not take its own strategy; without model_dir=False it hands the
         # script an argument that it may not know.
@@ -68,6 +67,8 @@ class _Code(str):
 
 
 def _class(record: ReleaseRecord) -> str:
+    if record.entry_point:
+        return "Estimator"
     if record.version_of("tensorflow") and not record.version_of("pytorch"):
         return "TensorFlow"
     return "PyTorch"
@@ -78,7 +79,7 @@ def _notes(record: ReleaseRecord, name: str) -> list[str]:
     notes = [f"# {record.image}, published {record.date}, {tested}; for version 2 of the SageMaker SDK"]
     if _LOOPBACK.match(record.registry):
         notes.append(f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
-    if not record.version_of(name.lower()):
+    if name != "Estimator" and not record.version_of(name.lower()):
         notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")
     return notes
 
@@ -102,17 +103,28 @@ def _launcher(record: ReleaseRecord, job: Job) -> str:
     return job.launcher
 
 
-def _distribution(launcher: str, job: Job) -> Mapping[str, object]:
-    if launcher == "mpirun":
-        settings: dict[str, object] = {"enabled": True}
-        if job.processes_per_host:
-            settings["processes_per_host"] = job.processes_per_host
-        return {"mpi": settings}
-    if job.processes_per_host:
+def _launch(launcher: str, job: Job, *, generic: bool) -> Mapping[str, object]:
+    """The arguments that make SageMaker's toolkit use a launcher."""
+    if not launcher:
+        return {}
+    if job.processes_per_host and launcher != "mpirun":
         message = f"`{launcher}` starts one process for each GPU, or one where there are none"
         raise UsageError(Diagnostic(message, hint="a number of processes is for `mpirun`"))
-    name = "torch_distributed" if launcher == "torchrun" else "multi_worker_mirrored_strategy"
-    return {name: {"enabled": True}}
+    names = {
+        "mpirun": "mpi",
+        "torchrun": "torch_distributed",
+        "tensorflow": "multi_worker_mirrored_strategy",
+    }
+    name = names[launcher]
+    if generic:
+        parameters = {f"sagemaker_{name}_enabled": "true"}
+        if job.processes_per_host:
+            parameters["sagemaker_mpi_num_of_processes_per_host"] = str(job.processes_per_host)
+        return {"hyperparameters": parameters}
+    settings: dict[str, object] = {"enabled": True}
+    if job.processes_per_host:
+        settings["processes_per_host"] = job.processes_per_host
+    return {"distribution": {name: settings}}
 
 
 def _literal(value: object) -> str:

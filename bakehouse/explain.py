@@ -31,7 +31,10 @@ def conflict_error(conflict: Conflict, catalog: Catalog) -> ConflictError:
     reasons = [*_asked_by_image(core), *chain, *_demands(conflict), *_refusals(conflict, catalog)]
     told = tuple(dict.fromkeys(one for one in reasons if one.location != spot))
     message = f"no versions satisfy image `{recipe.name}` on {PLATFORM}"
-    return ConflictError(Diagnostic(message, spot, label, told, hint=_hint(recipe, pins, catalog)))
+    hint = _hint(recipe, pins, catalog)
+    if not hint and any(one.packages for one in conflict.refusals):
+        hint = "make the locks again with `./bake pin`, for versions that agree"
+    return ConflictError(Diagnostic(message, spot, label, told, hint=hint))
 
 
 def explanation(resolution: Resolution, name: str | None = None) -> str:

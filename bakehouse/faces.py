@@ -178,7 +178,8 @@ def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
     if text == UNKNOWN:
         return None
     if not _SHA256.fullmatch(text):
-        fields.report(f"`{text}` is no sha256: 64 hex digits, or `unknown`", fields.place("sha256"))
+        label = f"{len(text)} characters; 64 of 0-9 and a-f belong here, or `unknown`"
+        fields.report(f"`{text}` is no sha256", fields.place("sha256"), label)
     return text
 
 

@@ -17,6 +17,7 @@ class Fields:
         self.what = what
         self.problems = problems
         self.location = node.location
+        self._is_mapping = isinstance(node, Mapping)
         self._values: dict[str, tuple[Scalar, Node]] = {}
         self._asked: set[str] = set()
         if not isinstance(node, Mapping):
@@ -46,7 +47,7 @@ class Fields:
 
     def require(self, key: str) -> Node | None:
         node = self.node(key)
-        if node is None:
+        if node is None and self._is_mapping:
             self.report(f"{self.what} has no `{key}`", self.location)
         return node
 

@@ -109,7 +109,7 @@ class Image:
     library_path: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    content: Content = Content()
+    content: Content = field(default_factory=Content)
     base_part: Part = Part("", "", "")
     base_facts: Mapping[str, str] = field(default_factory=dict)
     build_base: str = ""
@@ -123,6 +123,11 @@ class Image:
     def reference(self) -> str:
         """The name of the built image on this machine."""
         return f"bakehouse/{self.name}:{self.key[:8]}"
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The base and what was put on it."""
+        return (self.base_part, *self.parts) if self.base_part.component else self.parts
 
     @property
     def wheel_bytes(self) -> int:
@@ -163,23 +168,24 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
     foundation = _key(
         base, source.build_reference, resolution.base.face.build_apt, resolution.base.face.facts, shared
     )
-    stages = tuple(
-        _stage(choice, resolution, foundation)
-        for choice in resolution.choices
-        if choice.candidate.component.template
-    )
+    stages: tuple[Stage, ...] = ()
+    for choice in resolution.choices:
+        if choice.candidate.component.template:
+            below = [stage.key for stage in stages if stage.name in choice.candidate.component.builds_on]
+            stages = (*stages, _stage(choice, resolution, foundation, below))
     if resolution.user_packages:
         stages = (*stages, _user_stage(resolution, foundation, templates))
     environment = _environment(choices, recipe)
     parts = tuple(_part(choice) for choice in resolution.choices)
-    apt = {package for choice in choices for package in choice.face.apt} | set(recipe.content.apt)
+    apt = sorted({*recipe.content.apt, *(package for choice in choices for package in choice.face.apt)})
     path = [folder for choice in choices for folder in choice.face.path]
     library_path = [folder for choice in choices for folder in choice.face.library_path]
     entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
     entrypoint = entrypoints[-1] if entrypoints else ()
+    launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
         _key(
-            recipe.name, recipe.summary, foundation, [stage.key for stage in stages], sorted(apt), environment,
+            recipe.name, recipe.summary, foundation, [stage.key for stage in stages], apt, environment,
             path, library_path, entrypoint, parts_text(parts), asdict(recipe.content, dict_factory=_plain),
         )
     )
@@ -190,12 +196,12 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
         base=base,
         parts=parts,
         gpu=any(choice.face.gpu for choice in choices),
-        launchers=tuple(sorted({name for choice in choices for name in choice.candidate.component.launchers})),
+        launchers=tuple(sorted(launchers)),
         training_module=environment.get("SAGEMAKER_TRAINING_MODULE"),
         entry_point=recipe.content.entry_point,
         environment=environment,
         stages=stages,
-        apt=tuple(sorted(apt)),
+        apt=tuple(apt),
         path=tuple(dict.fromkeys(path)),
         library_path=tuple(dict.fromkeys(library_path)),
         entrypoint=entrypoint,
@@ -225,7 +231,7 @@ def _part(choice: Choice) -> Part:
     return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.face.provides.items())))
 
 
-def _stage(choice: Choice, resolution: Resolution, foundation: str) -> Stage:
+def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[StageKey]) -> Stage:
     component, face = choice.candidate.component, choice.face
     packages = resolution.owners[choice.name]
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
@@ -233,7 +239,7 @@ def _stage(choice: Choice, resolution: Resolution, foundation: str) -> Stage:
         foundation, component.name, choice.version, choice.candidate.variant.name, component.template,
         {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
         [package.requirement for package in packages], face.build_apt, face.facts,
-        {name: sha256(data).hexdigest() for name, data in component.files.items()},
+        {name: sha256(data).hexdigest() for name, data in component.files.items()}, *below,
     )
     return Stage(
         name=component.name,
@@ -310,7 +316,7 @@ def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
 
 
 def _plain(items: list[tuple[str, object]]) -> dict[str, object]:
-    """Dataclass fields with bytes as their sha256 and places left out: a key must not move with a line number."""
+    """Dataclass fields, bytes as their sha256, places left out: a key must not move with a line number."""
     found = {}
     for name, value in items:
         if name == "location":

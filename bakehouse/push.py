@@ -231,12 +231,12 @@ class _Push:
                     self.built.digest, reference, self.registry.credentials(), watch, self.progress
                 )
             except TransferError as failure:
-                if self._arrived():
-                    self.progress(f"{self.name}: the push failed, but the registry has all of it")
-                    return
                 if failure.fault in (Fault.UNAUTHORIZED, Fault.DENIED) and not renewed:
                     renewed = True
                     self.registry.credentials(renew=True)
+                elif self._arrived():
+                    self.progress(f"{self.name}: the push failed, but the registry has all of it")
+                    return
                 elif failure.fault is Fault.MISSING and not made:
                     made = True
                     self._make_repository()

@@ -7,13 +7,14 @@ import difflib
 import json
 import re
 import shlex
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakehouse.errors import Diagnostic, StaleError
+from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import Image, Plan, RegistryBase, Stage
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class RenderedFile:
 
 def read_templates(folder: Path) -> dict[str, str]:
     """The shared templates by file name: they enter every key, so they are read once and passed on."""
-    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".j2", ".sh", ".py")}
+    paths = [path for path in sorted(folder.iterdir()) if path.suffix in (".j2", ".sh", ".py")]
+    return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
@@ -49,9 +51,8 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     """The Dockerfile, the files it copies and the bake file of one image."""
     dockerfile = _environment(_frozen(templates)).get_template("Dockerfile.j2").render(
         image=image,
-        stages=[(stage, _stage_text(stage, image, templates)) for stage in image.stages if _has(stage, "build")],
-        chain=[(stage, _stage_text(stage, image, templates, "runtime")) for stage in image.stages
-               if _has(stage, "runtime")],
+        stages=_stage_texts("build", image, templates),
+        chain=_stage_texts("runtime", image, templates),
         base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
         epoch=EPOCH,
     )
@@ -69,7 +70,7 @@ def _tidy(dockerfile: str) -> str:
     """A blank line after each heredoc, which hadolint's parser needs; elsewhere never two in a row."""
     lines: list[str] = []
     end = ""
-    for line in dockerfile.splitlines():
+    for line in dockerfile.split("\n"):
         if not end and not line and (not lines or not lines[-1]):
             continue
         lines.append(line)
@@ -91,11 +92,11 @@ def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> 
             found.append(_stale(f"`images/{path}` is missing"))
         elif (old := there.read_bytes()) != file.content:
             found.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
-    for name in names:
-        for there in _rendered_paths(folder / name):
-            if (path := str(there.relative_to(folder))) not in wanted:
-                found.append(_stale(f"`images/{path}` is rendered by no recipe"))
-    return found
+        elif bool(there.stat().st_mode & 0o100) != file.is_executable:
+            wish = "" if file.is_executable else "not "
+            found.append(_stale(f"`images/{path}` has to be {wish}executable"))
+    orphans = sorted(str(path.relative_to(folder)) for path in leftovers(wanted.values(), folder, names))
+    return found + [_stale(f"`images/{path}` is rendered by no recipe") for path in orphans]
 
 
 def check(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> None:
@@ -133,7 +134,7 @@ def _difference(old: bytes, new: bytes) -> tuple[str, ...]:
 
 
 def _bake_file(image: Image) -> str:
-    """One target, with paths from the project's root: `docker buildx bake -f images/<image>/docker-bake.json`."""
+    """One target, with paths from the project's root, for `docker buildx bake -f` there."""
     target = {
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
@@ -146,8 +147,28 @@ def _bake_file(image: Image) -> str:
     return json.dumps({"target": {image.name: target}}, indent=2) + "\n"
 
 
-def _stage_text(stage: Stage, image: Image, templates: Mapping[str, str], block: str = "build") -> str:
-    template = _stage_template(stage.template, _frozen(templates))
+def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list[tuple[Stage, str]]:
+    """One block of all components that have it, in the order of their layers."""
+    import jinja2
+
+    found = []
+    for stage in image.stages:
+        template = None
+        try:
+            template = _stage_template(stage.template, _frozen(templates))
+            if not {"build", "runtime"} & template.blocks.keys():
+                message = "there is neither a `build` nor a `runtime` block"
+                raise jinja2.TemplateSyntaxError(message, 1)
+            if block in template.blocks:
+                found.append((stage, _stage_text(stage, template, block, image, templates)))
+        except (jinja2.TemplateError, LookupError, TypeError, ValueError) as error:
+            raise RecipeError(_template_mistake(stage, template, error)) from error
+    return found
+
+
+def _stage_text(
+    stage: Stage, template: "Template", block: str, image: Image, templates: Mapping[str, str]
+) -> str:
     has_python_stage = any(one.name == "python" for one in image.stages)
     macros = _environment(_frozen(templates)).get_template("macros.j2").module
     context = template.new_context(
@@ -163,8 +184,18 @@ def _stage_text(stage: Stage, image: Image, templates: Mapping[str, str], block:
     return "".join(template.blocks[block](context)).strip("\n")
 
 
-def _has(stage: Stage, block: str) -> bool:
-    return f"block {block} " in stage.template
+def _template_mistake(stage: Stage, template: "Template | None", error: Exception) -> Diagnostic:
+    """Where in a component's template an error comes from."""
+    line = getattr(error, "lineno", None) or 1
+    for frame in traceback.extract_tb(error.__traceback__):
+        if template and frame.filename == "<template>" and frame.lineno:
+            line = template.get_corresponding_lineno(frame.lineno)
+            break
+    lines = stage.template.split("\n")
+    text = lines[line - 1] if line <= len(lines) else ""
+    spot = Location(stage.source / "install.j2", line, 1, len(text), text)
+    reason = str(error).partition("\n")[0]
+    return Diagnostic(f"the template of `{stage.name}` can't be rendered", spot, reason)
 
 
 def _frozen(templates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

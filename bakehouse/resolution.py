@@ -163,11 +163,13 @@ class _Search:
     def _dead_end(
         self, selection: Selection, name: str, refusals: tuple[Refusal, ...], culprits: frozenset[str]
     ) -> _DeadEnd:
-        """Who brought the name is a culprit too, and who might bring another part that provides it."""
+        """Who brought the name is a culprit too, and who might bring, or keeps out, what provides it."""
         askers = [one.asker for one in selection.demands if one.requirement.name == name and one.brings]
         if None not in askers:
             culprits |= {asker.name for asker in askers[:1] if asker}
-        culprits |= {one.name for one in selection.chosen if self._links.leads_to(one.name, name)}
+        for one in selection.chosen:
+            if any(self._links.leads_to(given, name) for given in one.given):
+                culprits |= {one.name}
         return _DeadEnd(Conflict(self._recipe, name, selection.demands, refusals), culprits)
 
     def _result(self, selection: Selection) -> Resolution:

@@ -51,7 +51,7 @@ def serve(shelves: Shelves, address: str, hashes: "Hashes") -> Iterator[str]:
     mirrors = Mirrors(shelves.mirrors, hashes)
     handler = type("Handler", (_Handler,), {"shelves": shelves, "token": token, "mirrors": mirrors})
     with _Server((address, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
             yield f"http://{address}:{server.server_port}/{token}"

@@ -8,7 +8,7 @@ from bakehouse.plan import Digest, Image
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _TORCHRUN = ("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun")
-SECONDS, TWO_HOST_SECONDS, BAKED_SECONDS = 180.0, 240.0, 600.0
+SECONDS, TWO_HOST_SECONDS, BAKED_SECONDS = 300.0, 420.0, 600.0
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 
 

@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -66,7 +67,7 @@ def supplies(
             "pip": _pip_conf(pip, shelves, url, has_ca=bool(certificates)),
             "ca": certificates,
             "mirrors": "".join(f"{mirror}\n" for mirror in _mirror_urls(mirrors, shelves, url)),
-            "apt": _apt_conf(has_ca=bool(ca and certificates)),
+            "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
         }
         secrets = {name: folder / name for name, text in texts.items() if text}
         for name, path in secrets.items():
@@ -97,15 +98,8 @@ def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
 def _reachable(
     pip: PipConfig, mirrors: Sequence[str], proxies: Mapping[str, str], say: Say
 ) -> tuple[PipConfig, tuple[str, ...], dict[str, str]]:
-    """The same without addresses that mean this machine here, and a step's own container there."""
-
-    def leads_out(place: str) -> bool:
-        url = urlsplit(place if "://" in place else f"//{place}")
-        if url.scheme == "file" or not _LOOPBACK.fullmatch(url.hostname or ""):
-            return True
-        say(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
-        return False
-
+    """The same without what steps of a build can't reach."""
+    leads_out = partial(_leads_out, say=say)
     pip = replace(
         pip,
         index_url=pip.index_url if leads_out(pip.index_url) else "",
@@ -114,7 +108,19 @@ def _reachable(
         proxy=pip.proxy if leads_out(pip.proxy) else "",
     )
     proxies = {name: value for name, value in proxies.items() if name == "no_proxy" or leads_out(value)}
+    for mirror in mirrors:
+        if not urlsplit(mirror).scheme and not _folder(mirror):
+            say(f"mirror `{mirror}` is no folder: left out")
     return pip, tuple(filter(leads_out, mirrors)), proxies
+
+
+def _leads_out(place: str, say: Say) -> bool:
+    """Whether an address is not one that means this machine here, and a step's own container there."""
+    url = urlsplit(place if "://" in place else f"//{place}")
+    if url.scheme == "file" or not _LOOPBACK.fullmatch(url.hostname or ""):
+        return True
+    say(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
+    return False
 
 
 def _shelves(mirrors: Sequence[str], pip: PipConfig) -> Shelves:
@@ -205,14 +211,18 @@ def _mirror_urls(mirrors: Sequence[str], shelves: Shelves, url: str) -> list[str
     return [*([f"{url}/sha256"] if url and shelves.mirrors else []), *remote]
 
 
-def _apt_conf(*, has_ca: bool) -> str:
-    settings = aptconfig.settings()
-    if has_ca or any(key.lower().endswith("::cainfo") for key in settings):
-        settings = {key: value for key, value in settings.items() if not key.lower().endswith("::cainfo")}
-        settings["Acquire::https::CaInfo"] = CA_IN_STEPS
-        # apt's own user may not read a secret.
+def _apt_conf(say: Say, *, has_ca: bool) -> str:
+    settings = {
+        key: value
+        for key, value in aptconfig.settings().items()
+        if "::proxy" not in key.lower() or _leads_out(value, say)
+    }
+    own = [key for key in settings if "::cainfo" in key.lower()]
+    if has_ca or own:
+        settings |= dict.fromkeys(own or ["Acquire::https::CaInfo"], CA_IN_STEPS)
+        # apt fetches as a user who may not read a secret.
         settings["APT::Sandbox::User"] = "root"
-    return aptconfig.text(settings)
+    return aptconfig.written(settings)
 
 
 def _certificates(bundle: Path, say: Say) -> str:

@@ -85,16 +85,14 @@ def _rank_logs(end: JobEnd) -> dict[int, str]:
 def _what_failed(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, str]:
     """The rank that failed first, where one did, and what is wrong; no words when nothing is."""
     if check.must_fail:
-        return None, _untold_failure(end)
+        return None, _untold_failure(job, end)
     first = first_failure(end.notes, "".join(log.rest for log in end.split.values()))
     if end.timed_out:
         return (first, first.reason) if first else _late(check, job, end)
+    if host := next((host for host in end.hosts if host.exit_code), None):
+        words = "ran out of memory" if host.out_of_memory else f"exited with {host.exit_code}"
+        return first, first.reason if first else f"{host.host} {words}"
     for host in end.hosts:
-        if host.exit_code:
-            words = f"{host.host} exited with {host.exit_code}"
-            if host.out_of_memory:
-                words = f"{host.host} ran out of memory"
-            return first, first.reason if first else words
         if not job.command and not host.success:
             return None, f"{host.host} wrote no {ML}/output/success"
         if check.needs_model and not host.model:
@@ -105,11 +103,11 @@ def _what_failed(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, s
     return None, ""
 
 
-def _untold_failure(end: JobEnd) -> str:
+def _untold_failure(job: Job, end: JobEnd) -> str:
     """How an image that runs a failing script fails to say so."""
     host = end.hosts[0]
     if end.timed_out:
-        return f"no end within {end.seconds:.0f} s of a failing script"
+        return f"no end within {job.deadline:g} s of a failing script"
     if host.exit_code != 1:
         return f"a failing script ended with exit {host.exit_code}, not 1"
     if host.failure is None:
@@ -119,7 +117,7 @@ def _untold_failure(end: JobEnd) -> str:
 
 def _late(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, str]:
     """Who kept a job from ending in time."""
-    opening = f"no end within {end.seconds:.0f} s"
+    opening = f"no end within {job.deadline:g} s"
     if not check.is_ours:
         return None, opening
     missing = without(end.notes, Step.ARRIVED, job.ranks)
@@ -142,7 +140,9 @@ def _ranks(ranks: Sequence[int]) -> str:
 def _failing_host(job: Job, end: JobEnd, failed: Failure | None) -> str:
     if failed:
         return job.host_of(failed.rank)
-    return next((host.host for host in end.hosts if host.exit_code != 0), job.host_names[0])
+    ended = [host.host for host in end.hosts if host.exit_code]
+    running = [host.host for host in end.hosts if host.exit_code is None]
+    return (ended + running + [job.host_names[0]])[0]
 
 
 def _exit_words(job: Job, end: JobEnd, failed: Failure | None) -> str:

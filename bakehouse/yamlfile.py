@@ -16,7 +16,7 @@ from bakehouse.errors import Diagnostic, Location, RecipeError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
-MAX_NODES = 50_000
+MAX_NODES = 10_000
 MAX_TEXT = 16_000
 """BuildKit takes no line of a Dockerfile beyond 65,535 bytes."""
 
@@ -26,13 +26,18 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 """What double quotes can smuggle in: control characters, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with a sign of YAML's own, as version ranges do."""
+_OPEN = {
+    "while parsing a flow mapping": "not closed, or a comma is missing after it",
+    "while parsing a flow sequence": "not closed, or a comma is missing after it",
+    "while scanning a quoted scalar": "this quote is not closed",
+}
+"""What is told at the place where it begins: where the parser gives up says little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
     text: str
     location: Location
-    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,10 @@ def parse(data: bytes, path: Path) -> Node:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, line, 1))) from error
+        line, column = data[: error.start].count(b"\n"), error.start - data.rfind(b"\n", 0, error.start)
+        text = data.split(b"\n")[line].decode(errors="replace")
+        spot = Location(path, line + 1, column, 1, text)
+        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", spot)) from error
     return _Reader(path, text).read()
 
 
@@ -118,7 +125,7 @@ class _Reader:
             elif isinstance(event, (yaml.ScalarEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent)):
                 nodes += 1
                 if nodes > MAX_NODES:
-                    raise self._refuse(event, f"more than {MAX_NODES:,} values", "split the file")
+                    raise self._refuse(event, f"a file of more than {MAX_NODES:,} values", "split it")
                 if isinstance(event, yaml.ScalarEvent):
                     node: Node = self._scalar(event)
                 else:
@@ -143,7 +150,7 @@ class _Reader:
         if len(event.value) > MAX_TEXT:
             message = f"one text has more than {MAX_TEXT:,} characters"
             raise RecipeError(Diagnostic(message, location, hint="put it into a file"))
-        return Scalar(event.value, location, event.style is None)
+        return Scalar(event.value, location)
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
         location = self._location(event.start_mark, 1)
@@ -168,6 +175,8 @@ class _Reader:
 
     def _syntax_error(self, error: yaml.MarkedYAMLError) -> Diagnostic:
         spot = self._location(error.problem_mark or error.context_mark, 1)
+        if error.context_mark and error.context in _OPEN:
+            return Diagnostic("this is not YAML", self._location(error.context_mark, 1), _OPEN[error.context])
         if "\t" in spot.text[: spot.column]:
             return Diagnostic("this is not YAML", spot, "a tab", hint="indent with spaces")
         hint = ""

@@ -4,10 +4,13 @@
 Drops what matches and what nothing needs at run time, compiles byte code, keeps RECORD true, lists the files.
 """
 
+import base64
 import compileall
 import csv
+import hashlib
 import os
 import py_compile
+import re
 import shutil
 import stat
 import sys
@@ -33,16 +36,37 @@ for pattern in PATTERNS:
 for path in [*OUT.rglob("*.a"), *OUT.rglob("*.la"), *OUT.rglob("__pycache__")]:
     drop(path)
 
-for record in OUT.rglob("*.dist-info/RECORD"):
+
+
+def recorded(site, row):
+    """A row of RECORD as it is after what was done to its file; None where the file is gone."""
+    path = site / row[0]
+    if not path.exists():
+        return None
+    if row[2] and int(row[2]) != path.stat().st_size:
+        digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+        return [row[0], f"sha256={digest}", str(path.stat().st_size)]
+    return row
+
+
+records = sorted(OUT.rglob("*.dist-info/RECORD"))
+for record in records:
     # It names a folder of this build
     record.with_name("direct_url.json").unlink(missing_ok=True)
     with record.open(newline="") as file:
-        rows = [row for row in csv.reader(file) if Path(record.parent.parent, row[0]).exists()]
+        rows = [kept for row in csv.reader(file) if (kept := recorded(record.parent.parent, row))]
     with record.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
-for folder in {path.parent.parent for path in OUT.rglob("*.dist-info/RECORD")}:
+for folder in sorted({record.parent.parent for record in records}):
+    # More than one worker: a single one takes another way through compileall, with other bytes
     compileall.compile_dir(
-        folder, quiet=2, workers=1, stripdir=OUT, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        folder,
+        quiet=2,
+        workers=2,
+        stripdir=OUT,
+        prependdir="/",
+        rx=re.compile("/tests?/"),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
 
 epoch = int(os.environ["SOURCE_DATE_EPOCH"])

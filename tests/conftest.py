@@ -155,3 +155,7 @@ def tree(empty: Tree) -> Tree:
         empty.component(name, text, None if is_base else TEMPLATE.format(name=name))
     empty.image(IMAGE)
     return empty
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-snapshots", action="store_true", help="write the expected answers anew")

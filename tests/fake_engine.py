@@ -1,7 +1,7 @@
 """A container engine of a few lines: its containers end as the test says."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +68,9 @@ class FakeEngine:
 
     def sweep(self) -> Swept:
         return Swept()
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        return ()
 
     def close(self) -> None:
         self.closed = True

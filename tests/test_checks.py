@@ -158,9 +158,37 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
     assert spec.command == (
         *("python3", "/run/bakehouse/checks.py", "--checks", "--seconds", "10.0"),
         "a=/run/bakehouse/smoke/a.py",
+        "contents=/run/bakehouse/smoke/contents.py",
     )
-    assert set(spec.files) == {"/run/bakehouse/checks.py", "/run/bakehouse/smoke/a.py"}
+    assert set(spec.files) == {
+        "/run/bakehouse/checks.py",
+        "/run/bakehouse/smoke/a.py",
+        "/run/bakehouse/smoke/contents.py",
+    }
     assert spec.network == "none"
+
+
+def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
+    text = "def installed(): return '1.0'\ndef provided(): return {'nccl': '2.29.7'}\n"
+
+    assert ask_here(f"one={smoke_file(tmp_path, 'one', text)}") == [
+        {"component": "one", "installed": "1.0", "provided": {"nccl": "2.29.7"}}
+    ]
+
+
+def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: Path) -> None:
+    provides = (("cuda", "13.0.3"), ("cudnn", "9.20"), ("nccl", "2.29.7"))
+    parts = (Part("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
+    answer = {"component": "torch", "installed": "2.13.0", "provided": {"cuda": "13.0", "nccl": "2.29.3"}}
+    engine = FakeEngine(lambda spec: Run(prints=lines(answer)))
+
+    with pytest.raises(BuildError) as caught:
+        checks.verify(engine, image(parts=parts), DIGEST, tmp_path)
+
+    [wrong] = caught.value.diagnostics
+    assert wrong.message == "`nccl` in image `mpi-cpu` is not the version that was declared"
+    assert ("declared", "2.29.7") in wrong.facts
+    assert ("installed", "2.29.3") in wrong.facts
 
 
 def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert failure_text(caught.value.diagnostics[0]) == dedent("""\
         error: no container engine answers
-          wanted to  reach the container engine
-          answer     Error while fetching server API version: ('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))
+          wanted to  open unix:///nowhere/docker.sock
+          answer     No such file or directory
 
         hint: see `./bake doctor`
         """)

@@ -124,7 +124,9 @@ def test_the_table_is_redrawn_in_place_and_never_wider_than_the_terminal() -> No
         clock.now += 10
         progress(Tick())
         first = stream.getvalue()
-        assert first.endswith("   10 s  0 steps, 0 of them cached, 1 r…\n     10 s  metis 2/4  a  xxxxxxxxxxxxx…\n")
+        assert first.endswith(
+            "   10 s  0 steps, 0 of them cached, 1 …\n     10 s  metis 2/4  a  xxxxxxxxxxxxx…\n"
+        )
         clock.now += 1
         progress(Tick())
         assert stream.getvalue().removeprefix(first).startswith("\033[2F\033[J")

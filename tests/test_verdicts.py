@@ -86,14 +86,14 @@ def test_the_word_error_in_a_log_is_no_failure() -> None:
 def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
     result = judge(ended(None, None, told=notes(JOB, late=(1, 2)), timed_out=True))
 
-    assert result.reason == "no end within 41 s; ranks 1-2 did not arrive at the first collective"
+    assert result.reason == "no end within 120 s; ranks 1-2 did not arrive at the first collective"
     assert result.failed_rank == "algo-1 rank 1"
     assert result.exit == "none after 41.2 s"
 
 
 def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> None:
     started = tuple(note for note in notes(JOB) if note.step is Step.STARTED)
-    opening = "no end within 41 s; "
+    opening = "no end within 120 s; "
 
     nobody = judge(ended(None, None, timed_out=True))
     half = judge(ended(None, None, told=started[:2], timed_out=True))
@@ -109,13 +109,13 @@ def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
 
     result = judge(ended(None, None, told=told, timed_out=True))
 
-    assert result.reason == "no end within 41 s; all ranks arrived, rank 2 did not finish"
+    assert result.reason == "no end within 120 s; all ranks arrived, rank 2 did not finish"
 
 
 def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
     result = judge(ended(0, None, told=notes(JOB), timed_out=True))
 
-    assert result.reason == "no end within 41 s; all ranks finished, algo-2 did not end"
+    assert result.reason == "no end within 120 s; all ranks finished, algo-2 did not end"
 
 
 def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
@@ -138,6 +138,16 @@ def test_a_failure_without_a_rank_shows_the_failing_host() -> None:
     assert result.reason == "algo-1 exited with 1"
     assert result.tail == ("start-job: no command `train` on PATH",)
     assert result.failed_rank == ""
+
+
+def test_the_host_that_failed_is_shown_not_the_one_that_was_stopped_for_it() -> None:
+    end = ended(None, 3)
+    end = replace(end, logs={"algo-1": "waiting\n", "algo-2": "no space left\n"})
+
+    result = judge(end)
+
+    assert result.reason == "algo-2 exited with 3"
+    assert result.tail == ("no space left",)
 
 
 def test_a_host_out_of_memory_is_told_as_such() -> None:
@@ -173,7 +183,7 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     assert reason(told) == ""
     assert reason(end) == "a failing script left no /opt/ml/output/failure"
     assert reason(ended(0, job=job)) == "a failing script ended with exit 0, not 1"
-    assert reason(ended(None, job=job, timed_out=True)) == "no end within 41 s of a failing script"
+    assert reason(ended(None, job=job, timed_out=True)) == "no end within 120 s of a failing script"
     both = replace(told, hosts=(replace(told.hosts[0], success=True),))
     assert reason(both) == "a failing script left /opt/ml/output/success"
 

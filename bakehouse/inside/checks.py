@@ -51,11 +51,13 @@ def ask(component: str, path: str, with_checks: bool, out: TextIO) -> None:
     try:
         module = load(path)
         version = module.installed() if hasattr(module, "installed") else None
+        provided = module.provided() if hasattr(module, "provided") else {}
     except BaseException as error:
         traceback.print_exc()
         tell(out, component, error=words(error), line=line_in(path, error))
         return
-    tell(out, component, installed=None if version is None else str(version))
+    more = {"provided": provided} if provided else {}
+    tell(out, component, installed=None if version is None else str(version), **more)
     if not with_checks:
         return
     for name, check in list(vars(module).items()):

@@ -16,7 +16,14 @@ LEFTOVERS = (
     *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/out", "/run/secrets/*", "/etc/pip.conf"),
     *("/usr/local/bin/fetch", "/usr/local/bin/finish", "/etc/apt/apt.conf.d/99bakehouse"),
 )
-MODES = {"/tmp": 0o1777, "/var/tmp": 0o1777, "/root": 0o700, "/": 0o755, "/usr/local/bin": 0o755, "/opt": 0o755}
+MODES = {
+    "/tmp": 0o1777,
+    "/var/tmp": 0o1777,
+    "/root": 0o700,
+    "/": 0o755,
+    "/usr/local/bin": 0o755,
+    "/opt": 0o755,
+}
 LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 

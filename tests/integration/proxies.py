@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+_OWN = ("transfer-encoding", "content-length", "connection", "expect", "date", "server")
+"""Headers that each connection has of its own."""
+
 
 @dataclass
 class Request:
@@ -146,13 +149,12 @@ class Proxy:
     def forward(self, request: Request) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=30)
         try:
-            dropped = ("transfer-encoding", "content-length", "connection", "expect")
-            headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
+            headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
             connection.request(request.method, request.path, request.body, headers)
             answer = connection.getresponse()
-            kept = {
-                n: v for n, v in answer.getheaders() if n.lower() not in ("transfer-encoding", "connection")
-            }
+            kept = {name: value for name, value in answer.getheaders() if name.lower() not in _OWN}
+            if request.method == "HEAD":
+                kept["Content-Length"] = answer.getheader("Content-Length", "0")
             return Reply(answer.status, kept, answer.read())
         finally:
             connection.close()
@@ -169,21 +171,14 @@ def _handler(proxy: Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                 super().handle()
 
         def _pass(self) -> None:
-            request = Request(
-                self.command, self.path, dict(self.headers.items()), self._body(), self.connection
-            )
-            reply = proxy.reply(request)
+            headers = dict(self.headers.items())
+            reply = proxy.reply(Request(self.command, self.path, headers, self._body(), self.connection))
             if reply.status == 0:
                 self.close_connection = True
                 return
             self.send_response(reply.status)
-            headers = {
-                name: value for name, value in reply.headers.items() if name.lower() != "content-length"
-            }
-            length = reply.headers.get("Content-Length", str(len(reply.body)))
-            for name, value in {**headers, "Content-Length": length}.items():
-                if name.lower() not in ("date", "server"):
-                    self.send_header(name, value)
+            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(reply.body)

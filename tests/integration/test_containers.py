@@ -1,5 +1,6 @@
 """Containers of a real engine: run, stopped, and never left behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import docker
@@ -19,15 +21,14 @@ from bakehouse.engine import ContainerSpec, Ended
 from bakehouse.errors import EngineError
 from bakehouse.plan import Image
 from bakehouse.report import failure_text
-from tests.integration.toolkit_image import mpi_cpu
 
 pytestmark = pytest.mark.engine
-__all__ = ["mpi_cpu"]
 
 
 @pytest.fixture
 def engine() -> Iterator[DockerEngine]:
-    yield containers.connect()
+    with contextlib.closing(containers.connect()) as connected:
+        yield connected
     assert left_by(owners.mine()) == []
 
 
@@ -38,16 +39,13 @@ def digest(mpi_cpu: tuple[Image, BuiltImage]) -> str:
 
 def left_by(owner: str) -> list[str]:
     """Everything in the engine that a run has made."""
-    client = docker.from_env()
-    try:
-        label = {"label": f"{OWNER_LABEL}={owner}"}
+    label: dict[str, str | list[str] | bool] = {"label": f"{OWNER_LABEL}={owner}"}
+    with contextlib.closing(docker.from_env()) as client:
         return [
             *(str(container.id) for container in client.containers.list(all=True, filters=label)),
             *(str(network.name) for network in client.networks.list(filters=label)),
             *(str(volume.name) for volume in client.volumes.list(filters=label)),
         ]
-    finally:
-        client.close()
 
 
 def shell(digest: str, script: str, **fields: object) -> ContainerSpec:
@@ -137,9 +135,13 @@ def test_stopping_asks_first_and_kills_after_the_grace(
 def test_an_exception_leaves_nothing_behind(engine: DockerEngine, digest: str, tmp_path: Path) -> None:
     spec = shell(digest, "sleep 60", mounts=("/opt/ml/input",))
 
-    with pytest.raises(ZeroDivisionError), engine.network("job"), engine.container(spec) as container:
-        container.start(tmp_path / "log")
-        raise ZeroDivisionError
+    def fail() -> None:
+        with engine.network("job") as network, engine.container(replace(spec, network=network)) as container:
+            container.start(tmp_path / "log")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
 
     assert left_by(owners.mine()) == []
 
@@ -201,16 +203,16 @@ with engine.network("killed"), engine.container(spec) as container:
 
 def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, digest: str) -> None:
     machine, _, start = owners.mine().split("-")
-    client = docker.from_env()
     dead = f"{machine}-{os.getpid()}-{int(start) + 1}"
-    for _ in range(4):
-        client.containers.create(digest, labels={OWNER_LABEL: dead})
-    client.close()
+    with contextlib.closing(docker.from_env()) as client:
+        for _ in range(4):
+            client.containers.create(digest, labels={OWNER_LABEL: dead})
     failures: list[BaseException] = []
 
     def sweep() -> None:
         try:
-            containers.connect().sweep()
+            with contextlib.closing(containers.connect()) as another:
+                another.sweep()
         except BaseException as error:
             failures.append(error)
 
@@ -245,3 +247,16 @@ def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> No
         "  answer  No such image: bakehouse/nowhere:1\n"
         "\nhint: build it with `./bake build`\n"
     )
+
+
+def test_images_are_removed_by_the_beginning_of_their_names(engine: DockerEngine, digest: str) -> None:
+    with contextlib.closing(docker.from_env()) as client:
+        for tag in ("old", "new"):
+            client.api.tag(digest, "bakehouse-removal/image", tag)
+
+    removed = engine.remove_images("bakehouse-removal/", {"bakehouse-removal/image:new"})
+    rest = engine.remove_images("bakehouse-removal/", ())
+
+    assert removed == ("bakehouse-removal/image:old",)
+    assert rest == ("bakehouse-removal/image:new",)
+    assert engine.image(digest) is not None

@@ -214,7 +214,9 @@ def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
 
 def test_two_runs_at_once_start_one_engine(place: Place) -> None:
     program = (
-        "from pathlib import Path\nfrom bakehouse.dockerd import Place\nfrom bakehouse.provision import ensure\n"
+        "from pathlib import Path\n"
+        "from bakehouse.dockerd import Place\n"
+        "from bakehouse.provision import ensure\n"
         f"place = {place!r}\n".replace("PosixPath", "Path")
         + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"
     )

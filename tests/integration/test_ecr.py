@@ -45,13 +45,26 @@ def ecr(pair: Ecr, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ecr]:
     yield pair
     pair.aws.answers[:] = answers
     pair.aws.issued.clear()
+    pair.registry.tokens.clear()
     pair.registry.faults.clear()
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Iterator[BuiltImage]:
-    with built(tmp_path, "mpi-cpu") as made:
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    """Other content under the same name and key."""
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
+        yield replace(made, image=replace(made.image, name="mpi-cpu"))
+
+
+def later(other: BuiltImage) -> BuiltImage:
+    """The same with a key of its own, as after a change of the recipe."""
+    return replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
 
 
 class Push:
@@ -64,7 +77,7 @@ class Push:
         self.publication = Publication(
             day=date(2026, 11, 20),
             locks=folder / "locks",
-            prefix=folder.name.replace("_", "-").rstrip("-"),
+            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=5.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
         )
@@ -96,14 +109,11 @@ def test_a_repository_that_is_made_has_immutable_tags(ecr: Ecr, push: Push, imag
     assert made["imageTagMutability"] == "IMMUTABLE"
 
 
-def test_only_the_moving_tag_can_move(ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path) -> None:
+def test_only_the_moving_tag_can_move(ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage) -> None:
     assert push(image, moving_tag=True).tags == (TAG, "mpi-cpu")
-    (tmp_path / "later").mkdir()
-    with built(tmp_path / "later", "mpi-cpu-later") as later:
-        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
-        push(newer, moving_tag=True)
-        images = ecr.images(push.repository)
-        assert images == {image.digest: [TAG], newer.digest: ["mpi-cpu", "mpi-cpu-20261120-abababab"]}
+    push(later(other), moving_tag=True)
+    tags = ["mpi-cpu", "mpi-cpu-20261120-abababab"]
+    assert ecr.images(push.repository) == {image.digest: [TAG], other.digest: tags}
 
 
 def test_a_missing_repository_is_not_made_unasked(ecr: Ecr, push: Push, image: BuiltImage) -> None:
@@ -158,38 +168,33 @@ def test_an_expired_login_is_renewed_when_reading_too(ecr: Ecr, push: Push, imag
 
 
 def test_an_immutable_tag_is_never_overwritten(
-    ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path
+    ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     """A rival pushes after we looked; the engine tells only `400 Bad Request`."""
     ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
-    (tmp_path / "rival").mkdir()
-    with built(tmp_path / "rival", "mpi-cpu-rival") as rival:
-        login = EcrRegistry(host=ecr.host).credentials()
+    login = EcrRegistry(host=ecr.host).credentials()
 
-        def overtake(request: Request, forward: Forward) -> Reply:
-            reference = f"{ecr.host}/{push.repository}:{TAG}"
-            push.pusher.push(rival.digest, reference, login, Watch(10, float("inf")), lambda _: None)
-            assert ecr.images(push.repository) == {rival.digest: [TAG]}
-            return ecr.registry.answers[2](request) or forward(request)
+    def overtake(request: Request, forward: Forward) -> Reply:
+        reference = f"{ecr.host}/{push.repository}:{TAG}"
+        push.pusher.push(other.digest, reference, login, Watch(10, float("inf")), lambda _: None)
+        assert ecr.images(push.repository) == {other.digest: [TAG]}
+        return ecr.registry.answers[2](request) or forward(request)
 
-        ecr.registry.do("PUT", "/manifests/", overtake, 1)
-        with pytest.raises(TagTakenError) as caught:
-            push(image)
-        assert ("there", rival.digest) in caught.value.diagnostics[0].facts
-        assert ecr.images(push.repository) == {rival.digest: [TAG]}
+    ecr.registry.do("PUT", "/manifests/", overtake, 1)
+    with pytest.raises(TagTakenError) as caught:
+        push(image)
+    assert ("there", other.digest) in caught.value.diagnostics[0].facts
+    assert ecr.images(push.repository) == {other.digest: [TAG]}
 
 
 def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
-    ecr: Ecr, push: Push, image: BuiltImage, tmp_path: Path
+    ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
     push(image, moving_tag=True)
-    (tmp_path / "later").mkdir()
-    with built(tmp_path / "later", "mpi-cpu-later") as later:
-        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
-        ecr.images(push.repository)
-        with pytest.raises(PublishError) as caught:
-            push(newer, moving_tag=True)
+    ecr.images(push.repository)
+    with pytest.raises(PublishError) as caught:
+        push(later(other), moving_tag=True)
     answer = (
         f"The image tag 'mpi-cpu' already exists in the '{push.repository}' repository and cannot be "
         "overwritten because the tag is immutable."
@@ -199,9 +204,10 @@ def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
             "`mpi-cpu` is published, but the moving tag `mpi-cpu` could not be set",
             facts=(
                 ("answer", answer),
-                ("published", f"{ecr.host}/{push.repository}@{newer.digest}"),
+                ("published", f"{ecr.host}/{push.repository}@{other.digest}"),
             ),
-            hint="run `./bake push mpi-cpu` without `--moving-tag`, or except it from the immutability of tags",
+            hint="run `./bake push mpi-cpu` without `--moving-tag`, "
+            "or except it from the immutability of tags",
         ),
     )
 

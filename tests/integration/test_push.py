@@ -52,10 +52,18 @@ def proxy(registry: int) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Iterator[BuiltImage]:
-    with built(tmp_path, "mpi-cpu") as made:
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    """The same for all: every test has a port and a repository of its own, so that all of it is sent."""
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    """Other content under the same name and key."""
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
+        yield replace(made, image=replace(made.image, name="mpi-cpu"))
 
 
 class Push:
@@ -69,7 +77,7 @@ class Push:
         self.publication = Publication(
             day=DAY,
             locks=folder / "locks",
-            prefix=folder.name.replace("_", "-").rstrip("-"),
+            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=3.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
         )
@@ -120,60 +128,50 @@ def test_publishing_again_changes_nothing_and_says_so(push: Push, image: BuiltIm
     assert push.repository(image).tags() == (TAG,)
 
 
-def test_a_moving_tag_follows_the_newest(push: Push, image: BuiltImage, tmp_path: Path) -> None:
+def test_a_moving_tag_follows_the_newest(push: Push, image: BuiltImage, other: BuiltImage) -> None:
     push.publication = replace(push.publication, moving_tag=True)
     assert push(image).tags == (TAG, "mpi-cpu")
-    (tmp_path / "later").mkdir()
-    with built(tmp_path / "later", "mpi-cpu-later") as later:
-        newer = replace(later, image=replace(image.image, key=ImageKey("ab" * 32)))
-        push(newer)
-        assert there(push, image, "mpi-cpu") == newer.digest
-        assert there(push, image) == image.digest
+    push(replace(other, image=replace(image.image, key=ImageKey("ab" * 32))))
+    assert there(push, image, "mpi-cpu") == other.digest
+    assert there(push, image) == image.digest
 
 
-def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, tmp_path: Path) -> None:
+def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: BuiltImage) -> None:
     published = push(image)
-    (tmp_path / "other").mkdir()
-    with built(tmp_path / "other", "mpi-cpu-other") as other:
-        with pytest.raises(TagTakenError) as caught:
-            push(replace(other, image=image.image))
-        place = f"{published.registry}/{published.repository}"
-        assert caught.value.diagnostics == (
-            Diagnostic(
-                f"tag `{TAG}` is taken by a different image",
-                reasons=(
-                    Reason(
-                        "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
-                    ),
-                ),
-                facts=(
-                    ("in repository", place),
-                    ("there", image.digest),
-                    ("here", other.digest),
-                    ("to use it", f"{place}@{image.digest}"),
-                ),
-                hint="use the one already there, or push under tomorrow's tag",
+    with pytest.raises(TagTakenError) as caught:
+        push(other)
+    place = f"{published.registry}/{published.repository}"
+    cause = "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"tag `{TAG}` is taken by a different image",
+            reasons=(Reason(cause),),
+            facts=(
+                ("in repository", place),
+                ("there", image.digest),
+                ("here", other.digest),
+                ("to use it", f"{place}@{image.digest}"),
             ),
-        )
+            hint="use the one already there, or push under tomorrow's tag",
+        ),
+    )
     assert there(push, image) == image.digest
 
 
 def test_who_is_overtaken_by_other_content_is_told(
-    push: Push, proxy: Proxy, registry: int, image: BuiltImage, tmp_path: Path
+    push: Push, proxy: Proxy, registry: int, image: BuiltImage, other: BuiltImage
 ) -> None:
     """This registry lets both push; what is read back afterwards decides."""
-    (tmp_path / "rival").mkdir()
-    with built(tmp_path / "rival", "mpi-cpu-rival") as rival:
 
-        def store_and_overwrite(request: Request, forward: Forward) -> Reply:
-            reply = forward(request)
-            reference = f"127.0.0.1:{registry}/{push.repository(image).name}:{TAG}"
-            push.pusher.push(rival.digest, reference, None, Watch(10, float("inf")), lambda _: None)
-            return reply
+    def store_and_overwrite(request: Request, forward: Forward) -> Reply:
+        reply = forward(request)
+        reference = f"127.0.0.1:{registry}/{push.repository(image).name}:{TAG}"
+        push.pusher.push(other.digest, reference, None, Watch(10, float("inf")), lambda _: None)
+        return reply
 
-        proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
-        with pytest.raises(TagTakenError):
-            push(image)
+    proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
+    with pytest.raises(TagTakenError):
+        push(image)
 
 
 @pytest.mark.parametrize(
@@ -288,12 +286,10 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
         )
 
 
-def test_a_full_disk_at_the_registry_ends_the_push(image_of_registry: str, tmp_path: Path) -> None:
-    with (
-        registry_container(disk="size=1m,mode=1777") as port,
-        Proxy(port).running() as proxy,
-        built(tmp_path, "mpi-cpu", bytes_=2_000_000) as image,
-    ):
+def test_a_full_disk_at_the_registry_ends_the_push(
+    image_of_registry: str, tmp_path: Path, image: BuiltImage
+) -> None:
+    with registry_container(disk="size=128k,mode=1777") as port, Proxy(port).running() as proxy:
         push = Push(tmp_path, proxy.host)
         with pytest.raises(PublishError) as caught:
             push(image)

@@ -1,0 +1,93 @@
+"""Small projects for real builds: images in folders of their own, on the catalogue's own base."""
+
+import contextlib
+import functools
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse import bootstrap, containers, workspace
+from bakehouse.buildevents import Event
+from bakehouse.buildx import Target, bake
+from bakehouse.plan import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.project import HOME
+from bakehouse.rendering import EPOCH
+from tests import fake_engine
+
+OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
+
+
+@functools.cache
+def base() -> str:
+    """The base that the catalogue's images start from, made if nobody has made it yet."""
+    catalogue = workspace.open_workspace(HOME)
+    wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
+    assert isinstance(wanted, BootstrappedBase)
+    with tempfile.TemporaryDirectory() as state, contextlib.closing(containers.connect()) as engine:
+        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print)
+    return wanted.reference
+
+
+class Project:
+    """Dockerfiles and bake files below a folder; what it built is removed at the end."""
+
+    def __init__(self, root: Path, prefix: str) -> None:
+        self.root, self._prefix = root, prefix
+        self.events: list[Event] = []
+        self._names: list[str] = []
+
+    def reference(self, name: str) -> str:
+        return self.image(name).reference
+
+    def image(self, name: str) -> Image:
+        key = ImageKey(self._prefix.ljust(64, "0"))
+        return replace(fake_engine.image(name), key=key, base=RegistryBase(base(), None))
+
+    def add(self, name: str, dockerfile: str, files: Mapping[str, str] | None = None) -> None:
+        folder = self.root / "images" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "Dockerfile").write_text(dockerfile)
+        for path, text in (files or {}).items():
+            (folder / path).write_text(text)
+        target = {
+            "context": f"images/{name}",
+            "platforms": ["linux/amd64"],
+            "tags": [self.reference(name)],
+            "output": [OUTPUT],
+            "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
+        }
+        (folder / "docker-bake.json").write_text(json.dumps({"target": {name: target}}))
+        self._names.append(name)
+
+    def bake(
+        self, *names: str, secrets: Mapping[str, Path] | None = None, watch: Callable[[], None] = lambda: None
+    ) -> dict[str, str]:
+        """Build images; `watch` is called at every event."""
+        self.events.clear()
+
+        def note(event: Event) -> None:
+            self.events.append(event)
+            watch()
+
+        return bake(
+            [self.target(name) for name in names],
+            cwd=self.root,
+            state=self.root / "state",
+            secrets=secrets or {},
+            arguments={},
+            on_event=note,
+        )
+
+    def target(self, name: str) -> Target:
+        return Target(name, Path("images", name, "docker-bake.json"))
+
+    def run(self, name: str, *command: str) -> str:
+        arguments = ["docker", "run", "--rm", "--network=none", self.reference(name), *command]
+        return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+
+    def remove(self) -> None:
+        for name in self._names:
+            subprocess.run(["docker", "image", "rm", self.reference(name)], capture_output=True, check=False)

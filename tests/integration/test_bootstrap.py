@@ -1,0 +1,90 @@
+"""A base made by the real mmdebstrap, killed in the middle and made again."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse import bootstrap, containers
+from bakehouse.plan import BootstrappedBase
+
+pytestmark = pytest.mark.engine
+
+MAKE = """\
+import sys
+from pathlib import Path
+from bakehouse import bootstrap, containers
+from bakehouse.plan import BootstrappedBase
+base = BootstrappedBase(sys.argv[1], "bookworm", ())
+bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=lambda text: print(text, flush=True))
+"""
+
+
+@pytest.fixture
+def reference() -> Iterator[str]:
+    name = f"bakehouse/test-base:{uuid4().hex[:8]}"
+    yield name
+    subprocess.run(["docker", "image", "rm", name], capture_output=True, check=False)
+
+
+def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(reference: str, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKE, reference, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout
+        begun = any("extracting archives" in line for line in run.stdout)
+        run.kill()
+    assert begun
+    deadline = time.monotonic() + 30
+    while (left := mentioning(str(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == []
+    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
+
+    base = BootstrappedBase(reference, "bookworm", ())
+    said: list[str] = []
+    with contextlib.closing(containers.connect()) as engine:
+        assert engine.image(reference) is None
+        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append)
+        made = len(said)
+        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append)
+    assert made > 5
+    assert len(said) == made
+    assert list((tmp_path / "private").iterdir()) == []
+    look_at(reference)
+
+
+def look_at(reference: str) -> None:
+    inspected = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, check=True).stdout
+    (image,) = json.loads(inspected)
+    assert (image["Os"], image["Architecture"], image["Created"]) == ("linux", "amd64", "2026-01-01T00:00:00Z")
+    assert image["Config"]["Labels"] == {"org.bakehouse.base": reference}
+    command = (
+        "cat /etc/os-release | grep CODENAME; ls /var/lib/apt/lists /var/log /usr/share/man; ls /etc/apt/apt.conf.d;"
+        " grep -c ^deb /etc/apt/sources.list; find / -xdev -newermt '2026-01-01 00:00:01' -type f | grep -v ^/etc/"
+    )
+    shell = ["docker", "run", "--rm", "--network=none", reference, "sh", "-c", command]
+    assert subprocess.run(shell, capture_output=True, text=True).stdout == (
+        "VERSION_CODENAME=bookworm\n"
+        "/usr/share/man:\n\n/var/lib/apt/lists:\n\n/var/log:\n"
+        "01autoremove\n70debconf\n99mmdebstrap\n"
+        "3\n"
+    )
+
+
+def mentioning(text: str) -> list[str]:
+    """The command lines of other living processes that have a text in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if path.parent.name != str(os.getpid()):
+            with contextlib.suppress(OSError):
+                found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if text in line]

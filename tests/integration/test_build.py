@@ -1,0 +1,247 @@
+"""Builds by the real engine: sharing, what is published, failures, interruption, secrets."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse import containers
+from bakehouse.build import BuiltImage, build
+from bakehouse.buildevents import Log
+from bakehouse.buildtimes import BuildTimes
+from bakehouse.errors import BuildError
+from bakehouse.progress import Mode, Progress
+from bakehouse.report import failure_text
+from bakehouse.supplies import Supplies
+from tests.integration.projects import Project, base
+
+pytestmark = pytest.mark.engine
+
+SHARED = """\
+FROM {base} AS shared
+RUN mkdir -p /out && echo shared {unique} && head -c 100000 /dev/urandom | base64 > /out/random
+"""
+IMAGE = """\
+FROM {base} AS image
+COPY --link --from=shared /out/ /
+"""
+
+
+@pytest.fixture
+def unique() -> str:
+    """Makes a step one that nobody has run before."""
+    return uuid4().hex
+
+
+@pytest.fixture
+def project(tmp_path: Path, unique: str) -> Iterator[Project]:
+    project = Project(tmp_path, unique[:8])
+    yield project
+    project.remove()
+
+
+def add_shared(project: Project, unique: str, *names: str) -> None:
+    for name in names:
+        text = (SHARED + IMAGE).format(base=base(), unique=unique)
+        project.add(name, f"# {name}\n{text}LABEL name={name}\n")
+
+
+def test_a_stage_in_two_dockerfiles_runs_once_and_nothing_runs_the_second_time(
+    project: Project, unique: str
+) -> None:
+    add_shared(project, unique, "one", "two")
+
+    first = project.bake("one", "two")
+
+    said = "".join(event.text for event in project.events if isinstance(event, Log))
+    assert said == f"shared {unique}\n"
+    times = BuildTimes()
+    for event in project.events:
+        times.note(event)
+    (ran,) = [step for step in times.steps(0) if "urandom" in step.text]
+    assert (sorted(ran.images), ran.cached) == (["one", "two"], False)
+    assert project.run("one", "cat", "/random") == project.run("two", "cat", "/random")
+
+    started = time.monotonic()
+    again = project.bake("one", "two")
+    seconds = time.monotonic() - started
+
+    times = BuildTimes()
+    for event in project.events:
+        times.note(event)
+    assert again == first
+    assert not any(isinstance(event, Log) for event in project.events)
+    assert [step.text for step in times.steps(0) if not step.cached and step.text.startswith(("RUN", "COPY"))] == []
+    assert seconds < 10, "about 1 s on an idle machine"
+
+
+def test_what_is_made_is_one_schema_2_manifest_with_gzip_layers(project: Project, unique: str) -> None:
+    add_shared(project, unique, "one")
+    digest = project.bake("one")["one"]
+
+    saved = subprocess.run(["docker", "save", project.reference("one")], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(saved)) as archive:
+
+        def read(name: str) -> bytes:
+            stream = archive.extractfile(name)
+            assert stream
+            return stream.read()
+
+        (listed,) = json.loads(read("index.json"))["manifests"]
+        manifest = json.loads(read(f"blobs/sha256/{digest.removeprefix('sha256:')}"))
+        first_bytes = [read(f"blobs/sha256/{layer['digest'][7:]}")[:2] for layer in manifest["layers"]]
+    assert listed["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+    assert listed["digest"] == digest
+    assert manifest["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+    assert {layer["mediaType"] for layer in manifest["layers"]} == {
+        "application/vnd.docker.image.rootfs.diff.tar.gzip"
+    }
+    assert set(first_bytes) == {b"\x1f\x8b"}
+
+
+def test_a_failing_build_says_where_and_which_other_image_it_stopped(
+    project: Project, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.root)
+    template = project.root / "recipes/broken/install.j2"
+    template.parent.mkdir(parents=True)
+    template.write_text("FROM {{ base }} AS broken\nRUN sleep 1 && echo {{ version }} && exit 3\n")
+    project.add(
+        "broken",
+        f"# broken {unique}: recipes/broken/install.j2\nFROM {base()} AS broken\n"
+        f"RUN sleep 1 && echo {unique} && exit 3\n\nFROM {base()} AS image\nCOPY --link --from=broken /out/ /\n",
+    )
+    project.add("other", f"FROM {base()} AS slow\nRUN sleep 30 && echo {unique}\n")
+
+    with pytest.raises(BuildError) as caught:
+        project.bake("broken", "other")
+
+    line = f"RUN sleep 1 && echo {unique} && exit 3"
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: image `broken` did not build: stage `broken` failed with exit code 3
+  --> images/broken/Dockerfile:3:1
+   |
+ 3 | {line}
+   | {"^" * len(line)}
+  because this was rendered from   recipes/broken/install.j2:2:1
+  step       broken 2/2: {line}
+  not built  `other`: stopped because of it
+    | {unique}
+
+hint: `docker build --target broken images/broken` runs this stage alone
+"""
+    )
+
+
+# Bakes what the arguments name and says when the step has begun.
+RUN = """\
+import signal, sys
+from pathlib import Path
+from bakehouse.buildevents import Log
+from bakehouse.buildx import Target, bake
+def tell(event):
+    if isinstance(event, Log):
+        print("begun", flush=True)
+# A shell in the background ignores it for its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+root = Path(sys.argv[1])
+bake([Target("slow", Path("images/slow/docker-bake.json"))], cwd=root, state=root / "state",
+     secrets={}, arguments={}, on_event=tell)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_build_leaves_no_process_and_no_file(
+    project: Project, unique: str, sent: signal.Signals
+) -> None:
+    project.add("slow", f"FROM {base()} AS slow\nRUN echo {unique} && sleep 600.{int(unique[:6], 16)}\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, str(project.root)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as run:
+        try:
+            assert run.stdout
+            assert run.stdout.readline() == "begun\n"
+            assert any("docker-buildx" in line for line in mentioning(str(project.root)))
+        finally:
+            run.send_signal(sent)
+
+    deadline = time.monotonic() + 20
+    while (left := mentioning(str(project.root)) + mentioning(f"600.{int(unique[:6], 16)}")) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.2)
+    assert left == []
+    project.add("quick", "FROM scratch\nCOPY docker-bake.json /\n")
+    project.bake("quick")
+    assert list((project.root / "state/private").iterdir()) == []
+    assert subprocess.run(["docker", "image", "inspect", project.reference("slow")], capture_output=True).returncode
+
+
+def test_a_secret_leaves_no_trace(project: Project, unique: str, tmp_path: Path) -> None:
+    password = f"word-{unique}"
+    secret = tmp_path / "secret"
+    secret.write_text(password)
+    project.add(
+        "one",
+        f"FROM {base()} AS image\n"
+        f"RUN --mount=type=secret,id=pip,target=/etc/pip.conf grep -q word- /etc/pip.conf && echo {unique[:12]}\n",
+    )
+
+    lines: list[str] = []
+    project.bake("one", secrets={"pip": secret}, watch=lambda: lines.extend(command_lines()))
+
+    assert any("docker buildx bake" in line for line in lines)
+    assert not any(password in line for line in lines)
+    reference = project.reference("one")
+    history = subprocess.run(["docker", "history", "--no-trunc", reference], capture_output=True, text=True).stdout
+    inspected = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, text=True).stdout
+    assert "grep -q word-" in history
+    assert password not in history + inspected
+    left = project.run("one", "sh", "-c", f"ls -A /run/secrets 2>/dev/null; grep -rl {password} /etc /run /tmp /root; true")
+    assert left == ""
+
+
+def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique: str) -> None:
+    add_shared(project, unique, "one", "two")
+    verified: list[BuiltImage] = []
+    with contextlib.closing(containers.connect()) as engine:
+        built = build(
+            [project.image("one"), project.image("two")],
+            root=project.root,
+            state=project.root / "state",
+            engine=engine,
+            supplies=Supplies(),
+            progress=Progress(io.StringIO(), Mode.LINES),
+            verify=verified.append,
+            expected_bytes=lambda images: 1,
+        )
+        for one in built:
+            stored = engine.image(one.image.reference)
+            assert stored
+            assert (stored.digest, stored.bytes) == (one.digest, one.bytes)
+    assert verified == list(built)
+
+
+def mentioning(text: str) -> list[str]:
+    """The command lines of other living processes that have a text in them."""
+    return [line for line in command_lines() if text in line]
+
+
+def command_lines() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if path.parent.name != str(os.getpid()):
+            with contextlib.suppress(OSError):
+                found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if line]

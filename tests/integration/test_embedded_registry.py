@@ -1,0 +1,195 @@
+"""The registry that Bakehouse brings, as its own processes."""
+
+import contextlib
+import http.server
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from bakehouse.distribution import Patience, Repository
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.manifests import digest_of
+from tests.integration.registries import registry_image
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+USER = """
+import sys, pathlib
+from bakehouse.embedded_registry import EmbeddedRegistry
+with EmbeddedRegistry(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
+    print("inside", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def another_process(state: Path, port: int) -> Iterator["subprocess.Popen[str]"]:
+    """Somebody else who uses the registry, until its standard input ends."""
+    command = [sys.executable, "-c", USER, str(state), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "inside\n"
+        yield process
+
+
+def answers(port: int) -> bool:
+    try:
+        urlopen(f"http://127.0.0.1:{port}/v2/", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def falls_silent(port: int) -> bool:
+    for _ in range(100):
+        if not answers(port):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_it_answers_while_it_is_used_and_is_gone_afterwards(tmp_path: Path, port: int) -> None:
+    with EmbeddedRegistry(tmp_path, port) as registry:
+        assert registry.host == f"127.0.0.1:{port}"
+        assert answers(port)
+    assert not answers(port)
+
+
+def test_a_second_run_finds_what_the_first_stored(tmp_path: Path, port: int) -> None:
+    digest = digest_of(b"kept")
+    with EmbeddedRegistry(tmp_path, port) as registry:
+        begin = Request(f"http://{registry.host}/v2/kept/blobs/uploads/", method="POST")
+        with urlopen(begin) as answer:
+            place = answer.headers["Location"]
+        kind = {"Content-Type": "application/octet-stream"}
+        urlopen(Request(f"{place}&digest={digest}", b"kept", kind, method="PUT")).close()
+    with EmbeddedRegistry(tmp_path, port) as registry:
+        assert Repository(registry, "kept", Patience()).blob(digest) == b"kept"
+
+
+def test_who_comes_second_shares_it_and_outlives_the_first(tmp_path: Path, port: int) -> None:
+    with another_process(tmp_path, port) as first, EmbeddedRegistry(tmp_path, port):
+        first.communicate("\n")
+        time.sleep(0.5)
+        assert answers(port)
+    assert falls_silent(port)
+
+
+def test_who_started_it_may_leave_first(tmp_path: Path, port: int) -> None:
+    with contextlib.ExitStack() as second:
+        with EmbeddedRegistry(tmp_path, port):
+            second.enter_context(another_process(tmp_path, port))
+        assert answers(port)
+    assert falls_silent(port)
+
+
+def test_many_that_begin_at_once_start_one(tmp_path: Path, port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        threads = [
+            threading.Thread(target=stack.enter_context, args=(EmbeddedRegistry(tmp_path, port),))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers(port)
+    assert falls_silent(port)
+
+
+def test_a_killed_user_leaves_nothing_running(tmp_path: Path, port: int) -> None:
+    with another_process(tmp_path, port) as user:
+        user.kill()
+    assert falls_silent(port)
+    with EmbeddedRegistry(tmp_path, port):
+        assert answers(port)
+
+
+def test_a_killed_keeper_takes_the_registry_with_it(tmp_path: Path, port: int) -> None:
+    with another_process(tmp_path, port):
+        (keeper,) = [
+            process
+            for process, command in _processes()
+            if "registry_keeper" in command and str(tmp_path) in command
+        ]
+        os.kill(keeper, signal.SIGKILL)
+        assert falls_silent(port)
+    with EmbeddedRegistry(tmp_path, port):
+        assert answers(port)
+
+
+def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with pytest.raises(PublishError) as caught:
+        EmbeddedRegistry(tmp_path, server.server_port).__enter__()
+    server.shutdown()
+    server.server_close()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"port {server.server_port}, where the embedded registry would be, is taken by something else",
+            hint="give `registry_port` in [tool.bakehouse] a free port, or stop what uses this one",
+        ),
+    )
+
+
+def test_a_port_taken_by_another_project(tmp_path: Path, port: int) -> None:
+    theirs = tmp_path / "their projéct"
+    with (
+        EmbeddedRegistry(theirs, port),
+        pytest.raises(PublishError) as caught,
+        EmbeddedRegistry(tmp_path / "ours", port),
+    ):
+        pass
+    assert caught.value.diagnostics[0].message == (
+        f"port {port}, where the embedded registry would be, is taken by the registry of another project, "
+        f"in `{theirs}`"
+    )
+
+
+def test_a_registry_that_does_not_start_shows_its_log(tmp_path: Path, port: int) -> None:
+    program = tmp_path / "broken-registry"
+    program.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(PublishError) as caught:
+        EmbeddedRegistry(tmp_path, port, program=str(program)).__enter__()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "the embedded registry did not start",
+            facts=(("log", str(tmp_path / "registry.log")),),
+            tail=("it broke",),
+        ),
+    )
+
+
+def test_a_container_serves_where_there_is_no_program(tmp_path: Path, port: int) -> None:
+    with (
+        registry_image() as image,
+        EmbeddedRegistry(tmp_path, port, program=None, image=image) as registry,
+    ):
+        assert registry.host == f"127.0.0.1:{port}"
+        assert answers(port)
+    assert falls_silent(port)
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield int(entry.parent.name), entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")

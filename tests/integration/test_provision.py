@@ -1,0 +1,138 @@
+"""A bare Debian 12 is given its .venv and its engine, in a container that may start containers."""
+
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse import bootstrap, containers, daemon, owners
+from bakehouse.daemon import Daemon
+from bakehouse.plan import BootstrappedBase
+
+BASE = BootstrappedBase(
+    "bakehouse/test-bare-debian:12", "bookworm", ("ca-certificates", "python3", "python3-venv")
+)
+ROOT = Path(__file__).parents[2]
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+WAYS = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
+"""What this machine needs to reach an index of Python packages, a machine in a container needs too."""
+ENSURE = """
+import sys
+from bakehouse import daemon, provision
+found = provision.ensure(provision.ask_at_terminal, print)
+daemon.require(found, *daemon.Feature)
+print(found.version, found.buildx)
+"""
+
+
+def can_run() -> bool:
+    found = daemon.probe()
+    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon.lacks(found)
+
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(
+        not can_run() or not shutil.which("mmdebstrap"), reason="needs root, an engine and mmdebstrap"
+    ),
+]
+
+
+class Bare:
+    """A machine with nothing but Debian's base system, Python, and a clone of this repository."""
+
+    def __init__(self, container: str) -> None:
+        self.container = container
+
+    def run(self, script: str) -> str:
+        """What the script printed, its error output included."""
+        done = subprocess.run(
+            ["docker", "exec", self.container, "bash", "-ec", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def python(self, program: str) -> str:
+        return self.run(f"cd /; /clone/.venv/bin/python - <<'END'\n{program}\nEND")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+    bootstrap.ensure(BASE, engine=containers.connect(), state=tmp_path_factory.mktemp("state"), say=print)
+    bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
+    started = subprocess.run(
+        [
+            *(
+                "docker",
+                "run",
+                "--detach",
+                "--rm",
+                "--privileged",
+                "--label",
+                f"bakehouse={owners.mine()}",
+            ),
+            *("--volume", "/var/lib/docker", "--volume", "/var/lib/containerd"),
+            *("--volume", f"{ROOT}:/repository:ro", "--volume", f"{bundle}:{CERTIFICATES}:ro"),
+            *("--env", f"PIP_CERT={CERTIFICATES}"),
+            *(word for name in WAYS if name in os.environ for word in ("--env", name)),
+            *(BASE.reference, "sleep", "infinity"),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    machine = Bare(started.stdout.strip())
+    try:
+        left_out = " ".join(f"--exclude=./{name}" for name in (".venv", ".git", "build"))
+        machine.run(f"mkdir /clone && tar -c -C /repository {left_out} . | tar -x -C /clone")
+        yield machine
+    finally:
+        subprocess.run(["docker", "rm", "--force", "--volumes", machine.container], capture_output=True)
+
+
+def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
+    said = bare.run("cd /; /clone/bake --version")
+
+    assert "bake: making .venv with Python 3.11" in said
+    assert said.splitlines()[-1].startswith("bake ")
+
+    said = bare.python(ENSURE)
+
+    assert said.splitlines()[:7] == [
+        "no `docker` command on PATH, so no container engine can be used; this is what will be done:",
+        "  - apt-get install docker.io docker-cli docker-buildx from Debian trixie, through the mirror apt"
+        " uses now, pinned so that nothing else comes from there: this release's engine is too old",
+        "  - apt-get install mmdebstrap docker-registry",
+        "  - start dockerd with the containerd image store, its data in /var/lib/docker",
+        "apt-get update",
+        "apt-get update",
+        "apt-get install docker.io/trixie docker-cli/trixie docker-buildx/trixie",
+    ]
+    assert "0 upgraded" in bare.run("grep upgraded /var/lib/bakehouse/apt.log | head -1")
+    assert bare.run("command -v mmdebstrap docker-registry").split() == [
+        "/usr/bin/mmdebstrap",
+        "/usr/bin/docker-registry",
+    ]
+
+    began = time.monotonic()
+    said = bare.python(ENSURE)
+
+    assert len(said.splitlines()) == 1, said
+    assert time.monotonic() - began < 2
+
+    bare.run("kill -9 $(cat /var/run/docker.pid)")
+    said = bare.python(ENSURE)
+
+    assert said.splitlines()[:2] == [
+        "no container engine answers at `unix:///var/run/docker.sock`; this is what will be done:",
+        "  - start dockerd with the containerd image store, its data in /var/lib/docker",
+    ]

@@ -1,0 +1,263 @@
+"""Real images as clusters: what passes, and what each kind of failure is told as."""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import pytest
+
+from bakehouse import archives, checks, cluster, containers, smoke_report
+from bakehouse.build import BuiltImage
+from bakehouse.checks import INSIDE, Outcome
+from bakehouse.cluster import Job
+from bakehouse.containers import OWNER_LABEL, DockerEngine
+from bakehouse.errors import BuildError
+from bakehouse.plan import Digest, Image
+from bakehouse.smoke import CheckResult, smoke
+from bakehouse.smoke_checks import Check, job_checks
+from bakehouse.verdicts import verdict
+
+pytestmark = pytest.mark.engine
+
+Built = tuple[Image, BuiltImage]
+
+RECORDED = """\
+import os, signal, sys, time
+from record import recorded
+rank, size = (os.environ[name] for name in {names})
+with recorded(rank, size) as notes:
+"""
+MPI = RECORDED.format(names=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) + "    from mpi4py import MPI\n"
+MPI_END = "\n    notes.arrived()\n    MPI.COMM_WORLD.barrier()\n    time.sleep(60)\n"
+TORCH = RECORDED.format(names=("RANK", "WORLD_SIZE")) + "    import torch.distributed as dist\n"
+
+
+@pytest.fixture
+def engine() -> Iterator[DockerEngine]:
+    with contextlib.closing(containers.connect()) as connected:
+        yield connected
+
+
+def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, Job]:
+    """A check of the image, with another script in place of ours."""
+    check = next(check for check in job_checks(built.image, built.digest) if check.name == name)
+    assert check.job is not None
+    ours = Path(check.source).name
+    source = {ours: script.encode(), "record.py": (INSIDE / "record.py").read_bytes()}
+    return check, replace(check.job, source=source)
+
+
+def run(engine: DockerEngine, check: Check, job: Job, folder: Path) -> CheckResult:
+    return verdict(check, job, cluster.run(engine, job, folder), folder)
+
+
+def left_behind(pid: int) -> list[str]:
+    """Containers and networks in the engine that a process made."""
+    with contextlib.closing(docker.from_env()) as client:
+        filters: dict[str, str | list[str] | bool] = {"label": OWNER_LABEL}
+        made = [
+            *client.api.containers(all=True, filters=filters),
+            *client.api.networks(filters=filters),
+        ]
+    return [str(one["Id"]) for one in made if f"-{pid}-" in one["Labels"][OWNER_LABEL]]
+
+
+def test_an_image_passes_every_check_that_applies(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    _, built = mpi_cpu
+
+    report = smoke(engine, built, tmp_path)
+
+    assert {check.name: check.reason for check in report.checks if check.outcome is Outcome.FAILED} == {}
+    passed = {check.name for check in report.checks if check.outcome is Outcome.PASSED}
+    assert passed >= {
+        "components",
+        "mpi_2x2",
+        "mpirun_1x2",
+        "train_success",
+        "train_failure",
+        "no_private_keys",
+    }
+    assert smoke_report.load(tmp_path, built.digest) == report
+    logs = tmp_path / "smoke" / built.image.name / "mpi_2x2"
+    assert "rank 3 of 4 on algo-2 has arrived" in (logs / "algo-2-rank-3.log").read_text()
+    assert left_behind(os.getpid()) == []
+
+
+@pytest.mark.parametrize("name", ["torchrun_1x2", "torchrun_2x2", "train_success"])
+def test_pytorch_s_toolkit_and_launcher_pass(
+    engine: DockerEngine, pytorch_cpu: Built, tmp_path: Path, name: str
+) -> None:
+    report = smoke(engine, pytorch_cpu[1], tmp_path, only=[name])
+
+    assert [(check.name, check.reason) for check in report.checks] == [(name, "")]
+
+
+def test_an_image_declares_what_is_installed_and_is_asked_once(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    image, built = mpi_cpu
+    first = checks.verify(engine, image, built.digest, tmp_path)
+    engine.close()
+
+    assert checks.verify(engine, image, built.digest, tmp_path) == first
+    assert first.installed["mpi4py"] == next(
+        part.version for part in image.parts if part.component == "mpi4py"
+    )
+
+
+def test_another_version_than_declared_fails_the_build(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    image, built = mpi_cpu
+    parts = tuple(
+        replace(part, version="3.9.9") if part.component == "mpi4py" else part for part in image.parts
+    )
+
+    with pytest.raises(BuildError) as caught:
+        checks.verify(engine, replace(image, parts=parts), built.digest, tmp_path)
+
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == f"`mpi4py` in image `{image.name}` is not the version that was declared"
+    assert ("declared", "3.9.9") in diagnostic.facts
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("raise ValueError('boom')", "ValueError: boom"),
+        ("sys.stdout.flush(); os._exit(3)", "exited with 3"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "exited on signal 9 (Killed)"),
+    ],
+)
+def test_the_rank_that_failed_is_named(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path, line: str, reason: str
+) -> None:
+    script = f"{MPI}    if rank == '1':\n        print('this is rank 1', flush=True); {line}{MPI_END}"
+
+    result = run(engine, *job_of(mpi_cpu[1], "mpirun_1x2", script), tmp_path)
+
+    assert (result.outcome, result.failed_rank, result.reason) == (Outcome.FAILED, "algo-1 rank 1", reason)
+    assert "this is rank 1" in (tmp_path / "algo-1-rank-1.log").read_text()
+    assert "rank 0 went down with it" in result.exit
+
+
+def test_a_failing_rank_of_torchrun_is_named(
+    engine: DockerEngine, pytorch_cpu: Built, tmp_path: Path
+) -> None:
+    script = (
+        f"{TORCH}    notes.arrived(); dist.init_process_group('gloo')\n"
+        "    if rank == '1':\n        raise ValueError('boom')\n    dist.barrier()\n"
+    )
+
+    result = run(engine, *job_of(pytorch_cpu[1], "torchrun_1x2", script), tmp_path)
+
+    assert (result.outcome, result.failed_rank, result.reason) == (
+        Outcome.FAILED,
+        "algo-1 rank 1",
+        "ValueError: boom",
+    )
+    assert result.tail[-1].endswith("ValueError: boom")
+
+
+def test_a_failing_rank_on_another_host_ends_the_job_and_is_named(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    script = f"{MPI}    if rank == '3':\n        raise ValueError('boom'){MPI_END}"
+
+    result = run(engine, *job_of(mpi_cpu[1], "mpi_2x2", script), tmp_path)
+
+    assert (result.failed_rank, result.reason) == ("algo-2 rank 3", "ValueError: boom")
+    assert result.seconds < 60
+    assert result.tail[-1] == "ValueError: boom"
+
+
+def test_a_hang_names_the_ranks_that_did_not_arrive(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    script = f"{MPI}    if rank == '1':\n        time.sleep(600){MPI_END}"
+    check, job = job_of(mpi_cpu[1], "mpirun_1x2", script)
+
+    result = run(engine, check, replace(job, deadline=10), tmp_path)
+
+    assert result.reason == "no end within 10 s; rank 1 did not arrive at the first collective"
+    assert result.failed_rank == "algo-1 rank 1"
+    assert left_behind(os.getpid()) == []
+
+
+def test_a_script_that_is_not_there_fails_with_the_toolkit_s_words(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    check, job = job_of(mpi_cpu[1], "train_success", "")
+
+    result = run(engine, check, replace(job, entry_point="nowhere.py"), tmp_path)
+
+    assert result.reason == "algo-1 exited with 1"
+    assert any("nowhere.py" in line for line in result.tail)
+
+
+@pytest.fixture(scope="module")
+def spoilt(mpi_cpu: Built) -> Iterator[BuiltImage]:
+    """An image with a private key, and a `train` that does nothing."""
+    _, built = mpi_cpu
+    key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
+    with contextlib.closing(docker.from_env()) as client:
+        made = client.containers.create(built.digest)
+        made.put_archive("/", archives.pack({"/root/.ssh/id_rsa": key}))
+        image = made.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
+        made.remove()
+        yield replace(built, digest=Digest(str(image.id)))
+        client.images.remove(str(image.id), force=True)
+
+
+def test_an_image_that_breaks_the_contract_fails_each_check_that_shows_it(
+    engine: DockerEngine, spoilt: BuiltImage, tmp_path: Path
+) -> None:
+    only = ["train_success", "train_failure", "no_private_keys"]
+
+    report = smoke(engine, spoilt, tmp_path, only=only)
+
+    assert {check.name: check.reason for check in report.checks} == {
+        "train_success": "algo-1 wrote no /opt/ml/output/success",
+        "train_failure": "a failing script ended with exit 0, not 1",
+        "no_private_keys": "the image holds `/root/.ssh/id_rsa`",
+    }
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_of_a_run_that_was_ended_in_the_middle(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path, sign: signal.Signals
+) -> None:
+    program = f"""
+import contextlib, pickle, sys
+from pathlib import Path
+from bakehouse import containers
+from bakehouse.smoke import smoke
+built = pickle.load(sys.stdin.buffer)
+with contextlib.closing(containers.connect()) as engine:
+    smoke(engine, built, Path({str(tmp_path)!r}), only=["mpi_2x2", "train_success"])
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps(mpi_cpu[1]))
+        process.stdin.close()
+        deadline = time.monotonic() + 60
+        while len(left_behind(process.pid)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.send_signal(sign)
+        process.wait(60)
+    if sign is signal.SIGKILL:
+        assert left_behind(process.pid) != []
+        engine.sweep()
+    assert left_behind(process.pid) == []

@@ -1,0 +1,128 @@
+"""What steps of a real build get from this machine: files by hash, packages from an index in a folder."""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import ensurepip
+import pytest
+
+from bakehouse.errors import BuildError
+from bakehouse.supplies import supplies
+from tests.integration.projects import Project, base
+from tests.wheels import sha256, wheel
+
+pytestmark = pytest.mark.engine
+
+FETCH = """\
+FROM {base} AS image
+RUN --mount=type=secret,id=mirrors <<"END"
+python3 -c '
+import hashlib, sys, urllib.error, urllib.request
+for mirror in open("/run/secrets/mirrors").read().split():
+    try:
+        content = urllib.request.urlopen(f"{{mirror}}/{sha256}/data.bin").read()
+    except urllib.error.HTTPError as error:
+        sys.exit(f"mirror said {{error.code}}")
+    assert hashlib.sha256(content).hexdigest() == "{sha256}"
+    open("/data.bin", "wb").write(content)
+'
+echo {unique}
+END
+"""
+INSTALL = """\
+FROM {base} AS image
+COPY {pip} /tmp/{pip}
+COPY wanted.txt /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
+    python3 /tmp/{pip}/pip install --require-hashes --target /installed -r /tmp/wanted.txt && echo {unique}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    project = Project(tmp_path, uuid4().hex[:8])
+    yield project
+    project.remove()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A machine whose pip knows one index, in a folder, in the layout that pip's own tools make."""
+    file = wheel(tmp_path / "index/files", "tiny_part", "1.2")
+    page = tmp_path / "index/simple/tiny-part/index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<a href="../../files/{file.name}#sha256={sha256(file)}">{file.name}</a>')
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = file://{tmp_path}/index/simple\n")
+    return {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)}
+
+
+def bake(project: Project, name: str, environment: dict[str, str], *mirrors: Path) -> None:
+    said: list[str] = []
+    with supplies(
+        state=project.root, mirrors=[*map(str, mirrors)], ca=None, say=said.append, environment=environment
+    ) as given:
+        project.bake(name, secrets=given.secrets)
+    assert said == []
+
+
+def test_a_step_fetches_a_file_by_its_hash_from_a_folder(
+    project: Project, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "mirror/deep").mkdir(parents=True)
+    content = uuid4().bytes * 100_000
+    (tmp_path / "mirror/deep/data.bin").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    project.add("one", FETCH.format(base=base(), sha256=digest, unique=uuid4().hex))
+
+    bake(project, "one", environment, tmp_path / "mirror")
+
+    assert project.run("one", "sha256sum", "/data.bin") == f"{digest}  /data.bin\n"
+
+
+def test_a_step_is_not_given_a_file_of_another_hash(
+    project: Project, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/data.bin").write_bytes(b"tampered with")
+    project.add("one", FETCH.format(base=base(), sha256="0" * 64, unique=uuid4().hex))
+
+    with pytest.raises(BuildError) as caught:
+        bake(project, "one", environment, tmp_path / "mirror")
+
+    assert caught.value.diagnostics[0].tail[-1] == "mirror said 404"
+
+
+def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_folder(
+    project: Project, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    file = tmp_path / "index/files/tiny_part-1.2-py3-none-any.whl"
+    project.add(
+        "one",
+        INSTALL.format(base=base(), pip=pip.name, unique=uuid4().hex),
+        {"wanted.txt": f"tiny-part==1.2 --hash=sha256:{sha256(file)}\n"},
+    )
+    shutil.copy(pip, project.root / "images/one")
+
+    bake(project, "one", environment)
+
+    printed = project.run("one", "python3", "-c", "import sys; sys.path[:0] = ['/installed']; import tiny_part as t; print(t.__version__)")
+    assert printed == "1.2\n"
+
+
+def test_what_a_secret_says_is_no_part_of_the_cache_key(
+    project: Project, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/data.bin").write_bytes(b"data")
+    digest = hashlib.sha256(b"data").hexdigest()
+    project.add("one", FETCH.format(base=base(), sha256=digest, unique=uuid4().hex))
+    bake(project, "one", environment, tmp_path / "mirror")
+    first = project.run("one", "stat", "-c", "%y", "/data.bin")
+
+    bake(project, "one", environment, tmp_path / "mirror")
+
+    assert project.run("one", "stat", "-c", "%y", "/data.bin") == first

@@ -1,0 +1,3 @@
+echo one
+echo 2
+echo three

@@ -1,0 +1,120 @@
+"""Building as a whole, with a stand-in for docker: bases, the call to buildx, verification."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import BuiltImage, build
+from bakehouse.engine import StoredImage
+from bakehouse.errors import BuildError, EngineError
+from bakehouse.plan import Image, RegistryBase
+from bakehouse.progress import Mode, Progress
+from bakehouse.report import failure_text
+from bakehouse.supplies import Supplies
+from tests import fake_engine
+from tests.fake_commands import put
+from tests.fake_engine import FakeEngine, Run
+
+DIGEST = "sha256:" + "aa" * 32
+BAKE = f"""\
+case $1 in
+info) echo "$(dirname "$0")"; exit ;;
+esac
+for argument; do case $argument in --metadata-file=*) metadata=${{argument#*=}} ;; esac; done
+echo '{{"a": {{"containerimage.digest": "{DIGEST}"}}}}' > "$metadata"
+"""
+
+
+class Engine(FakeEngine):
+    """Holds what its set says."""
+
+    def __init__(self, *held: str) -> None:
+        super().__init__(lambda spec: Run())
+        self.held = set(held)
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(reference, 42) if reference in self.held else None
+
+
+IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
+
+
+class Bakehouse:
+    """A project whose one image is built with buildx's stand-in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.verified: list[BuiltImage] = []
+        self.engine = Engine(DIGEST)
+        self.expected = 0
+
+    def build(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
+        return build(
+            [image],
+            root=self.folder,
+            state=self.folder / "state",
+            engine=self.engine,
+            supplies=Supplies(),
+            progress=Progress(io.StringIO(), Mode.LINES),
+            verify=self.verified.append,
+            expected_bytes=self._expected,
+        )
+
+    def _expected(self, images: Sequence[Image]) -> int:
+        assert [image.name for image in images] == ["a"]
+        return self.expected
+
+
+@pytest.fixture
+def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
+    put(tmp_path, monkeypatch, docker=BAKE)
+    folder = tmp_path / "images/a"
+    folder.mkdir(parents=True)
+    (folder / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
+    return Bakehouse(tmp_path)
+
+
+def test_a_built_image_has_the_stores_digest_and_bytes(bakehouse: Bakehouse) -> None:
+    (built,) = bakehouse.build()
+    assert (built.image.name, built.digest, built.bytes) == ("a", DIGEST, 42)
+
+
+def test_what_was_built_is_verified(bakehouse: Bakehouse) -> None:
+    built = bakehouse.build()
+    assert tuple(bakehouse.verified) == built
+
+
+def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    with pytest.raises(EngineError) as caught:
+        bakehouse.build()
+    lines = failure_text(caught.value.diagnostics[0]).splitlines()
+    assert lines[0] == "error: the disk is too full to build `a`"
+    assert lines[1] == "  needed  about 2000000000.0 GB"
+    assert lines[2].startswith("  free    ")
+    assert lines[2].endswith(f" GB in {bakehouse.folder}/commands")
+    assert lines[4] == (
+        "hint: `docker system df` shows what fills it; `docker builder prune` drops unused build cache"
+    )
+
+
+def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    bakehouse.engine.held.add(IMAGE.reference)
+    bakehouse.build()
+
+
+def test_an_image_that_somebody_removed_meanwhile(bakehouse: Bakehouse) -> None:
+    bakehouse.engine.held.clear()
+    with pytest.raises(BuildError) as caught:
+        bakehouse.build()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: image `a` was built and then removed from the engine by something else
+
+hint: run the same command again
+"""
+    )

@@ -1,0 +1,111 @@
+"""The call to buildx, with a stand-in for docker."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bakehouse import buildx
+from bakehouse.buildevents import Event, Step, Tick
+from bakehouse.buildx import Target
+from bakehouse.errors import BuildError, EngineError
+from bakehouse.report import failure_text
+from tests.fake_commands import only, put
+
+TARGETS = (Target("a", Path("images/a/docker-bake.json")), Target("b", Path("images/b/docker-bake.json")))
+# Writes down its arguments and the file it got last, then answers as buildx does.
+BAKE = """\
+printf '%s\\n' "$@" > arguments
+for argument; do case $argument in --metadata-file=*) metadata=${argument#*=} ;; */override.json) cp "$argument" . ;;
+esac; done
+echo '{"vertexes": [{"digest": "d", "name": "[a s 1/1] RUN x", "started": "2026-11-21T01:19:31Z"}]}' >&2
+echo '{"a": {"containerimage.digest": "sha256:aa"}, "b": {"containerimage.digest": "sha256:bb"}}' > "$metadata"
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("a", "b"):
+        folder = tmp_path / "images" / name
+        folder.mkdir(parents=True)
+        (folder / "Dockerfile").write_text("FROM scratch\n")
+        file = {"target": {name: {"context": f"images/{name}", "dockerfile": "Dockerfile"}}}
+        (folder / "docker-bake.json").write_text(json.dumps(file))
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, docker=BAKE)
+    return tmp_path
+
+
+def bake(folder: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, str]:
+    return buildx.bake(
+        TARGETS,
+        cwd=folder,
+        state=folder / "state",
+        secrets=secrets,
+        arguments={"HTTP_PROXY": "http://user:word@proxy.example"},
+        on_event=(events if events is not None else []).append,
+    )
+
+
+def test_one_call_gives_the_digests_of_all_images(project: Path) -> None:
+    events: list[Event] = []
+    assert bake(project, events) == {"a": "sha256:aa", "b": "sha256:bb"}
+    assert [event.text for event in events if isinstance(event, Step)] == ["RUN x"]
+    assert Tick() in events
+    arguments = (project / "arguments").read_text().splitlines()
+    assert arguments[:4] == ["buildx", "bake", "--progress=rawjson", "--provenance=false"]
+    assert arguments[5:9] == ["--file", "images/a/docker-bake.json", "--file", "images/b/docker-bake.json"]
+    assert arguments[-2:] == ["a", "b"]
+
+
+def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
+    bake(project, pip=Path("/state/a,b/pip"))
+    assert "word" not in (project / "arguments").read_text()
+    override = json.loads((project / "override.json").read_text())
+    extra = {
+        "args": {"HTTP_PROXY": "http://user:word@proxy.example"},
+        "secret": ['id=pip,"src=/state/a,b/pip"'],
+    }
+    assert override == {"target": {"a": extra, "b": extra}}
+    assert list((project / "state/private").iterdir()) == []
+
+
+def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(project, monkeypatch, docker="echo 'ERROR: failed to solve: something odd' >&2; exit 1")
+    with pytest.raises(BuildError) as caught:
+        bake(project)
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: something odd\n  not built  `a` and `b`: stopped because of it\n"
+    )
+
+
+def test_an_interrupted_call_stops_buildx_and_leaves_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(project, monkeypatch, docker=f"echo $$ > {project}/pid; echo '{{}}' >&2; exec sleep 60")
+
+    def interrupt(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        buildx.bake(
+            TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=interrupt
+        )
+    pid = (project / "pid").read_text().strip()
+    assert subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0
+    assert list((project / "state/private").iterdir()) == []
+
+
+def test_a_machine_without_docker(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "commands/docker").unlink()
+    only(project, monkeypatch)
+    with pytest.raises(EngineError) as caught:
+        bake(project)
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: there is no `docker` command on this machine
+
+hint: `./bake doctor` says what is missing and how to get it
+"""
+    )

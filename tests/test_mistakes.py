@@ -1,0 +1,101 @@
+"""One folder for each mistake a user can make: files in, the whole answer and the exit code out.
+
+A folder is laid over the small catalogue of `conftest`; `./bake test --update-snapshots` writes the answers anew.
+"""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bakehouse import explain, project, rendering
+from bakehouse.catalog import load_catalog
+from bakehouse.errors import BakehouseError, ConflictError, Problems
+from bakehouse.plan import make_plan
+from bakehouse.recipe import Recipe, load_recipes
+from bakehouse.rendering import RenderedFile
+from bakehouse.report import write_failure
+from bakehouse.resolution import NothingFits, resolve
+from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
+
+MISTAKES = Path(__file__).parent / "mistakes"
+SLUGS = sorted(path.name for path in MISTAKES.iterdir())
+OURS = ("expected.txt", "environment.txt", "remove.txt")
+MADE = {
+    "hundred-thousand-brackets": b"[" * 100_000,
+    "file-too-large": b"summary: " + b"x" * 1_000_000,
+    "too-many-values": b"summary: x\nrun:\n" + b"- x\n" * 10_000,
+    "text-too-long": b"summary: " + b"x" * 16_001,
+}
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_mistake_gets_its_answer(slug: str, empty: Tree, request: pytest.FixtureRequest) -> None:
+    prepare(slug, empty)
+    expected = MISTAKES / slug / "expected.txt"
+    answer = pipeline(empty.root, environment(slug), removals(slug))
+    if request.config.getoption("--update-snapshots"):
+        expected.write_text(answer, encoding="utf-8")
+
+    assert answer == expected.read_text(encoding="utf-8")
+
+
+def prepare(slug: str, tree: Tree) -> None:
+    """The small catalogue with the mistake in it."""
+    for name, text in COMPONENTS.items():
+        tree.write(f"recipes/components/{name}/component.yaml", text)
+        if name != "debian":
+            tree.write(f"recipes/components/{name}/install.j2", TEMPLATE.format(name=name))
+    small = tree.root / "recipes/images/small.yaml"
+    if not (MISTAKES / slug / "recipes/images/small.yaml").is_dir():
+        tree.write("recipes/images/small.yaml", MADE.get(slug, IMAGE.encode()))
+    shutil.copytree(MISTAKES / slug, tree.root, dirs_exist_ok=True, ignore=lambda *_: OURS)
+    assert small.exists()
+
+
+def environment(slug: str) -> dict[str, str]:
+    path = MISTAKES / slug / "environment.txt"
+    pairs = (line.split("=", 1) for line in path.read_text().splitlines()) if path.is_file() else ()
+    return {name: value for name, value in pairs}
+
+
+def removals(slug: str) -> list[str]:
+    path = MISTAKES / slug / "remove.txt"
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
+    """What `./bake render --check` says."""
+    try:
+        if (root / "pyproject.toml").is_file():
+            project.find(root, variables)
+        files, recipes = rendered(root)
+        for file in files:
+            path = root / "images" / file.path
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file.content)
+        for path in removed:
+            (root / path).unlink()
+        rendering.check(files, root / "images", recipes)
+    except BakehouseError as error:
+        said = io.StringIO()
+        write_failure(error, said, {})
+        return f"{said.getvalue()}\nexit code {error.exit_code}\n"
+    return "no mistake was found\n"
+
+
+def rendered(root: Path) -> tuple[tuple[RenderedFile, ...], dict[str, Recipe]]:
+    catalog = load_catalog([root / "recipes"])
+    recipes = load_recipes([root / "recipes"], catalog)
+    problems = Problems()
+    resolutions = []
+    for recipe in recipes.values():
+        try:
+            resolutions.append(resolve(recipe, catalog))
+        except NothingFits as nothing:
+            error = explain.conflict_error(nothing.conflict, catalog)
+            problems.extend(error.diagnostics)
+    problems.raise_as(ConflictError)
+    return rendering.render(make_plan(resolutions, templates()), templates()), recipes

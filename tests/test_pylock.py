@@ -1,0 +1,72 @@
+"""Locks made by the real uv out of a folder of packages."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.lockfile import load_lock
+from bakehouse.errors import ConflictError, Location, Problems
+from bakehouse.pipconfig import PipConfig
+from bakehouse.pylock import Index, lock, resolve
+from tests.wheels import sha256, wheel
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    return Index(PipConfig(find_links=(str(tmp_path / "wheels"),), no_index=True), None)
+
+
+def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    six = wheel(folder, "six_seven", "1.0")
+    top = wheel(folder, "top", "2.0+cpu", requires=("six-seven>=1", 'only-windows; sys_platform == "win32"'))
+    wheel(folder, "unrelated", "1.0")
+    output = tmp_path / "lock.txt"
+
+    lock(["top"], [], index, output)
+
+    assert output.read_text() == (
+        f"six-seven==1.0 --hash=sha256:{sha256(six)}  # six_seven-1.0-py3-none-any.whl {six.stat().st_size}\n"
+        f"top==2.0+cpu --hash=sha256:{sha256(top)}  # top-2.0+cpu-py3-none-any.whl {top.stat().st_size}\n"
+    )
+    problems = Problems()
+    packages = load_lock(output, Location(output, 1, 1), problems)
+    assert ([package.name for package in packages], bool(problems)) == (["six-seven", "top"], False)
+
+
+def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    for tag in (
+        "py3-none-any",
+        "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "cp311-cp311-manylinux_2_28_x86_64",
+        "cp311-cp311-manylinux_2_39_x86_64",
+        "cp312-cp312-manylinux_2_28_x86_64",
+        "cp311-cp311-win_amd64",
+    ):
+        wheel(folder, "fast", "1.0", tag=tag)
+    (file,) = resolve(["fast"], [], index)
+    assert file.file == "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+
+
+def test_constraints_bound_what_is_chosen(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    for version in ("1.0", "2.0"):
+        wheel(folder, "six", version)
+    (file,) = resolve(["six"], ["six<2"], index)
+    assert file.version == "1.0"
+
+
+def test_alone_leaves_out_what_a_package_needs(tmp_path: Path, index: Index) -> None:
+    wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
+    assert [file.name for file in resolve(["top"], [], index, alone=True)] == ["top"]
+
+
+def test_what_cannot_be_had_is_told_in_uvs_words(tmp_path: Path, index: Index) -> None:
+    wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
+    with pytest.raises(ConflictError) as caught:
+        resolve(["top"], [], index)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == "no versions satisfy `top`"
+    assert "missing was not found" in "\n".join(diagnostic.tail)

@@ -1,0 +1,193 @@
+"""What is handed to a build: files, their modes and texts, and what is said of the rest."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from bakehouse.errors import EngineError
+from bakehouse.report import failure_text
+from bakehouse.supplies import Supplies, supplies
+from tests.fake_commands import put
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gateway": "127.0.0.1"}]\' ;; esac'
+
+
+class Machine:
+    """A machine with a CA bundle, a pip.conf, an index and a folder of wheels."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.said: list[str] = []
+        (folder / "ca.pem").write_text(f"# words\n{CERTIFICATE}\n# more\n{CERTIFICATE}")
+        (folder / "wheels").mkdir()
+        (folder / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
+        (folder / "simple").mkdir()
+        self.environment = {"PIP_CONFIG_FILE": str(folder / "pip.conf"), "HOME": str(folder)}
+        put(folder, monkeypatch, docker=LOCAL, apt_config="true")
+
+    def pip(self, text: str) -> None:
+        (self.folder / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
+
+    def supplies(self, *mirrors: str, ca: Path | None = None) -> "Given":
+        return Given(self, mirrors, ca or self.folder / "ca.pem")
+
+
+class Given:
+    """The texts of what was given, and the URL's prefix replaced by a short one."""
+
+    def __init__(self, machine: Machine, mirrors: tuple[str, ...], ca: Path) -> None:
+        self._context = supplies(
+            state=machine.folder, mirrors=mirrors, ca=ca, say=machine.said.append, environment=machine.environment
+        )
+        self.machine = machine
+
+    def __enter__(self) -> "Given":
+        self.supplies: Supplies = self._context.__enter__()
+        self.texts = {name: path.read_text() for name, path in self.supplies.secrets.items()}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:
+    machine.pip("index-url = https://user:word@index.example/simple\n")
+    with machine.supplies() as given:
+        paths = list(given.supplies.secrets.values())
+        assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+        assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
+        assert "https://user:word@index.example/simple" in given.texts["pip"]
+    assert not any(path.exists() for path in paths)
+    assert machine.said == []
+
+
+def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
+    machine.pip(
+        f"extra-index-url = file://{machine.folder}/simple https://index.example/simple\n"
+        f"find-links = {machine.folder}/wheels\n    https://links.example/\n"
+        "trusted-host = index.example\ntimeout = 90\n"
+    )
+    with machine.supplies() as given:
+        url = given.texts["mirrors"].removesuffix("/sha256\n")
+        host = url.split("/")[2]
+        assert given.texts["pip"] == (
+            "[global]\n"
+            f"extra-index-url = {url}/index/0/ https://index.example/simple\n"
+            f"find-links = {url}/links/0/ https://links.example/\n"
+            f"trusted-host = index.example {host}\n"
+            "cert = /run/secrets/ca\n"
+            "timeout = 90\n"
+        )
+        with urllib.request.urlopen(f"{url}/links/0/six-1-py3-none-any.whl") as response:
+            assert response.read() == b"six"
+
+
+def test_mirrors_are_folders_first_then_urls(machine: Machine) -> None:
+    machine.pip("")
+    with machine.supplies("https://mirror.example/by-hash/", str(machine.folder / "wheels")) as given:
+        first, second = given.texts["mirrors"].splitlines()
+        assert first.startswith("http://127.0.0.1:")
+        assert first.endswith("/sha256")
+        assert second == "https://mirror.example/by-hash"
+
+
+def test_certificates_come_once_and_alone(machine: Machine) -> None:
+    machine.pip("")
+    with machine.supplies() as given:
+        assert given.texts["ca"] == CERTIFICATE
+
+
+def test_nothing_is_served_where_no_folder_is_named(machine: Machine) -> None:
+    machine.pip("")
+    with machine.supplies() as given:
+        assert sorted(given.texts) == ["apt", "ca", "pip"]
+        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
+
+
+def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
+    machine.pip("")
+    large = machine.folder / "large.pem"
+    large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
+    with machine.supplies(ca=large) as given:
+        assert list(given.texts) == []
+    assert machine.said == [
+        f"`{large}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it"
+    ]
+
+
+def test_apt_goes_through_its_proxy_and_trusts_the_same(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.pip("")
+    put(tmp_path, monkeypatch, apt_config="echo 'Acquire::http::Proxy \"http://proxy.example:3142\";'")
+    with machine.supplies() as given:
+        assert given.texts["apt"] == (
+            'Acquire::http::Proxy "http://proxy.example:3142";\n'
+            'Acquire::https::CaInfo "/run/secrets/ca";\n'
+            'APT::Sandbox::User "root";\n'
+        )
+
+
+def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine) -> None:
+    machine.pip("")
+    machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128", "NO_PROXY": "intern.example"}
+    with machine.supplies(str(machine.folder / "wheels")) as given:
+        assert given.supplies.arguments == {
+            "https_proxy": "http://user:word@proxy.example:3128",
+            "HTTPS_PROXY": "http://user:word@proxy.example:3128",
+            "no_proxy": "intern.example,127.0.0.1",
+            "NO_PROXY": "intern.example,127.0.0.1",
+        }
+
+
+def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) -> None:
+    machine.pip("index-url = http://localhost:3141/root/pypi\n")
+    machine.environment["HTTP_PROXY"] = "http://127.0.0.1:3128"
+    with machine.supplies("nowhere") as given:
+        assert given.supplies.arguments == {}
+        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
+    assert machine.said == [
+        "steps of a build can't reach `localhost:3141`, this machine's own: left out",
+        "steps of a build can't reach `127.0.0.1:3128`, this machine's own: left out",
+        "mirror `nowhere` is no folder: left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("docker", "why"),
+    [
+        ("echo tcp://engine.example:2376", "the engine runs on another machine"),
+        (LOCAL.replace("127.0.0.1", "198.51.100.1"), "its network's address 198.51.100.1 is not this machine's"),
+        ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
+    ],
+)
+def test_without_a_way_to_this_machine_the_build_goes_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
+) -> None:
+    machine.pip(f"find-links = {machine.folder}/wheels\n")
+    put(tmp_path, monkeypatch, docker=docker)
+    with machine.supplies() as given:
+        assert "mirrors" not in given.texts
+        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
+    assert machine.said == [
+        f"the build can't reach folders of this machine, {why}: going on without `{machine.folder}/wheels`"
+    ]
+
+
+def test_certificates_that_are_not_there(machine: Machine) -> None:
+    with pytest.raises(EngineError) as caught, machine.supplies(ca=Path("no.pem")):
+        pass
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: there is no file `no.pem` with certificates
+
+hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
+"""
+    )

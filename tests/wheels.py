@@ -1,0 +1,33 @@
+"""Python packages of a few hundred bytes."""
+
+import base64
+import hashlib
+import zipfile
+from pathlib import Path
+
+
+def wheel(folder: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()) -> Path:
+    """A wheel with one module, which says its version."""
+    path = folder / f"{name}-{version}-{tag}.whl"
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    contents = {
+        f"{name}.py": f'__version__ = "{version}"\n',
+        f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {one}\n" for one in requires),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    rows = [f"{file},sha256={_digest(text)},{len(text)}" for file, text in contents.items()]
+    contents[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in contents.items():
+            archive.writestr(zipfile.ZipInfo(file), text)
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
