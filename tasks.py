@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from invoke.context import Context
@@ -340,7 +341,7 @@ def pin(context: Context, images: str) -> None:
     """
     from bakehouse import pinning
 
-    for line in pinning.run(open_workspace(), _patterns(images), _say):
+    for line in pinning.run(Path.cwd(), _patterns(images), _say):
         print(line)
 
 

@@ -71,7 +71,10 @@ def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None]) -> No
         if os.geteuid() == 0:
             environment["TMPDIR"] = str(folder)
         tail = Tail()
-        with processes.running(command, environment=environment, stdout=subprocess.PIPE) as process:
+        # Told to stop, mmdebstrap would first finish; all it has written goes with the folder.
+        with processes.running(
+            command, environment=environment, stdout=subprocess.PIPE, gently=False
+        ) as process:
             assert process.stdout
             assert process.stderr
             told = _Steps(base, tail, say)
@@ -95,8 +98,8 @@ def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], fol
     lists = '"$1"/etc/apt/sources.list.d/*.list'
     bare = f"sed 's#://[^/@]*@#://#' {lists} > \"$1\"/etc/apt/sources.list && rm {lists}"
     return [
-        # mmdebstrap as root mounts in the namespace it finds; in one of its own no mount outlives it.
-        *(("unshare", "--mount", "--") if os.geteuid() == 0 else ()),
+        # In namespaces of their own neither its mounts nor what it started outlive it.
+        *(("unshare", "--mount", "--pid", "--fork", "--kill-child", "--") if os.geteuid() == 0 else ()),
         "mmdebstrap",
         "--variant=minbase",
         "--architectures=amd64",

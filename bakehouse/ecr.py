@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
-from bakehouse.registry import Credentials
+from bakehouse.registry import ECR_HOST, Credentials
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
-_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 _NOT_ACCEPTED = {
     *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"),
@@ -26,7 +25,7 @@ _ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
 
 def is_ecr(host: str) -> bool:
     """Whether a registry's address is one of Amazon ECR's."""
-    return _HOST.fullmatch(host) is not None
+    return ECR_HOST.fullmatch(host) is not None
 
 
 def registry_host(account: str, region: str) -> str:
@@ -45,7 +44,7 @@ class EcrRegistry:
     """A `Registry` in Amazon ECR; `host` and `region` are found out where they aren't given."""
 
     def __init__(self, *, host: str | None = None, region: str | None = None, create: bool = False) -> None:
-        named = _HOST.fullmatch(host or "")
+        named = ECR_HOST.fullmatch(host or "")
         self._given_host = host
         self._given_region = region or (named["region"] if named else None)
         self._create = create
@@ -68,7 +67,7 @@ class EcrRegistry:
     def make_repository(self, repository: str, moving_tag: str | None) -> None:
         if not self._create:
             message = f"there is no repository `{repository}` in `{self.host}`"
-            hint = "add `--create-repository`, or ask whoever owns the account for it"
+            hint = "add `--create`, or ask whoever owns the account for it"
             raise PublishError(Diagnostic(message, hint=hint))
         arguments: dict[str, Any] = {"repositoryName": repository, "imageTagMutability": "IMMUTABLE"}
         if moving_tag:

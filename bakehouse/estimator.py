@@ -2,21 +2,20 @@
 
 Written for version 2 of the SageMaker Python SDK. Its generic Estimator takes `distribution` and drops it, so
 that the job silently runs one process a host; the classes named after frameworks pass it on, and with
-`image_uri` they put no framework of their own into the job. They insist on sending a script along, though: for
-an image that carries its own, the generic class is given the hyperparameters that `distribution` stands for.
+`image_uri` they put no framework of their own into the job. But they insist on sending a script along: for an
+image that carries its own, the generic class gets the hyperparameters that `distribution` stands for.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.registry import is_loopback
 from bakehouse.releases import ReleaseRecord
 
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
 _URI_LIMIT = 255
-_LOOPBACK = re.compile(r"127\.|localhost\b|\[::1\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _class(record: ReleaseRecord) -> str:
 def _notes(record: ReleaseRecord, name: str) -> list[str]:
     tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
     notes = [f"# {record.image}, published {record.date}, {tested}; for version 2 of the SageMaker SDK"]
-    if _LOOPBACK.match(record.registry):
+    if is_loopback(record.registry):
         notes.append(f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
     if name != "Estimator" and not record.version_of(name.lower()):
         notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")

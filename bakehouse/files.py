@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Writes files whole or not at all, and asks about paths that anybody may have written."""
 
 import os
 import tempfile
@@ -23,3 +23,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there for us; also where the path is too long, or lies in a closed folder."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there for us, as `is_file`."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ import difflib
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.registry import is_named
 from bakehouse.releases import ReleaseRecord, load
 
 
@@ -13,14 +14,14 @@ def retrieve(images: Path, image: str, *, registry: str | None = None, untested:
 
 
 def newest(images: Path, image: str, *, registry: str | None = None, untested: bool = False) -> ReleaseRecord:
-    """The newest tested release of `image`, of those in `registry` where one is named.
+    """The newest tested release of `image`; where `registry` is `local`, `ecr` or a host, of those there.
 
     A release whose smoke test was not passed is given only when `untested` ones are asked for.
     """
     records = load(images / image / "releases.json")
     if not records:
         raise _never_released(images, image)
-    there = [record for record in records if registry in (None, record.registry)]
+    there = [record for record in records if registry is None or is_named(record.registry, registry)]
     if not there:
         known = sorted({record.registry for record in records})
         message = f"`{image}` was never published to `{registry}`"

@@ -22,13 +22,14 @@ def running(
     environment: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.DEVNULL,
+    gently: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A program in a process group of its own, its standard error piped; stopped at the end.
 
-    Ctrl-C at the terminal doesn't reach it by itself.
+    Ctrl-C at the terminal doesn't reach it by itself. A gentle stop leaves it time to put things in order.
     """
     process = subprocess.Popen(
-        [*_dying_with_parent(), *command],
+        [*_dying_with_parent(gently), *command],
         cwd=cwd,
         env=with_environment(environment or {}),
         stdin=stdin,
@@ -39,7 +40,7 @@ def running(
     try:
         yield process
     finally:
-        _stop(process)
+        _stop(process, gently)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
@@ -65,18 +66,21 @@ def with_environment(more: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **more}
 
 
-def _dying_with_parent() -> tuple[str, ...]:
+def _dying_with_parent(gently: bool) -> tuple[str, ...]:
     """A prefix that ends the program when this process is killed; none where the machine has no such tool."""
-    return ("setpriv", "--pdeathsig", "TERM", "--") if shutil.which("setpriv") else ()
+    if shutil.which("setpriv") is None:
+        return ()
+    return ("setpriv", "--pdeathsig", "TERM" if gently else "KILL", "--")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], gently: bool) -> None:
     if process.poll() is not None:
         return
     try:
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(_GRACE_SECONDS)
+        if gently:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(_GRACE_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

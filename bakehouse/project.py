@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.files import is_file, is_folder
 from bakehouse.yamlfile import suggestion
 
 HOME = Path(__file__).resolve().parent.parent
@@ -46,7 +47,7 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
     """The project of the nearest pyproject.toml with a `[tool.bakehouse]` table, else Bakehouse's own."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file() and (table := _table(path)) is not None:
+        if is_file(path) and (table := _table(path)) is not None:
             return _read(folder, path, table, environment)
     return _read(HOME, HOME / "pyproject.toml", {}, environment)
 
@@ -96,7 +97,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
             report(key, f"unknown key `{key}` in [tool.bakehouse]", suggestion(key, _KEYS))
     roots = [HOME / "recipes"]
     for folder in texts("recipes"):
-        if not (root / folder).is_dir():
+        if not is_folder(root / folder):
             report("recipes", f"`recipes` in [tool.bakehouse] names `{folder}`, which is no folder")
         roots.append(root / folder)
     ca = environment.get("BAKEHOUSE_CA", text("ca", ""))

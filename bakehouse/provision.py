@@ -165,7 +165,7 @@ def ask_at_terminal(question: str) -> bool:
         return True
     sys.stderr.write(f"{question} [Y/n] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    return sys.stdin.readline().lower() in ("\n", "y\n", "yes\n")
 
 
 def this_machine() -> Machine:

@@ -11,6 +11,7 @@ from bakehouse.component import Package, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import APT_PACKAGE, environment, matching, requirement
 from bakehouse.fields import Fields
+from bakehouse.files import is_file, is_folder
 from bakehouse.lockfile import load_lock
 from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, load, suggestion
@@ -65,10 +66,10 @@ class Recipe:
     """The user's requirements file, where it is not a lock itself."""
 
 
-def load_recipes(roots: Iterable[Path], catalog: Catalog) -> dict[str, Recipe]:
+def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> dict[str, Recipe]:
     """All image recipes by name; a later folder's recipe replaces an earlier one's whole.
 
-    Raises RecipeError with every mistake found in any of them.
+    Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made. Raises RecipeError with every mistake found in any of them.
     """
     problems = Problems()
     recipes = {}
@@ -78,7 +79,7 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog) -> dict[str, Recipe]:
             problems.add(Diagnostic(f"`{path.name}` would not be read", Location(path, 1, 1), hint=hint))
         for path in sorted((root / "images").glob("*.yaml")):
             try:
-                recipe = _load_recipe(path, load(path), catalog, problems)
+                recipe = _load_recipe(path, load(path), catalog, problems, locked)
             except RecipeError as error:
                 problems.extend(error.diagnostics)
             else:
@@ -87,7 +88,7 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog) -> dict[str, Recipe]:
     return recipes
 
 
-def _load_recipe(path: Path, root: Node, catalog: Catalog, problems: Problems) -> Recipe:
+def _load_recipe(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> Recipe:
     fields = Fields(root, f"image `{path.stem}`", problems)
     if not _NAME.fullmatch(path.stem) or len(path.stem) > 100:
         label = "small letters and digits, single `-` and `_` between them"
@@ -99,7 +100,7 @@ def _load_recipe(path: Path, root: Node, catalog: Catalog, problems: Problems) -
         fields.report(message, fields.place("user"), "training images run as root", hint)
     named = [*fields.text_pairs("components")]
     requires = [one for name, value in named if (one := requirement(name, value, problems))]
-    content, unlocked = _content(fields, path.parent)
+    content, unlocked = _content(fields, path.parent, locked)
     recipe = Recipe(
         name=path.stem,
         summary=fields.text("summary", required=True),
@@ -144,8 +145,8 @@ def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
-def _content(fields: Fields, folder: Path) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, folder)
+def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path | None]:
+    packages, unlocked = _requirements(fields, folder, locked)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
@@ -165,7 +166,7 @@ def _content(fields: Fields, folder: Path) -> tuple[Content, Path | None]:
     return content, unlocked
 
 
-def _requirements(fields: Fields, folder: Path) -> tuple[tuple[Package, ...], Path | None]:
+def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
         return (), None
@@ -180,18 +181,25 @@ def _requirements(fields: Fields, folder: Path) -> tuple[tuple[Package, ...], Pa
         return (), None
     if path.suffix == ".lock":
         return load_lock(path, spot, fields.problems), None
+    if not locked:
+        return (), path
     lock = path.with_name(path.name + ".lock")
     image = fields.what.split("`")[1]
-    if not lock.is_file():
+    if not is_file(lock):
         hint = f"make the lock with `./bake pin {image}` and commit it"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
     first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
-    if first != f"# of {path.name} sha256:{sha256(data).hexdigest()}":
+    if first != lock_heading(path.name, data):
         hint = f"make it again with `./bake pin {image}` and commit it"
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
     return load_lock(lock, spot, fields.problems), path
+
+
+def lock_heading(name: str, requirements: bytes) -> str:
+    """A lock's first line, which tells the requirements that it was made of."""
+    return f"# of {name} sha256:{sha256(requirements).hexdigest()}"
 
 
 _Placed = list[tuple[File, Location]]
@@ -209,9 +217,9 @@ def _files(fields: Fields, folder: Path) -> _Placed:
         if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
             label = "letters, digits and `._+@-` between slashes"
             child.report(f"`{target}` is no plain absolute path", spot, label)
-        elif source.is_dir():
+        elif is_folder(source):
             found += _folder(source, target.rstrip("/"), child, spot)
-        elif source.is_file():
+        elif is_file(source):
             name = f"{target}{source.name}" if target.endswith("/") else target
             found += _file(source, name, child, spot)
         else:
@@ -228,14 +236,14 @@ def _code(fields: Fields, folder: Path) -> tuple[_Placed, str | None]:
     child.finish()
     if not child.has("directory") or not entry_point:
         return [], None
-    if not source.is_dir():
+    if not is_folder(source):
         message = f"there is no folder `{child.text('directory')}` beside the recipe"
         child.report(message, child.place("directory"))
         return [], None
     if not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
         child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
-    elif not (source / entry_point).is_file():
+    elif not is_file(source / entry_point):
         child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
     return _folder(source, CODE_FOLDER, child, child.place("directory")), entry_point
 

@@ -110,7 +110,7 @@ class Refusals:
         """The release is out, its moving tag did not follow."""
         message = f"`{self.built.image.name}` is published, but the moving tag `{tag}` could not be set"
         facts = (("answer", error.text), ("published", f"{self.place}@{self.built.digest}"))
-        hint = f"run {self.again} without `--moving-tag`, or except it from the immutability of tags"
+        hint = f"run {self.again} without `--alias`, or except it from the immutability of tags"
         return PublishError(Diagnostic(message, facts=facts, hint=hint))
 
     def _not_logged_in(self, said: str) -> RegistryAuthError:

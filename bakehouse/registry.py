@@ -17,6 +17,8 @@ _REPOSITORY = re.compile(
 _TAG = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}")
 _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{1,5})?|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?")
 _REPOSITORY_LENGTHS = range(2, 257)
+ECR_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
+"""Amazon ECR's addresses, in every partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,17 @@ def is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback
     return name == "localhost"
+
+
+def is_named(host: str, registry: str) -> bool:
+    """Whether people mean this host by `local`, by `ecr`, or by its own name."""
+    match registry:
+        case "local":
+            return is_loopback(host)
+        case "ecr":
+            return ECR_HOST.fullmatch(host) is not None
+        case _:
+            return host == registry
 
 
 def immutable_tag(identifier: str, day: date, key: ImageKey) -> str:

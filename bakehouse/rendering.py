@@ -161,7 +161,7 @@ def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list
                 raise jinja2.TemplateSyntaxError(message, 1)
             if block in template.blocks:
                 found.append((stage, _stage_text(stage, template, block, image, templates)))
-        except (jinja2.TemplateError, LookupError, TypeError, ValueError) as error:
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RecipeError(_template_mistake(stage, template, error)) from error
     return found
 

@@ -101,7 +101,8 @@ class Tree:
         return load_recipes([self.root], self.catalog())
 
     def resolve(self, name: str = "small") -> Resolution:
-        return resolve(self.recipes()[name], self.catalog())
+        catalog = self.catalog()
+        return resolve(load_recipes([self.root], catalog)[name], catalog)
 
     def chosen(self, name: str = "small") -> dict[str, str]:
         """Names, versions and variants, as one says them."""

@@ -28,7 +28,9 @@ def test_a_machine_of_another_release_lends_its_mirrors() -> None:
 
 
 def test_another_distributions_mirrors_are_of_no_use() -> None:
-    assert for_suite("bookworm", read_targets("Ubuntu|Ubuntu|http://mirror.example/ubuntu|noble|main\n")) == ()
+    assert (
+        for_suite("bookworm", read_targets("Ubuntu|Ubuntu|http://mirror.example/ubuntu|noble|main\n")) == ()
+    )
 
 
 def test_only_the_way_to_the_mirrors_is_carried() -> None:

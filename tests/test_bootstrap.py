@@ -107,7 +107,9 @@ def test_mirrors_and_settings_are_the_machines_and_no_credential_is_an_argument(
     assert not any("word" in argument for argument in arguments)
 
 
-def test_a_base_that_is_there_is_not_made(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_that_is_there_is_not_made(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine.loaded.touch()
     only(tmp_path, monkeypatch)
     ensure(engine, tmp_path)
@@ -142,7 +144,9 @@ error: base `bakehouse/debian:12-12345678` could not be made
     assert list((tmp_path / "private").iterdir()) == []
 
 
-def test_a_mirror_that_does_not_answer(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_does_not_answer(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = "Err:1 http://mirror.example bookworm InRelease\\n  Could not resolve 'mirror.example'"
     put(tmp_path, monkeypatch, mmdebstrap=f'printf "%b\\n" "{said}" >&2; exit 1')
     _, text = failure(engine, tmp_path)
@@ -158,7 +162,9 @@ hint: the mirrors are those of this machine's apt: see that `apt-get update` wor
     )
 
 
-def test_a_machine_without_mmdebstrap(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_mmdebstrap(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (put(tmp_path, monkeypatch) / "mmdebstrap").unlink()
     only(tmp_path, monkeypatch)
     error, text = failure(engine, tmp_path)
@@ -178,12 +184,15 @@ def test_a_machine_that_can_check_no_signature_of_debians(
     put(tmp_path, monkeypatch, mmdebstrap="echo 'W: GPG error: NO_PUBKEY 0E98404D386FA1D9' >&2; exit 1")
     _, text = failure(engine, tmp_path)
     assert text.startswith(
-        "error: base `bakehouse/debian:12-12345678` could not be made: nobody vouches for a mirror of `bookworm`\n"
+        "error: base `bakehouse/debian:12-12345678` could not be made: "
+        "nobody vouches for a mirror of `bookworm`\n"
     )
     assert text.endswith("hint: `apt-get install debian-archive-keyring`\n")
 
 
-def test_an_engine_that_refuses_the_base(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_refuses_the_base(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, monkeypatch, docker="echo 'Error: no space left on device' >&2; exit 1")
     _, text = failure(engine, tmp_path)
     assert text == (

@@ -17,10 +17,13 @@ TARGETS = (Target("a", Path("images/a/docker-bake.json")), Target("b", Path("ima
 # Writes down its arguments and the file it got last, then answers as buildx does.
 BAKE = """\
 printf '%s\\n' "$@" > arguments
-for argument; do case $argument in --metadata-file=*) metadata=${argument#*=} ;; */override.json) cp "$argument" . ;;
+for argument; do case $argument in
+--metadata-file=*) metadata=${argument#*=} ;;
+*/override.json) cp "$argument" . ;;
 esac; done
 echo '{"vertexes": [{"digest": "d", "name": "[a s 1/1] RUN x", "started": "2026-11-21T01:19:31Z"}]}' >&2
-echo '{"a": {"containerimage.digest": "sha256:aa"}, "b": {"containerimage.digest": "sha256:bb"}}' > "$metadata"
+digest=containerimage.digest
+echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}" > "$metadata"
 """
 
 

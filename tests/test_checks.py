@@ -179,7 +179,11 @@ def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
 def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: Path) -> None:
     provides = (("cuda", "13.0.3"), ("cudnn", "9.20"), ("nccl", "2.29.7"))
     parts = (Part("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
-    answer = {"component": "torch", "installed": "2.13.0", "provided": {"cuda": "13.0", "nccl": "2.29.3"}}
+    answer: dict[str, object] = {
+        "component": "torch",
+        "installed": "2.13.0",
+        "provided": {"cuda": "13.0", "nccl": "2.29.3"},
+    }
     engine = FakeEngine(lambda spec: Run(prints=lines(answer)))
 
     with pytest.raises(BuildError) as caught:

@@ -56,7 +56,9 @@ class Pinning:
     def __call__(self, *artifacts: Artifact) -> tuple[Pinned, ...]:
         pip = PipConfig(find_links=(str(self.folder / "wheels"),), no_index=True)
         mirrors = [self.folder / "mirror"]
-        return pin(artifacts, mirrors=mirrors, state=self.folder, index=Index(pip, None), say=self.said.append)
+        return pin(
+            artifacts, mirrors=mirrors, state=self.folder, index=Index(pip, None), say=self.said.append
+        )
 
 
 @pytest.fixture
@@ -147,7 +149,9 @@ def test_a_file_that_the_index_does_not_have(pinning: Pinning, component: Path, 
     wheel(tmp_path / "wheels", "six", "1.17.0")
     with pytest.raises(BuildError) as caught:
         pinning(artifact(component, "six==1.17.0", "six-1.17.0-cp311-none-any.whl", "pypi"))
-    assert failure_text(caught.value.diagnostics[0]).splitlines()[-1] == "  it has  six-1.17.0-py3-none-any.whl"
+    assert (
+        failure_text(caught.value.diagnostics[0]).splitlines()[-1] == "  it has  six-1.17.0-py3-none-any.whl"
+    )
 
 
 def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: str) -> None:

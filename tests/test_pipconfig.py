@@ -10,7 +10,12 @@ from bakehouse.pipconfig import PipConfig, read
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Nothing of this machine, but what /etc holds, is read."""
-    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "xdg"), "PIP_CERT": "", "PIP_FIND_LINKS": ""}
+    return {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_DIRS": str(tmp_path / "xdg"),
+        "PIP_CERT": "",
+        "PIP_FIND_LINKS": "",
+    }
 
 
 def write(path: Path, text: str) -> Path:
@@ -31,7 +36,10 @@ def test_the_users_file_and_its_sections(tmp_path: Path, environment: dict[str, 
 
 def test_variables_win_over_files(tmp_path: Path, environment: dict[str, str]) -> None:
     named = write(tmp_path / "named.conf", "[global]\nextra-index-url = https://a.example\ntimeout = 7\n")
-    environment |= {"PIP_CONFIG_FILE": str(named), "PIP_EXTRA_INDEX_URL": "https://b.example https://c.example"}
+    environment |= {
+        "PIP_CONFIG_FILE": str(named),
+        "PIP_EXTRA_INDEX_URL": "https://b.example https://c.example",
+    }
     config = read(environment)
     assert config.extra_index_urls == ("https://b.example", "https://c.example")
     assert config.timeout == "7"

@@ -48,7 +48,9 @@ def test_an_exception_stops_the_program() -> None:
     assert process.returncode is not None
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the kernel ends children with their parent on Linux")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="the kernel ends children with their parent on Linux"
+)
 def test_a_killed_run_takes_its_programs_along() -> None:
     script = (
         "from bakehouse import processes\n"

@@ -1,6 +1,7 @@
 """What a machine is given, and what it is told where it can't be given an engine."""
 
 import dataclasses
+import io
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,20 @@ def test_without_a_terminal_the_plan_is_carried_out(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("sys.stdin", nobody)
 
         assert provision.ask_at_terminal("Go ahead?") is True
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"), [("\n", True), ("y\n", True), ("Yes\n", True), ("n\n", False), ("", False)]
+)
+def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+
+    assert provision.ask_at_terminal("Go ahead?") is agreed
+    assert shown.getvalue() == "Go ahead? [Y/n] "

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.lockfile import load_lock
 from bakehouse.errors import ConflictError, Location, Problems
+from bakehouse.lockfile import load_lock
 from bakehouse.pipconfig import PipConfig
 from bakehouse.pylock import Index, lock, resolve
 from tests.wheels import sha256, wheel

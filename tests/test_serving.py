@@ -152,7 +152,8 @@ def test_hashes_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(OSError, match="Cannot assign requested address"), serve(
-        Shelves(), "198.51.100.1", Hashes(Path("hashes.json"))
+    with (
+        pytest.raises(OSError, match="Cannot assign requested address"),
+        serve(Shelves(), "198.51.100.1", Hashes(Path("hashes.json"))),
     ):
         pass

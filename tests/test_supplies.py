@@ -39,7 +39,11 @@ class Given:
 
     def __init__(self, machine: Machine, mirrors: tuple[str, ...], ca: Path) -> None:
         self._context = supplies(
-            state=machine.folder, mirrors=mirrors, ca=ca, say=machine.said.append, environment=machine.environment
+            state=machine.folder,
+            mirrors=mirrors,
+            ca=ca,
+            say=machine.said.append,
+            environment=machine.environment,
         )
         self.machine = machine
 
@@ -137,7 +141,10 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
 
 def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine) -> None:
     machine.pip("")
-    machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128", "NO_PROXY": "intern.example"}
+    machine.environment |= {
+        "https_proxy": "http://user:word@proxy.example:3128",
+        "NO_PROXY": "intern.example",
+    }
     with machine.supplies(str(machine.folder / "wheels")) as given:
         assert given.supplies.arguments == {
             "https_proxy": "http://user:word@proxy.example:3128",
@@ -164,7 +171,10 @@ def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) 
     ("docker", "why"),
     [
         ("echo tcp://engine.example:2376", "the engine runs on another machine"),
-        (LOCAL.replace("127.0.0.1", "198.51.100.1"), "its network's address 198.51.100.1 is not this machine's"),
+        (
+            LOCAL.replace("127.0.0.1", "198.51.100.1"),
+            "its network's address 198.51.100.1 is not this machine's",
+        ),
         ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
     ],
 )

@@ -6,7 +6,9 @@ import zipfile
 from pathlib import Path
 
 
-def wheel(folder: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()) -> Path:
+def wheel(
+    folder: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
+) -> Path:
     """A wheel with one module, which says its version."""
     path = folder / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"

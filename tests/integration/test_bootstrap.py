@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +23,8 @@ from pathlib import Path
 from bakehouse import bootstrap, containers
 from bakehouse.plan import BootstrappedBase
 base = BootstrappedBase(sys.argv[1], "bookworm", ())
-bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=lambda text: print(text, flush=True))
+say = lambda text: print(text, flush=True)
+bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=say)
 """
 
 
@@ -35,7 +35,9 @@ def reference() -> Iterator[str]:
     subprocess.run(["docker", "image", "rm", name], capture_output=True, check=False)
 
 
-def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(reference: str, tmp_path: Path) -> None:
+def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
+    reference: str, tmp_path: Path
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", MAKE, reference, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as run:
@@ -63,20 +65,28 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(refe
 
 
 def look_at(reference: str) -> None:
-    inspected = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, check=True).stdout
+    inspected = subprocess.run(
+        ["docker", "image", "inspect", reference], capture_output=True, check=True
+    ).stdout
     (image,) = json.loads(inspected)
-    assert (image["Os"], image["Architecture"], image["Created"]) == ("linux", "amd64", "2026-01-01T00:00:00Z")
-    assert image["Config"]["Labels"] == {"org.bakehouse.base": reference}
-    command = (
-        "cat /etc/os-release | grep CODENAME; ls /var/lib/apt/lists /var/log /usr/share/man; ls /etc/apt/apt.conf.d;"
-        " grep -c ^deb /etc/apt/sources.list; find / -xdev -newermt '2026-01-01 00:00:01' -type f | grep -v ^/etc/"
+    assert (image["Os"], image["Architecture"], image["Created"]) == (
+        "linux",
+        "amd64",
+        "2026-01-01T00:00:00Z",
     )
+    assert image["Config"]["Labels"] == {"org.bakehouse.base": reference}
+    command = """
+    grep CODENAME /etc/os-release
+    grep -c ^deb /etc/apt/sources.list
+    ls /etc/apt/apt.conf.d /etc/apt/sources.list.d
+    find /var/lib/apt/lists /var/log /usr/share/man -type f -size +0
+    find / -xdev -newermt "2026-01-01 00:00:01" -type f ! -path "/etc/host*" ! -name resolv.conf \\
+        ! -name .dockerenv
+    """
     shell = ["docker", "run", "--rm", "--network=none", reference, "sh", "-c", command]
     assert subprocess.run(shell, capture_output=True, text=True).stdout == (
-        "VERSION_CODENAME=bookworm\n"
-        "/usr/share/man:\n\n/var/lib/apt/lists:\n\n/var/log:\n"
-        "01autoremove\n70debconf\n99mmdebstrap\n"
-        "3\n"
+        "VERSION_CODENAME=bookworm\n3\n"
+        "/etc/apt/apt.conf.d:\n01autoremove\n70debconf\n99mmdebstrap\n\n/etc/apt/sources.list.d:\n"
     )
 
 

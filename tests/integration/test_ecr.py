@@ -122,7 +122,7 @@ def test_a_missing_repository_is_not_made_unasked(ecr: Ecr, push: Push, image: B
     assert caught.value.diagnostics == (
         Diagnostic(
             f"there is no repository `{push.repository}` in `{ecr.host}`",
-            hint="add `--create-repository`, or ask whoever owns the account for it",
+            hint="add `--create`, or ask whoever owns the account for it",
         ),
     )
 
@@ -206,7 +206,7 @@ def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
                 ("answer", answer),
                 ("published", f"{ecr.host}/{push.repository}@{other.digest}"),
             ),
-            hint="run `./bake push mpi-cpu` without `--moving-tag`, "
+            hint="run `./bake push mpi-cpu` without `--alias`, "
             "or except it from the immutability of tags",
         ),
     )

@@ -5,21 +5,22 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
+from botocore.config import Config  # type: ignore[import-untyped]
 
 from bakehouse.estimator import Job, snippet
 from bakehouse.releases import ReleasedPart, ReleaseRecord
-from tests.integration.registries import ACCOUNT, REGION, moto_server
+from tests.integration.registries import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -66,12 +67,9 @@ TENSORFLOW = {
 }
 SNIPPETS = {
     "mpi": snippet(record("mpi"), Job(instance_count=3, processes_per_host=4)),
-    "torchrun": snippet(record("torchrun", **PYTORCH)),
-    "gpu": snippet(record("gpu", **PYTORCH, gpu=True), Job(instance_count=1)),
+    "torchrun": snippet(record("torchrun", **PYTORCH, gpu=True), Job(role=ROLE)),
     "mirrored": snippet(record("mirrored", **TENSORFLOW)),
-    "single": snippet(record("single", launchers=()), Job(role=ROLE, instance_count=1)),
-    "baked": snippet(record("baked", **PYTORCH, entry_point="train.py")),
-    "baked-mpi": snippet(record("baked-mpi", entry_point="train.py"), Job(processes_per_host=4)),
+    "baked": snippet(record("baked", entry_point="train.py"), Job(processes_per_host=4)),
     # Not one of ours: it shows why ours name a framework's class.
     "generic": snippet(record("generic"))
     .replace("sagemaker.pytorch", "sagemaker.estimator")
@@ -96,64 +94,76 @@ def sdk() -> Path:
     return python
 
 
-@pytest.fixture(scope="module")
-def jobs(sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What SageMaker was asked for by each snippet, run as it stands beside a training script.
+class Aws:
+    """moto as a proxy in front of all of AWS: the SDK names AWS's own addresses here and there."""
 
-    The SDK names AWS's own addresses here and there, so moto is also put between as a proxy.
-    """
-    folder = tmp_path_factory.mktemp("pasted")
-    (folder / "train.py").write_text("print('training')\n")
-    for name, code in SNIPPETS.items():
-        (folder / f"{name}.py").write_text(code)
-    with moto_server() as port, moto_proxy() as settings:
-        aws = f"http://127.0.0.1:{port}"
-        _client("iam", aws).create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
-        session = _client("sts", aws).assume_role(RoleArn=ROLE, RoleSessionName="notebook")["Credentials"]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        environment |= settings | {
+    def __init__(self, port: int, certificates: str) -> None:
+        self.proxy = f"http://127.0.0.1:{port}"
+        self.certificates = certificates
+
+    def client(self, service: str) -> Any:
+        settings = Config(proxies={"https": self.proxy})
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+        return boto3.client(service, REGION, verify=self.certificates, config=settings, **keys)
+
+    def environment_of_a_notebook(self) -> dict[str, str]:
+        session = self.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="notebook")["Credentials"]
+        return {
+            "HTTPS_PROXY": self.proxy,
+            "AWS_CA_BUNDLE": self.certificates,
+            "REQUESTS_CA_BUNDLE": self.certificates,
             "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
             "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
             "AWS_SESSION_TOKEN": session["SessionToken"],
             "AWS_DEFAULT_REGION": REGION,
-            "HOME": str(folder),
         }
-        code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
-        command = [str(sdk), "-c", code, *(f"{name}.py" for name in SNIPPETS)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        client = _client("sagemaker", aws)
-        listed = client.list_training_jobs()["TrainingJobSummaries"]
-        found = [client.describe_training_job(TrainingJobName=job["TrainingJobName"]) for job in listed]
-    return {job["TrainingJobName"].partition("-20")[0]: job for job in found}
 
 
-@contextlib.contextmanager
-def moto_proxy() -> Iterator[dict[str, str]]:
-    """The settings with which a process takes moto for the whole of AWS."""
-    from moto.moto_proxy.certificate_creator import CertificateCreator
-    from moto.moto_proxy.proxy3 import ProxyRequestHandler
-
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     if not shutil.which("openssl"):
         pytest.skip("moto's proxy needs the openssl command")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ProxyRequestHandler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    certificates = CertificateCreator.cacert
+    from moto.moto_proxy.certificate_creator import CertificateCreator
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
+    log = tmp_path_factory.mktemp("moto") / "log"
+    with log.open("wb") as output:
+        proxy = subprocess.Popen(start, stdout=output, stderr=output)
     try:
-        yield {
-            "HTTPS_PROXY": f"http://127.0.0.1:{server.server_port}",
-            "AWS_CA_BUNDLE": certificates,
-            "REQUESTS_CA_BUNDLE": certificates,
-        }
+        for _ in range(300):
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert proxy.poll() is None, log.read_text()
+            time.sleep(0.1)
+        found = Aws(port, CertificateCreator.cacert)
+        found.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
+        yield found
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        proxy.terminate()
+        proxy.wait()
 
 
-def _client(service: str, aws: str) -> Any:
-    return boto3.client(service, REGION, endpoint_url=aws, aws_access_key_id="x", aws_secret_access_key="x")
+@pytest.fixture(scope="module")
+def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What SageMaker was asked for by each snippet, run as it stands beside a training script."""
+    folder = tmp_path_factory.mktemp("pasted")
+    (folder / "train.py").write_text("print('training')\n")
+    for name, code in SNIPPETS.items():
+        (folder / f"{name}.py").write_text(code)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= aws.environment_of_a_notebook() | {"HOME": str(folder)}
+    code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
+    command = [str(sdk), "-c", code, *(f"{name}.py" for name in SNIPPETS)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    client = aws.client("sagemaker")
+    listed = client.list_training_jobs()["TrainingJobSummaries"]
+    found = [client.describe_training_job(TrainingJobName=job["TrainingJobName"]) for job in listed]
+    return {job["TrainingJobName"].partition("-20")[0]: job for job in found}
 
 
 def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:
@@ -179,13 +189,11 @@ def test_an_mpi_job(jobs: dict[str, Any]) -> None:
 
 
 def test_a_job_under_torchrun(jobs: dict[str, Any]) -> None:
+    resources = jobs["torchrun"]["ResourceConfig"]
+    assert (resources["InstanceType"], resources["InstanceCount"]) == ("ml.g5.12xlarge", 2)
     told = hyperparameters(jobs["torchrun"])
     assert told["sagemaker_torch_distributed_enabled"] is True
     assert "sagemaker_mpi_enabled" not in told
-
-
-def test_a_gpu_image_gets_gpu_instances(jobs: dict[str, Any]) -> None:
-    assert jobs["gpu"]["ResourceConfig"]["InstanceType"] == "ml.g5.12xlarge"
 
 
 def test_mirrored_workers_of_tensorflow(jobs: dict[str, Any]) -> None:
@@ -194,13 +202,8 @@ def test_mirrored_workers_of_tensorflow(jobs: dict[str, Any]) -> None:
     assert "model_dir" not in told
 
 
-def test_an_image_without_launcher_runs_one_process(jobs: dict[str, Any]) -> None:
-    assert not [name for name in hyperparameters(jobs["single"]) if name.endswith("_enabled")]
-
-
 def test_an_image_with_its_own_training_code_gets_none(jobs: dict[str, Any]) -> None:
-    assert hyperparameters(jobs["baked"]) == {"sagemaker_torch_distributed_enabled": True}
-    assert hyperparameters(jobs["baked-mpi"]) == {
+    assert hyperparameters(jobs["baked"]) == {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": 4,
     }

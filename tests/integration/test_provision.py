@@ -4,7 +4,6 @@ import os
 import shutil
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,11 +122,7 @@ def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
         "/usr/bin/docker-registry",
     ]
 
-    began = time.monotonic()
-    said = bare.python(ENSURE)
-
-    assert len(said.splitlines()) == 1, said
-    assert time.monotonic() - began < 2
+    assert len(bare.python(ENSURE).splitlines()) == 1
 
     bare.run("kill -9 $(cat /var/run/docker.pid)")
     said = bare.python(ENSURE)

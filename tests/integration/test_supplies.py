@@ -1,12 +1,12 @@
 """What steps of a real build get from this machine: files by hash, packages from an index in a folder."""
 
+import ensurepip
 import hashlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import ensurepip
 import pytest
 
 from bakehouse.errors import BuildError
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.engine
 FETCH = """\
 FROM {base} AS image
 RUN --mount=type=secret,id=mirrors <<"END"
+set -e
 python3 -c '
 import hashlib, sys, urllib.error, urllib.request
 for mirror in open("/run/secrets/mirrors").read().split():
@@ -109,8 +110,8 @@ def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_folder(
 
     bake(project, "one", environment)
 
-    printed = project.run("one", "python3", "-c", "import sys; sys.path[:0] = ['/installed']; import tiny_part as t; print(t.__version__)")
-    assert printed == "1.2\n"
+    script = "import sys; sys.path.insert(0, '/installed'); import tiny_part; print(tiny_part.__version__)"
+    assert project.run("one", "python3", "-c", script) == "1.2\n"
 
 
 def test_what_a_secret_says_is_no_part_of_the_cache_key(

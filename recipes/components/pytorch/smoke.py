@@ -1,7 +1,10 @@
 """PyTorch as the image has it, and the CUDA parts that its wheels bring."""
 
+from __future__ import annotations
+
+import contextlib
 import unittest
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 
 def installed() -> str:
@@ -17,7 +20,12 @@ def provided() -> dict[str, str]:
     if torch.version.cuda is None:
         return {}
     nccl = ".".join(str(number) for number in torch.cuda.nccl.version())
-    return {"cuda": torch.version.cuda, "nccl": nccl, "triton": version("triton"), "cudnn": version("nvidia-cudnn-cu13")}
+    found = {"cuda": torch.version.cuda, "nccl": nccl}
+    wheels = {"triton": "triton", "cudnn": f"nvidia-cudnn-cu{torch.version.cuda.split('.')[0]}"}
+    for name, package in wheels.items():
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(package)
+    return found
 
 
 def check_multiplies() -> None:
@@ -32,6 +40,9 @@ def check_compiles() -> None:
 
     import torch
 
+    if not hasattr(torch, "compile"):
+        reason = f"torch {torch.__version__} has no torch.compile"
+        raise unittest.SkipTest(reason)
     if shutil.which("g++") is None:
         reason = "the image has no C++ compiler: its recipe leaves `jit` out"
         raise unittest.SkipTest(reason)

@@ -1,4 +1,4 @@
-"""A training script as SageMaker starts it: the data of channel `training` in, a model in SM_MODEL_DIR out."""
+"""A training script as SageMaker starts it: data of the channel `training` in, a model out."""
 
 import argparse
 import os
@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 def samples(folder: Path) -> torch.Tensor:
     """Rows of x and y from the channel's CSV files; without a channel, points near y = 3x + 1."""
-    rows = [line.split(",") for file in sorted(folder.glob("*.csv")) for line in file.read_text().splitlines()]
-    if rows:
-        return torch.tensor([[float(cell) for cell in row] for row in rows])
+    lines = [line for file in sorted(folder.glob("*.csv")) for line in file.read_text().splitlines()]
+    if lines:
+        return torch.tensor([[float(cell) for cell in line.split(",")] for line in lines])
     x = torch.rand(4096, 1, generator=torch.Generator().manual_seed(0))
     return torch.cat([x, 3 * x + 1], dim=1)
 
@@ -29,7 +29,8 @@ def main() -> None:
         torch.cuda.set_device(device)
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    data = samples(Path(os.environ.get("SM_CHANNEL_TRAINING", "/opt/ml/input/data/training")))[rank::world].to(device)
+    folder = Path(os.environ.get("SM_CHANNEL_TRAINING", "/opt/ml/input/data/training"))
+    data = samples(folder)[rank::world].to(device)
     model: torch.nn.Module = torch.nn.Linear(1, 1).to(device)
     if world > 1:
         model = torch.nn.parallel.DistributedDataParallel(model)

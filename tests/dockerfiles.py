@@ -1,0 +1,64 @@
+"""Reads a Dockerfile as BuildKit does, as far as tests need it: instructions, continued lines, heredocs."""
+
+import re
+from dataclasses import dataclass
+
+_HEREDOC = re.compile(r"""(?:^|\s)\d*<<(?P<chomp>-?)(?P<word>"[^"<]*"|'[^'<]*'|[^\s<"']+)""")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: its word, the rest of its lines as one, the bodies of its heredocs."""
+
+    word: str
+    rest: str
+    heredocs: tuple[str, ...] = ()
+
+
+def instructions(text: str) -> list[Instruction]:
+    """What BuildKit would do with a Dockerfile. A heredoc that does not end is a ValueError."""
+    found = []
+    lines = iter(text.split("\n"))
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        whole = line
+        while re.search(r"\\[ \t]*$", whole):
+            whole = re.sub(r"\\[ \t]*$", "", whole)
+            following = next(lines, "")
+            while following.lstrip().startswith("#"):
+                following = next(lines, "")
+            whole += following
+        word, _, rest = whole.strip().partition(" ")
+        bodies = []
+        if word.upper() in ("RUN", "COPY", "ADD"):
+            for chomp, end in heredocs(rest):
+                bodies.append(_body(lines, end, is_chomped=bool(chomp)))
+        found.append(Instruction(word.upper(), rest.strip(), tuple(bodies)))
+    return found
+
+
+def heredocs(rest: str) -> list[tuple[str, str]]:
+    """The words that end the heredocs of a line; what stands inside of other quotes is none."""
+    bare = _QUOTED.sub(lambda found: found[0] if rest[: found.start()].endswith(("<<", "<<-")) else " ", rest)
+    return [(found["chomp"], found["word"].strip("\"'")) for found in _HEREDOC.finditer(bare)]
+
+
+def _body(lines: object, end: str, *, is_chomped: bool) -> str:
+    body = []
+    for line in lines:  # type: ignore[attr-defined]
+        bare = line.rstrip("\r")
+        if (bare.lstrip("\t") if is_chomped else bare) == end:
+            return "".join(f"{one}\n" for one in body)
+        body.append(line)
+    message = f"the heredoc {end} does not end"
+    raise ValueError(message)
+
+
+def pairs(rest: str) -> dict[str, str]:
+    """The names and values of ENV or LABEL, with quotes and escapes taken away."""
+    found = {}
+    for name, value in re.findall(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)', rest):
+        found[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+    return found

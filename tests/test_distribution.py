@@ -1,0 +1,210 @@
+"""Reading from registries that answer in every way that registries do; over HTTP, on loopback."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from bakehouse.distribution import DistributionError, Patience, Repository, without_secrets
+from bakehouse.errors import Reason
+from bakehouse.manifests import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
+from bakehouse.registry import Credentials
+from tests.integration.proxies import LOST, Proxy, Reply, Request, error_body
+
+MANIFEST = json.dumps(
+    {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}
+).encode()
+
+
+@dataclass
+class Server:
+    """The registry as its client knows it, and as it answers."""
+
+    proxy: Proxy
+    passwords: list[str] = field(default_factory=lambda: ["first", "second"])
+    renewed: int = 0
+
+    @property
+    def host(self) -> str:
+        return self.proxy.host
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        self.renewed += renew
+        return Credentials("ci", self.passwords[min(self.renewed, len(self.passwords) - 1)])
+
+    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+        raise AssertionError
+
+    def whom(self) -> str:
+        return "ci"
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return ()
+
+    def answers(self, *answers: Reply | Callable[[Request], Reply]) -> None:
+        """Give these answers one after another, the last one for ever."""
+        rest = list(answers)
+
+        def answer(request: Request) -> Reply:
+            following = rest.pop(0) if len(rest) > 1 else rest[0]
+            return following(request) if callable(following) else following
+
+        self.proxy.answers[:] = [answer]
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.path}" for request in self.proxy.requests]
+
+    def repository(self) -> Repository:
+        return Repository(self, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01, timeout=5))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Proxy(1).running() as proxy:
+        yield Server(proxy)
+
+
+def login_of(request: Request) -> str:
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    return base64.b64decode(value).decode() if kind == "Basic" else f"{kind} {value}"
+
+
+def test_a_manifest_is_the_bytes_that_came(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    found = server.repository().manifest("a-tag")
+    assert found
+    assert (found.content, found.digest) == (MANIFEST, digest_of(MANIFEST))
+    assert server.asked == ["GET /v2/bakehouse/mpi-cpu/manifests/a-tag"]
+    accepted = server.proxy.requests[0].headers["Accept"]
+    assert DOCKER_MANIFEST in accepted
+    assert OCI_MANIFEST in accepted
+
+
+def test_a_tag_that_names_nothing(server: Server) -> None:
+    server.answers(Reply(404, {}, error_body("MANIFEST_UNKNOWN", "manifest unknown")))
+    assert server.repository().manifest("a-tag") is None
+
+
+def test_an_answer_that_is_no_manifest(server: Server) -> None:
+    server.answers(Reply(200, {}, b"<html>a captive portal</html>"))
+    with pytest.raises(DistributionError, match="its answer for `a-tag` is no manifest"):
+        server.repository().manifest("a-tag")
+
+
+def test_tags_are_read_to_the_last_page(server: Server) -> None:
+    link = {"Link": '</v2/bakehouse/mpi-cpu/tags/list?last=b&n=2>; rel="next"'}
+    server.answers(Reply(200, link, b'{"tags": ["a", "b"]}'), Reply(200, {}, b'{"tags": ["c"]}'))
+    assert server.repository().tags() == ("a", "b", "c")
+    assert server.asked[1] == "GET /v2/bakehouse/mpi-cpu/tags/list?last=b&n=2"
+
+
+def test_a_repository_without_tags(server: Server) -> None:
+    server.answers(Reply(200, {}, b'{"name": "bakehouse/mpi-cpu", "tags": null}'))
+    assert server.repository().tags() == ()
+
+
+def test_a_missing_repository_is_told_in_the_registrys_word(server: Server) -> None:
+    server.answers(Reply(404, {}, error_body("NAME_UNKNOWN", "repository name not known to registry")))
+    with pytest.raises(DistributionError) as caught:
+        server.repository().tags()
+    error = caught.value
+    assert (error.status, error.code, error.text) == (
+        404,
+        "NAME_UNKNOWN",
+        "repository name not known to registry",
+    )
+
+
+@pytest.mark.parametrize("trouble", [Reply(500), Reply(503), Reply(429), LOST])
+def test_a_passing_trouble_is_outlasted(server: Server, trouble: Reply) -> None:
+    server.answers(trouble, trouble, Reply(200, {}, b'{"tags": ["a"]}'))
+    assert server.repository().tags() == ("a",)
+
+
+def test_a_lasting_trouble_ends_after_some_attempts(server: Server) -> None:
+    server.answers(Reply(503))
+    with pytest.raises(DistributionError, match="HTTP 503 Service Unavailable"):
+        server.repository().tags()
+    assert len(server.asked) == 3
+
+
+def test_what_is_forbidden_is_not_asked_again(server: Server) -> None:
+    server.answers(Reply(403, {}, error_body("DENIED", "not yours")))
+    with pytest.raises(DistributionError, match="not yours"):
+        server.repository().tags()
+    assert (len(server.asked), server.renewed) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "refusal", [Reply(401), Reply(403, {}, error_body("DENIED", "Your authorization token has expired."))]
+)
+def test_an_old_login_is_renewed_once(server: Server, refusal: Reply) -> None:
+    server.answers(refusal, Reply(200, {}, b'{"tags": []}'))
+    server.repository().tags()
+    assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:second"]
+
+
+def test_a_login_that_is_refused_twice_is_refused(server: Server) -> None:
+    server.answers(Reply(401))
+    with pytest.raises(DistributionError) as caught:
+        server.repository().tags()
+    assert caught.value.status == 401
+    assert (len(server.asked), server.renewed) == (2, 1)
+
+
+def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> None:
+    def answer(request: Request) -> Reply:
+        if request.path.startswith("/token?"):
+            return Reply(200, {}, b'{"token": "t0ken"}')
+        if login_of(request) == "Bearer t0ken":
+            return Reply(200, {}, b'{"tags": ["a"]}')
+        challenge = f'Bearer realm="http://{server.host}/token",service="it",scope="repository:x:pull"'
+        return Reply(401, {"WWW-Authenticate": challenge})
+
+    server.answers(answer)
+    repository = server.repository()
+    assert repository.tags() == ("a",)
+    assert repository.tags() == ("a",)
+    assert server.asked[1] == "GET /token?service=it&scope=repository%3Ax%3Apull"
+    assert login_of(server.proxy.requests[1]) == "ci:first"
+    assert len(server.asked) == 4
+
+
+def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
+    server.answers(Reply(200, {}, b"content"))
+    assert server.repository().blob(digest_of(b"content")) == b"content"
+    with pytest.raises(DistributionError, match="has another content"):
+        server.repository().blob(digest_of(b"other content"))
+
+
+def test_a_blob_that_lies_elsewhere_is_fetched_without_the_login(server: Server) -> None:
+    """ECR answers with a signed address of S3."""
+    with Proxy(1).running() as storage:
+        storage.answers.append(lambda _: Reply(200, {}, b"content"))
+        signed = f"http://localhost:{storage.port}/blob?X-Amz-Signature=abc"
+        server.answers(Reply(307, {"Location": signed}))
+        assert server.repository().blob(digest_of(b"content")) == b"content"
+        assert "Authorization" not in storage.requests[0].headers
+
+
+def test_an_upload_that_is_let_in_is_given_up(server: Server) -> None:
+    place = "/v2/bakehouse/mpi-cpu/blobs/uploads/1"
+    server.answers(Reply(202, {"Location": place}), Reply(204))
+    assert server.repository().refusal() is None
+    assert server.asked == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {place}"]
+
+
+def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
+    server.answers(Reply(403, {}, error_body("DENIED", "read only")))
+    refusal = server.repository().refusal()
+    assert refusal
+    assert refusal.text == "read only"
+
+
+def test_neither_passwords_nor_signatures_are_told() -> None:
+    text = 'Get "https://s3.example.com/x?X-Amz-Signature=abc&y=z": denied for AWS:hunter2\n'
+    told = without_secrets(text, Credentials("AWS", "hunter2"))
+    assert told == 'Get "https://s3.example.com/x": denied for AWS:***'

@@ -1,0 +1,101 @@
+"""What is known of ECR without asking it; the rest is in tests/integration/test_ecr.py."""
+
+import pytest
+
+from bakehouse.ecr import EcrRegistry, is_ecr, registry_host
+from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
+
+HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"),
+        ("cn-north-1", "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "123456789012.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("us-iso-east-1", "123456789012.dkr.ecr.us-iso-east-1.c2s.ic.gov"),
+        ("us-isob-east-1", "123456789012.dkr.ecr.us-isob-east-1.sc2s.sgov.gov"),
+        ("eusc-de-east-1", "123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu"),
+        ("eu-west-99", "123456789012.dkr.ecr.eu-west-99.amazonaws.com"),
+    ],
+)
+def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> None:
+    assert registry_host("123456789012", region) == host
+    assert is_ecr(host)
+
+
+def test_a_region_that_is_none() -> None:
+    with pytest.raises(PublishError) as caught:
+        registry_host("123456789012", "europe")
+    assert caught.value.diagnostics == (
+        Diagnostic("there is no AWS region `europe`", hint="name one as in `eu-west-1`"),
+    )
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com",
+        "123456789012.dkr-ecr.eu-west-1.on.aws",
+        "123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn",
+    ],
+)
+def test_other_addresses_of_ecr_are_known(host: str) -> None:
+    assert is_ecr(host)
+    assert EcrRegistry(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5050", "registry.example.com", "public.ecr.aws"])
+def test_other_registries_are_not_taken_for_ecr(host: str) -> None:
+    assert not is_ecr(host)
+
+
+def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PublishError) as caught:
+        EcrRegistry().credentials()
+    assert caught.value.diagnostics == (Diagnostic("no AWS region is set", hint=HINT),)
+
+
+def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no AWS profile `nobody`",
+            hint="AWS_PROFILE names one of `aws configure list-profiles`",
+        ),
+    )
+
+
+def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    message = "the AWS credentials are incomplete: `AWS_SECRET_ACCESS_KEY` is missing"
+    assert caught.value.diagnostics == (Diagnostic(message),)
+
+
+def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(PublishError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "could not log in to Amazon ECR: AWS does not answer",
+            facts=(("address", "http://127.0.0.1:1/"),),
+        ),
+    )

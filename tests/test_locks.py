@@ -1,0 +1,72 @@
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from bakehouse.locks import exclusive, shared
+
+
+def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
+    inside, most = [0], [0]
+    guard = threading.Lock()
+
+    def work() -> None:
+        for _ in range(50):
+            with exclusive(tmp_path / "lock"):
+                with guard:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                with guard:
+                    inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+def test_who_has_to_wait_is_told_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    waits = threading.Event()
+
+    def wait() -> None:
+        told.append("waiting")
+        waits.set()
+
+    def second() -> None:
+        with exclusive(tmp_path / "lock", wait):
+            told.append("in")
+
+    with exclusive(tmp_path / "lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waits.wait(10)
+        assert told == ["waiting"]
+    thread.join()
+    assert told == ["waiting", "in"]
+
+
+def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys, time\n"
+        "from bakehouse.locks import exclusive\n"
+        "with exclusive(pathlib.Path(sys.argv[1])):\n"
+        "    print('in', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "in\n"
+        holder.kill()
+    with exclusive(tmp_path / "lock"):
+        pass
+
+
+def test_who_shares_a_lock_can_tell_whether_others_do(tmp_path: Path) -> None:
+    with shared(tmp_path / "lock") as first_is_alone:
+        with shared(tmp_path / "lock") as second_is_alone:
+            assert not second_is_alone()
+        assert first_is_alone()

@@ -1,0 +1,220 @@
+"""Every way in which a registry lets us down, in words."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bakehouse.build import BuiltImage
+from bakehouse.distribution import DistributionError
+from bakehouse.errors import (
+    Diagnostic,
+    PublishError,
+    Reason,
+    RegistryAuthError,
+    TagTakenError,
+)
+from bakehouse.plan import Digest
+from bakehouse.refusals import Refusals
+from bakehouse.registry import Credentials
+from bakehouse.transfer import Fault, TransferError
+from tests.test_push import BUILT, DIGEST, OTHER
+
+
+@dataclass
+class Somewhere:
+    """A registry that nobody asks anything but about itself."""
+
+    host: str = "registry.example.com"
+    seen_as: str = "docker's login `ci`"
+    disk: tuple[Reason, ...] = ()
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return None
+
+    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+        raise AssertionError
+
+    def whom(self) -> str:
+        return self.seen_as
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return self.disk
+
+
+def refusals(registry: Somewhere | None = None, built: BuiltImage = BUILT) -> Refusals:
+    return Refusals(built, registry or Somewhere(), "bakehouse/mpi-cpu", "mpi-cpu-20261120-7c1e44b0")
+
+
+PLACE = "registry.example.com/bakehouse/mpi-cpu"
+CAUSE = "but different content: the build is not reproducible"
+AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"
+
+
+def test_a_taken_tag() -> None:
+    error = refusals().tag_taken(OTHER)
+    assert isinstance(error, TagTakenError)
+    assert error.diagnostics == (
+        Diagnostic(
+            "tag `mpi-cpu-20261120-7c1e44b0` is taken by a different image",
+            reasons=(
+                Reason(
+                    "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+                ),
+            ),
+            facts=(
+                ("in repository", PLACE),
+                ("there", OTHER),
+                ("here", DIGEST),
+                ("to use it", f"{PLACE}@{OTHER}"),
+            ),
+            hint="use the one already there, or push under tomorrow's tag",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pushed", "so"),
+    [(False, "nothing was pushed"), (True, "it was pushed, and no release was recorded")],
+)
+def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
+    reasons = (Reason("it has no layers"),)
+    assert refusals().unfit(reasons, pushed=pushed).diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers",
+            reasons=reasons,
+            facts=(("digest", DIGEST), ("so", so)),
+            hint="run `./bake build mpi-cpu`, which makes it in that form",
+        ),
+    )
+
+
+def test_no_answer() -> None:
+    error = refusals().unanswered(DistributionError(None, "", "none (ConnectTimeout)"))
+    facts = (("answer", "none (ConnectTimeout)"),)
+    assert error.diagnostics == (Diagnostic("`registry.example.com` does not answer", facts=facts),)
+
+
+def test_an_answer_that_is_a_failure() -> None:
+    error = refusals().unanswered(DistributionError(500, "UNKNOWN", "unknown error"))
+    facts = (("answer", "HTTP 500: unknown error"),)
+    assert error.diagnostics == (Diagnostic("`registry.example.com` failed", facts=facts),)
+
+
+def test_wrong_credentials() -> None:
+    error = refusals().unanswered(DistributionError(401, "UNAUTHORIZED", "authentication required"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            "`registry.example.com` does not accept the credentials",
+            reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
+            hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+        ),
+    )
+
+
+def test_no_credentials() -> None:
+    error = refusals(Somewhere(seen_as="")).unanswered(DistributionError(401, "", "authentication required"))
+    assert error.diagnostics[0].reasons == (Reason("nobody is logged in there: authentication required"),)
+
+
+def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
+    error = refusals().unanswered(DistributionError(403, "DENIED", "requested access is denied"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to push to `{PLACE}`",
+            reasons=(
+                Reason("docker's login `ci` is valid, but may not: requested access is denied"),
+                Reason("nothing was pushed; the image is built and tested as sha256:4f1c09d2a7be"),
+            ),
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "told"),
+    [
+        (
+            Fault.STALLED,
+            "nothing moved for 180 s",
+            Diagnostic(f"the push to `{PLACE}` stalled and was stopped: nothing moved for 180 s", hint=AGAIN),
+        ),
+        (
+            Fault.LATE,
+            "the time for it was over",
+            Diagnostic(f"the push to `{PLACE}` was stopped: the time for it was over", hint=AGAIN),
+        ),
+        (
+            Fault.GONE,
+            "no such image",
+            Diagnostic(
+                "the engine no longer holds sha256:4f1c09d2a7be, the image that was tested",
+                hint="run `./bake release mpi-cpu`",
+            ),
+        ),
+        (
+            Fault.TRANSIENT,
+            "500 Internal Server Error",
+            Diagnostic(
+                f"the push to `{PLACE}` failed after 5 attempts",
+                facts=(("engine", "500 Internal Server Error"),),
+            ),
+        ),
+    ],
+)
+def test_a_push_that_failed(fault: Fault, text: str, told: Diagnostic) -> None:
+    assert refusals().broken_off(TransferError(fault, text), None, 5).diagnostics == (told,)
+
+
+def test_the_registrys_own_words_stand_beside_the_engines() -> None:
+    said = DistributionError(400, "TAG_INVALID", "the tag is immutable")
+    error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), said, 1)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"the push to `{PLACE}` failed",
+            facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
+        ),
+    )
+
+
+def test_a_full_disk_on_this_side_is_a_reason() -> None:
+    full = Somewhere(disk=(Reason("the disk that holds `build/registry` has 0.0 MB left"),))
+    error = refusals(full).broken_off(TransferError(Fault.TRANSIENT, "500 Internal Server Error"), None, 5)
+    assert error.diagnostics[0].reasons == full.disk
+
+
+def test_an_engine_that_pushes_something_else() -> None:
+    assert refusals().sent_another(OTHER).diagnostics == (
+        Diagnostic(
+            "the engine pushes another manifest than was tested",
+            facts=(("tested", DIGEST), ("pushed", OTHER)),
+            hint="use an engine with the containerd image store: see `./bake doctor`",
+        ),
+    )
+
+
+def test_a_registry_that_has_nothing_after_all() -> None:
+    assert refusals().not_there().diagnostics == (
+        Diagnostic(
+            f"`{PLACE}` took the push, but has nothing under `mpi-cpu-20261120-7c1e44b0`",
+            hint="run `./bake push mpi-cpu` again",
+        ),
+    )
+
+
+def test_a_moving_tag_that_stays_says_what_is_published() -> None:
+    error = refusals().tag_stays("mpi-cpu", DistributionError(400, "TAG_INVALID", "the tag is immutable"))
+    assert type(error) is PublishError
+    assert error.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is published, but the moving tag `mpi-cpu` could not be set",
+            facts=(("answer", "the tag is immutable"), ("published", f"{PLACE}@{DIGEST}")),
+            hint="run `./bake push mpi-cpu` without `--alias`, or except it from the immutability of tags",
+        ),
+    )
+
+
+def test_an_image_is_named_by_its_own_name() -> None:
+    other = replace(BUILT, image=replace(BUILT.image, name="pytorch-cpu"), digest=Digest(DIGEST))
+    assert refusals(built=other).again == "`./bake push pytorch-cpu`"

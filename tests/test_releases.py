@@ -1,0 +1,314 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bakehouse.checks import Outcome
+from bakehouse.errors import RecipeError
+from bakehouse.plan import Part
+from bakehouse.push import PublishedImage
+from bakehouse.releases import (
+    ReleasedCheck,
+    ReleasedPart,
+    ReleaseRecord,
+    append,
+    load,
+    record_of,
+    text_of,
+    with_record,
+)
+from bakehouse.report import failure_text
+from tests.test_push import BUILT, DIGEST, IMAGE, OTHER, PASSED, report
+
+DAY = date(2026, 11, 20)
+PUBLISHED = PublishedImage(
+    image="mpi-cpu",
+    registry="127.0.0.1:5050",
+    repository="bakehouse/mpi-cpu",
+    tags=("mpi-cpu-20261120-7c1e44b0",),
+    digest=DIGEST,
+    media_type="application/vnd.docker.distribution.manifest.v2+json",
+    bytes=595_000_000,
+)
+
+
+def a_record() -> ReleaseRecord:
+    image = replace(IMAGE, parts=(Part("open-mpi", "4.1.8", "py311"),))
+    return record_of(PUBLISHED, replace(BUILT, image=image), PASSED, DAY)
+
+
+LEDGER = """\
+{
+  "format": 1,
+  "releases": [
+    {
+      "bytes": 595000000,
+      "checks": [
+        {
+          "name": "check_1",
+          "outcome": "passed"
+        },
+        {
+          "name": "check_2",
+          "outcome": "not tested"
+        }
+      ],
+      "date": "2026-11-20",
+      "digest": "sha256:4f1c09d2a7be0000000000000000000000000000000000000000000000000000",
+      "entry_point": "",
+      "gpu": false,
+      "image": "mpi-cpu",
+      "image_uri": "127.0.0.1:5050/bakehouse/mpi-cpu@sha256:4f1c09d2a7be0000000000000000000000000000000000000000000000000000",
+      "key": "7c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b0",
+      "launchers": [
+        "mpirun"
+      ],
+      "media_type": "application/vnd.docker.distribution.manifest.v2+json",
+      "parts": [
+        {
+          "component": "open-mpi",
+          "variant": "py311",
+          "version": "4.1.8"
+        }
+      ],
+      "registry": "127.0.0.1:5050",
+      "repository": "bakehouse/mpi-cpu",
+      "tags": [
+        "mpi-cpu-20261120-7c1e44b0"
+      ],
+      "tested": true,
+      "training_module": "",
+      "transport": "mpi"
+    }
+  ]
+}
+"""  # noqa: E501
+
+
+def test_a_ledger_as_it_is_committed() -> None:
+    assert text_of([a_record()]) == LEDGER
+
+
+def test_a_release_without_a_smoke_test_says_so() -> None:
+    untested = record_of(PUBLISHED, BUILT, None, DAY)
+    assert (untested.tested, untested.checks, untested.transport) == (False, (), "")
+
+
+def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
+    failed = record_of(PUBLISHED, BUILT, report(Outcome.FAILED), DAY)
+    assert (failed.tested, failed.checks) == (False, (ReleasedCheck("check_1", "failed"),))
+
+
+def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
+    other = record_of(PUBLISHED, BUILT, report(Outcome.PASSED, digest=OTHER), DAY)
+    assert (other.tested, other.checks) == (False, ())
+
+
+def test_the_version_of_a_component() -> None:
+    assert a_record().version_of("open-mpi") == "4.1.8"
+    assert a_record().version_of("pytorch") == ""
+
+
+few = settings(max_examples=30)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
+digests = st.integers(0, 3).map(lambda number: f"sha256:{number:064x}")
+
+
+@st.composite
+def records(draw: st.DrawFn) -> ReleaseRecord:
+    digest, registry = draw(digests), draw(st.sampled_from(["127.0.0.1:5050", "registry.example.com"]))
+    return replace(
+        a_record(),
+        digest=digest,
+        registry=registry,
+        image_uri=f"{registry}/bakehouse/mpi-cpu@{digest}",
+        tags=tuple(draw(st.lists(texts, min_size=1, max_size=2, unique=True))),
+        date=draw(texts),
+        tested=draw(st.booleans()),
+        checks=tuple(draw(st.lists(st.builds(ReleasedCheck, texts, texts), max_size=2))),
+        parts=tuple(draw(st.lists(st.builds(ReleasedPart, texts, texts, texts), max_size=2))),
+        bytes=draw(st.integers(0, 2**40)),
+    )
+
+
+def ledger_of(added: list[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
+    ledger: tuple[ReleaseRecord, ...] = ()
+    for record in added:
+        ledger = with_record(ledger, record)
+    return ledger
+
+
+@few
+@given(st.lists(records(), max_size=8))
+def test_each_image_is_in_the_ledger_once_in_the_order_of_its_first_release(
+    added: list[ReleaseRecord],
+) -> None:
+    expected = list(dict.fromkeys(record.image_uri for record in added))
+    assert [record.image_uri for record in ledger_of(added)] == expected
+
+
+@few
+@given(st.lists(records(), max_size=6), records())
+def test_publishing_again_changes_nothing(added: list[ReleaseRecord], again: ReleaseRecord) -> None:
+    ledger = ledger_of([*added, again])
+    assert with_record(ledger, again) == ledger
+
+
+@few
+@given(st.lists(records(), max_size=6), records())
+def test_other_releases_are_left_alone(added: list[ReleaseRecord], new: ReleaseRecord) -> None:
+    before = [record for record in ledger_of(added) if record.image_uri != new.image_uri]
+    after = with_record(ledger_of(added), new)
+    assert [record for record in after if record.image_uri != new.image_uri] == before
+
+
+@few
+@given(st.lists(records(), max_size=6))
+def test_no_tag_and_no_pass_is_ever_lost(added: list[ReleaseRecord]) -> None:
+    for kept in ledger_of(added):
+        same = [record for record in added if record.image_uri == kept.image_uri]
+        assert set(kept.tags) == {tag for record in same for tag in record.tags}
+        assert kept.tested == any(record.tested for record in same)
+        assert kept.date == same[0].date
+
+
+@few
+@given(st.lists(records(), max_size=4))
+def test_what_is_written_is_read(added: list[ReleaseRecord]) -> None:
+    ledger = ledger_of(added)
+    assert _parsed(text_of(ledger)) == ledger
+
+
+def _parsed(text: str) -> tuple[ReleaseRecord, ...]:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
+        file.write(text)
+        file.flush()
+        return load(Path(file.name))
+
+
+def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path / "releases.json") == ()
+
+
+def test_a_first_release_makes_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "mpi-cpu" / "releases.json"
+    assert append(path, a_record(), tmp_path / "locks") == (a_record(),)
+    assert path.read_text() == LEDGER
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    append(path, a_record(), tmp_path / "locks")
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    append(path, a_record(), tmp_path / "locks")
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+def test_many_processes_lose_no_record(tmp_path: Path) -> None:
+    path, seed = tmp_path / "releases.json", tmp_path / "seed.json"
+    seed.write_text(LEDGER)
+    code = (
+        "import sys\n"
+        "from dataclasses import replace\n"
+        "from pathlib import Path\n"
+        "from bakehouse.releases import append, load\n"
+        "ledger, seed, locks = map(Path, sys.argv[2:])\n"
+        "[record] = load(seed)\n"
+        "for number in range(10):\n"
+        "    digest = f'sha256:{int(sys.argv[1]) * 100 + number:064x}'\n"
+        "    uri = f'127.0.0.1:5050/bakehouse/mpi-cpu@{digest}'\n"
+        "    append(ledger, replace(record, digest=digest, image_uri=uri), locks)\n"
+    )
+    arguments = [str(path), str(seed), str(tmp_path / "locks")]
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(n), *arguments]) for n in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert len(load(path)) == 30
+
+
+def damaged(folder: Path, text: str) -> str:
+    path = folder / "releases.json"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        append(path, a_record(), folder / "locks")
+    assert path.read_text() == text
+    (told,) = caught.value.diagnostics
+    assert told.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"
+    assert told.location
+    return f"{told.location.line}:{told.location.column} {told.message}"
+
+
+def changed(**values: object) -> str:
+    document = json.loads(LEDGER)
+    document["releases"][0] |= values
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
+        (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
+        ("[" * 100_000, "1:1 the ledger of releases is damaged: it is nested too deeply"),
+        ("[]", "1:1 the ledger of releases is damaged: the ledger has to be an object"),
+        ("{}", "1:1 the ledger of releases is damaged: the ledger lacks `format`, `releases`"),
+        (
+            '{"format": 2, "releases": []}',
+            "1:1 the ledger of releases is damaged: it is not of format 1",
+        ),
+        (
+            '{"format": 1, "releases": [], "more": 1}',
+            "1:1 the ledger of releases is damaged: the ledger has an unknown `more`",
+        ),
+        (
+            '{"format": 1, "releases": {}}',
+            "1:1 the ledger of releases is damaged: `releases` has to be a list",
+        ),
+        (
+            '{"format": 1, "releases": [3]}',
+            "1:1 the ledger of releases is damaged: a release has to be an object",
+        ),
+        (changed(tested="yes"), "1:1 the ledger of releases is damaged: `tested` has to be of type bool"),
+        (changed(bytes=True), "1:1 the ledger of releases is damaged: `bytes` has to be of type int"),
+        (
+            changed(tags=[1]),
+            "1:1 the ledger of releases is damaged: every entry of `tags` has to be of type str",
+        ),
+        (
+            changed(parts=[{"component": "x"}]),
+            "1:1 the ledger of releases is damaged: an entry of `parts` lacks `variant`, `version`",
+        ),
+        (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is no digest"),
+        (
+            changed(image_uri="elsewhere"),
+            "1:1 the ledger of releases is damaged: `elsewhere` is not where its release says it is",
+        ),
+    ],
+    ids=[
+        *("empty", "cut off", "brackets", "a list", "nothing in it", "another format", "more", "releases"),
+        *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
+    ],
+)
+def test_a_damaged_ledger_is_told_and_left_alone(tmp_path: Path, text: str, told: str) -> None:
+    assert damaged(tmp_path, text) == told
+
+
+def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("releases.json").write_text("{]")
+    with pytest.raises(RecipeError) as caught:
+        load(Path("releases.json"))
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the ledger of releases is damaged: it is not JSON: "
+        "Expecting property name enclosed in double quotes\n"
+        "  --> releases.json:1:2\n"
+        "\n"
+        "hint: restore it with `git checkout -- releases.json`; nothing was written to it\n"
+    )
