@@ -30,7 +30,8 @@ class Bake(Program):
         words = help_first(argv if argv and len(argv) > 1 else ["bake", "--list"])
         try:
             self.create_config()
-            self.parse_core([words[0], "--search-root", str(HOME), *words[1:]])
+            # invoke turns byte code off, and every start would compile everything anew.
+            self.parse_core([words[0], "--write-pyc", "--search-root", str(HOME), *words[1:]])
             self.parse_collection()
             self.core.unparsed = with_named_values(self.core.unparsed, self.collection)
             self._parse(self.collection)

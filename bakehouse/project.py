@@ -115,9 +115,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
     return project
 
 
-def _port(
-    table: Mapping[str, object], environment: Mapping[str, str], path: Path, problems: Problems
-) -> int:
+def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Path, problems: Problems) -> int:
     """The environment's port, else the table's; each has to be one."""
     expected = "has to be a port number, from 1 to 65535"
     port = table.get("registry_port", _DEFAULT_PORT)

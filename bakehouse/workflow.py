@@ -25,9 +25,9 @@ from bakehouse.build import BuiltImage
 from bakehouse.daemon import Feature
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.engine import Engine
-from bakehouse.errors import Diagnostic, SmokeError
+from bakehouse.errors import Diagnostic, EngineError, SmokeError
 from bakehouse.files import write_whole
-from bakehouse.plan import Digest, Image
+from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Mode, Progress, mode_for
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
@@ -79,6 +79,8 @@ def build_images(
     mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
     with contextlib.ExitStack() as stack:
         connected = stack.enter_context(engine(say, *_BUILDS))
+        if any(isinstance(image.base, BootstrappedBase) for image in plan.images):
+            provision.ensure_tools(provision.ask_at_terminal, say, "mmdebstrap")
         if progress is None:
             colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
             progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
@@ -165,7 +167,8 @@ def registry(project: Project, wishes: Wishes, say: Say) -> Iterator[Registry]:
     """The registry that a project names: the embedded one, Amazon ECR, or another."""
     name = wishes.registry or project.registry
     if name == "local":
-        if not (project.state / "registry").is_dir():
+        # Where it can't be installed, the registry's image takes its place.
+        with contextlib.suppress(EngineError):
             provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
         with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
             yield embedded

@@ -1,6 +1,7 @@
 """Reads a Dockerfile as BuildKit does, as far as tests need it: instructions, continued lines, heredocs."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEREDOC = re.compile(r"""(?:^|\s)\d*<<(?P<chomp>-?)(?P<word>"[^"<]*"|'[^'<]*'|[^\s<"']+)""")
@@ -45,9 +46,9 @@ def heredocs(rest: str) -> list[tuple[str, str]]:
     return [(found["chomp"], found["word"].strip("\"'")) for found in _HEREDOC.finditer(bare)]
 
 
-def _body(lines: object, end: str, *, is_chomped: bool) -> str:
-    body = []
-    for line in lines:  # type: ignore[attr-defined]
+def _body(lines: Iterator[str], end: str, *, is_chomped: bool) -> str:
+    body: list[str] = []
+    for line in lines:
         bare = line.rstrip("\r")
         if (bare.lstrip("\t") if is_chomped else bare) == end:
             return "".join(f"{one}\n" for one in body)

@@ -32,7 +32,9 @@ def test_releases_are_newest_first_whatever_their_order(empty: Tree) -> None:
 
 
 def test_a_variant_says_more_than_its_release_and_that_more_than_the_component(empty: Tree) -> None:
-    found = face(empty, """\
+    found = face(
+        empty,
+        """\
 summary: A part
 requires: {part: "1"}
 apt: [one]
@@ -57,7 +59,8 @@ releases:
         entrypoint: [b, c]
         artifacts:
           source: {url: "https://example.org/new.tgz", sha256: unknown}
-""")
+""",
+    )
 
     assert [(one.name, one.specifier) for one in found.requires] == [("part", "==1.*"), ("part", ">0")]
     assert found.apt == ("one", "two", "three")
@@ -81,7 +84,9 @@ releases:
     ],
 )
 def test_a_bare_version_is_that_version_and_what_belongs_to_it(empty: Tree, written: str, meant: str) -> None:
-    found = face(empty, f'summary: A part\nreleases: [{{version: "1", constraints: {{part: "{written}"}}}}]\n')
+    found = face(
+        empty, f'summary: A part\nreleases: [{{version: "1", constraints: {{part: "{written}"}}}}]\n'
+    )
 
     assert found.constraints[0].specifier == meant
 
@@ -118,7 +123,9 @@ def test_ranges_hold_as_for_python_packages_with_previews(
 
 
 def test_an_artifact_has_an_address_a_file_and_a_place_to_pin_it(empty: Tree) -> None:
-    found = face(empty, f"""\
+    found = face(
+        empty,
+        f"""\
 summary: A part
 releases:
   - version: "1"
@@ -126,7 +133,8 @@ releases:
       wheel: {{url: "https://example.org/torch-2.13.0%2Bcpu-cp311.whl?x=1#frag", sha256: {SHA}}}
       source: {{debian: "metis=5.1.0.dfsg", file: metis_5.1.0.orig.tar.xz, sha256: unknown}}
       smp: {{pypi: "smp==1.7.0", file: smp-1.7.0.whl, sha256: unknown, notes: x, source: y, confidence: low}}
-""")
+""",
+    )
     wheel, source, smp = found.artifacts
 
     assert (wheel.kind, wheel.file, wheel.sha256) == ("url", "torch-2.13.0+cpu-cp311.whl", SHA)
@@ -156,7 +164,8 @@ def unpinned(artifact: Artifact) -> str:
     ],
 )
 def test_an_address_with_unusual_signs_is_refused(url: str, empty: Tree) -> None:
-    text = f'summary: x\nreleases: [{{version: "1", artifacts: {{a: {{url: "{url}", file: f, sha256: unknown}}}}}}]\n'
+    artifact = f'{{url: "{url}", file: f, sha256: unknown}}'
+    text = f'summary: x\nreleases: [{{version: "1", artifacts: {{a: {artifact}}}}}]\n'
     with pytest.raises(RecipeError, match="is no `url` of an artifact"):
         face(empty, text)
 
@@ -164,7 +173,9 @@ def test_an_address_with_unusual_signs_is_refused(url: str, empty: Tree) -> None
 def test_a_lock_names_the_one_file_of_each_package(tmp_path: Path, tree: Tree) -> None:
     lock = tree.write(
         "lock.txt",
-        "# made by bake\n\n" + LINE.format("torch", "2.13.0", "torch-2.13.0.whl") + LINE.format("sm", "5", "sm-5.tar.gz"),
+        "# made by bake\n\n"
+        + LINE.format("torch", "2.13.0", "torch-2.13.0.whl")
+        + LINE.format("sm", "5", "sm-5.tar.gz"),
     )
     problems = Problems()
     torch, toolkit = load_lock(lock, tree.catalog().components["python"].location, problems)

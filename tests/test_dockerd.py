@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def place(tmp_path: Path) -> Place:
 def sleeper() -> Iterator[int]:
     """A process that has nothing to do with engines."""
     with subprocess.Popen(["sleep", "60"]) as process:
+        # For a moment after its start it still bears our name.
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+            time.sleep(0.01)
         yield process.pid
         process.kill()
 

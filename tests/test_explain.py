@@ -9,7 +9,9 @@ HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 def test_each_choice_is_told_with_who_asked_and_what_was_passed_over(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: ">=2.9", toolkit: "*"}\nvariants: {torch: "cu*"}\n')
 
-    assert explain.explanation(tree.resolve()) == """\
+    assert (
+        explain.explanation(tree.resolve())
+        == """\
 debian 12
   brings glibc 2.36
   asked for by the image: debian 12   images/small.yaml:2
@@ -24,6 +26,7 @@ torch 2.9.0 (cu128-py311)
 toolkit 5.1
   asked for by the image: any toolkit   images/small.yaml:3
 """
+    )
 
 
 def test_one_part_is_told_by_its_name_or_by_what_it_brings(tree: Tree) -> None:
@@ -37,13 +40,16 @@ def test_one_part_is_told_by_its_name_or_by_what_it_brings(tree: Tree) -> None:
 
 
 def test_limits_are_told_and_what_newer_versions_would_have_led_to(tree: Tree) -> None:
-    tree.component("torch", """\
+    tree.component(
+        "torch",
+        """\
 summary: PyTorch
 releases:
   - {version: "3.0", requires: {nccl: ">=3"}}
   - {version: "2.9", requires: {glibc: ">=2.39"}}
   - {version: "2.8", constraints: {glibc: "<3"}}
-""")
+""",
+    )
     tree.component("nccl", 'summary: NCCL\nreleases: [{version: "2.29"}]\n')
     tree.image(HEAD + 'components: {torch: "*"}\n')
     said = explain.explanation(tree.resolve())
@@ -62,7 +68,9 @@ def test_what_does_not_matter_is_not_told(tree: Tree) -> None:
     tree.component("jit", 'summary: Compilers\nreleases: [{version: "12"}]\n')
     tree.image(HEAD + 'components: {jit: "12", toolkit: "5.1", python: "3.12", torch: "2.9.0"}\n')
 
-    assert tree.conflict() == """\
+    assert (
+        tree.conflict()
+        == """\
 error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:64
    |
@@ -74,6 +82,7 @@ error: no versions satisfy image `small` on linux/amd64
 
 hint: ask for `python: "3.11"`, or for `torch: "2.8.0"`
 """
+    )
 
 
 def test_the_way_from_the_image_to_the_conflict_is_told(tree: Tree) -> None:
@@ -81,7 +90,9 @@ def test_the_way_from_the_image_to_the_conflict_is_told(tree: Tree) -> None:
     tree.component("layer", 'summary: Layer\nreleases: [{version: "7", requires: {torch: "2.9.0"}}]\n')
     tree.image(HEAD + 'components: {app: "*", python: "3.12"}\n')
 
-    assert tree.conflict() == """\
+    assert (
+        tree.conflict()
+        == """\
 error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:19
    |
@@ -95,6 +106,7 @@ error: no versions satisfy image `small` on linux/amd64
 
 hint: ask for `python: "3.11"`
 """
+    )
 
 
 def test_many_versions_are_counted(tree: Tree) -> None:
@@ -102,7 +114,10 @@ def test_many_versions_are_counted(tree: Tree) -> None:
     tree.component("torch", f"summary: PyTorch\nreleases:\n{releases}")
     tree.image(HEAD + 'components: {torch: ">=2"}\n')
 
-    assert "  because the catalogue has torch 1.19, 1.18, 1.17, 1.16, 1.15, 1.14, 1.13 and 13 older " in tree.conflict()
+    assert (
+        "  because the catalogue has torch 1.19, 1.18, 1.17, 1.16, 1.15, 1.14, 1.13 and 13 older "
+        in tree.conflict()
+    )
 
 
 def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None:
@@ -112,15 +127,21 @@ def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None
     tree.component("torch", f"summary: PyTorch\nreleases:\n{releases}")
     tree.image(HEAD + 'components: {torch: "*"}\n')
 
-    assert "  because torch 1.2, 1.1, 1.0 need glibc >=2.39, and debian 12 brings glibc 2.36 " in tree.conflict()
+    assert (
+        "  because torch 1.2, 1.1, 1.0 need glibc >=2.39, and debian 12 brings glibc 2.36 " in tree.conflict()
+    )
 
 
 def test_another_base_may_be_the_way_out(tree: Tree) -> None:
-    tree.component("debian", COMPONENTS["debian"] + """\
+    tree.component(
+        "debian",
+        COMPONENTS["debian"]
+        + """\
   - version: "13"
     base: {bootstrap: trixie}
     provides: {glibc: "2.41"}
-""")
+""",
+    )
     tree.component("torch", 'summary: PyTorch\nreleases: [{version: "3", requires: {glibc: ">=2.39"}}]\n')
     tree.image(HEAD + 'components: {torch: "*"}\n')
 
@@ -131,7 +152,9 @@ def test_a_part_that_provides_a_wrong_version_is_told_with_who_needs_another(tre
     tree.component("rmm", 'summary: RMM\norder: 60\nreleases: [{version: "26", requires: {cuda: "13"}}]\n')
     tree.image(HEAD + 'components: {torch: "*", rmm: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
 
-    assert tree.conflict() == """\
+    assert (
+        tree.conflict()
+        == """\
 error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:31
    |
@@ -140,3 +163,4 @@ error: no versions satisfy image `small` on linux/amd64
   because rmm 26 needs cuda 13                     components/rmm/component.yaml:3:45
   and torch 2.9.0 (cu128-py311) brings cuda 12.8   components/torch/component.yaml:10:15
 """
+    )

@@ -1,6 +1,6 @@
 """One folder for each mistake a user can make: files in, the whole answer and the exit code out.
 
-A folder is laid over the small catalogue of `conftest`; `./bake test --update-snapshots` writes the answers anew.
+A folder is laid over the small catalogue of `conftest`; `pytest --update-snapshots` writes the answers anew.
 """
 
 import io
@@ -21,7 +21,7 @@ from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
 MISTAKES = Path(__file__).parent / "mistakes"
 SLUGS = sorted(path.name for path in MISTAKES.iterdir())
-OURS = ("expected.txt", "environment.txt", "remove.txt")
+OURS = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
 MADE = {
     "hundred-thousand-brackets": b"[" * 100_000,
     "file-too-large": b"summary: " + b"x" * 1_000_000,
@@ -51,13 +51,16 @@ def prepare(slug: str, tree: Tree) -> None:
     if not (MISTAKES / slug / "recipes/images/small.yaml").is_dir():
         tree.write("recipes/images/small.yaml", MADE.get(slug, IMAGE.encode()))
     shutil.copytree(MISTAKES / slug, tree.root, dirs_exist_ok=True, ignore=lambda *_: OURS)
+    # Under its own name it would be read by the tools that check this repository.
+    if (mistaken := MISTAKES / slug / "project.toml").is_file():
+        shutil.copy(mistaken, tree.root / "pyproject.toml")
     assert small.exists()
 
 
 def environment(slug: str) -> dict[str, str]:
     path = MISTAKES / slug / "environment.txt"
-    pairs = (line.split("=", 1) for line in path.read_text().splitlines()) if path.is_file() else ()
-    return {name: value for name, value in pairs}
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def removals(slug: str) -> list[str]:
@@ -76,8 +79,8 @@ def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(file.content)
-        for path in removed:
-            (root / path).unlink()
+        for name in removed:
+            (root / name).unlink()
         rendering.check(files, root / "images", recipes)
     except BakehouseError as error:
         said = io.StringIO()

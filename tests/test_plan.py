@@ -12,14 +12,19 @@ from bakehouse.project import HOME
 from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, templates
 
 Edit = Callable[[Tree], object]
-TORCH = COMPONENTS["torch"].replace("requires: {glibc", """\
+TORCH = COMPONENTS["torch"].replace(
+    "requires: {glibc",
+    """\
 artifacts:
-      wheel: {url: "https://example.org/torch.whl", sha256: %s}
+      wheel: {url: "https://example.org/torch.whl", sha256: SHA}
     lock: lock.txt
     build_apt: [cmake]
     facts: {jobs: "2"}
-    requires: {glibc""" % SHA)
-LOCK = f"numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 20\nscipy==1.0 --hash=sha256:{SHA}  # scipy.tar.gz 22\n"
+    requires: {glibc""".replace("SHA", SHA),
+)
+LOCK = (
+    f"numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 20\nscipy==1.0 --hash=sha256:{SHA}  # scipy.tar.gz 22\n"
+)
 
 
 @pytest.fixture
@@ -30,14 +35,17 @@ def rich(tree: Tree) -> Tree:
     tree.write("components/torch/files/tool", "#!/bin/sh\n")
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine.whl 5\n")
-    tree.image(IMAGE + """\
+    tree.image(
+        IMAGE
+        + """\
 apt: [htop]
 environment: {A: "1"}
 run: [echo a]
 files: [{from: src/train.py, to: /opt/train.py}]
 code: {directory: src, entry_point: train.py}
 requirements: own.lock
-""")
+"""
+    )
     return tree
 
 
@@ -90,7 +98,9 @@ IN_ALL: dict[str, Edit] = {
     "package of the base": edit("components/debian/component.yaml", "ca-certificates", "python3"),
     "version of the base": edit("components/debian/component.yaml", 'version: "12"', 'version: "12.1"'),
     "toolchain": edit("components/debian/component.yaml", "[gcc]", "[gcc, g++]"),
-    "fact of the base": edit("components/debian/component.yaml", "provides:", "facts: {pip: pip3}\n    provides:"),
+    "fact of the base": edit(
+        "components/debian/component.yaml", "provides:", "facts: {pip: pip3}\n    provides:"
+    ),
 }
 
 
@@ -107,9 +117,13 @@ IN_IMAGE: dict[str, Edit] = {
     "code": edit("images/src/train.py", "pass", "print()"),
     "mode of a file": lambda tree: (tree.root / "images/src/train.py").chmod(0o755),
     "target of a file": edit("images/small.yaml", "/opt/train.py", "/opt/run.py"),
-    "environment of a part": edit("components/toolkit/component.yaml", "TRAINING_MODULE: toolkit", "X: toolkit"),
+    "environment of a part": edit(
+        "components/toolkit/component.yaml", "TRAINING_MODULE: toolkit", "X: toolkit"
+    ),
     "path of a part": edit("components/python/component.yaml", "[/opt/venv/bin]", "[/opt/venv/bin, /opt/b]"),
-    "library path of a part": edit("components/python/component.yaml", "path:", "library_path: [/opt/lib]\n    path:"),
+    "library path of a part": edit(
+        "components/python/component.yaml", "path:", "library_path: [/opt/lib]\n    path:"
+    ),
     "apt of a part": edit("components/python/component.yaml", "path:", "apt: [libffi8]\n    path:"),
     "entrypoint of a part": edit("components/python/component.yaml", "path:", "entrypoint: [a]\n    path:"),
 }
@@ -127,9 +141,16 @@ def test_own_packages_are_a_stage_of_their_own(rich: Tree) -> None:
 NOWHERE: dict[str, Edit] = {
     "a comment above": lambda tree: [
         tree.write(path, b"# moved\n\n" + (tree.root / path).read_bytes())
-        for path in ("components/torch/component.yaml", "components/torch/lock.txt", "images/small.yaml", "images/own.lock")
+        for path in (
+            "components/torch/component.yaml",
+            "components/torch/lock.txt",
+            "images/small.yaml",
+            "images/own.lock",
+        )
     ],
-    "evidence": edit("components/torch/component.yaml", "lock: lock.txt", "lock: lock.txt\n    notes: sure\n    source: x"),
+    "evidence": edit(
+        "components/torch/component.yaml", "lock: lock.txt", "lock: lock.txt\n    notes: sure\n    source: x"
+    ),
     "another component": lambda tree: tree.component("stranger", 'summary: x\nreleases: [{version: "1"}]\n'),
     "another image": lambda tree: tree.image(IMAGE, "other"),
     "an older release": lambda tree: tree.component("toolkit", COMPONENTS["toolkit"] + '  - version: "4"\n'),
@@ -137,7 +158,9 @@ NOWHERE: dict[str, Edit] = {
     "smoke checks": lambda tree: tree.write("components/torch/smoke.py", "def check_x() -> None: ...\n"),
     "summary of a part": edit("components/torch/component.yaml", "summary: PyTorch", "summary: Torch"),
     "order in the recipe": edit(
-        "images/small.yaml", '{python: "3.11", torch: "*", toolkit: "*"}', '{toolkit: "*", torch: "*", python: "3.11"}'
+        "images/small.yaml",
+        '{python: "3.11", torch: "*", toolkit: "*"}',
+        '{toolkit: "*", torch: "*", python: "3.11"}',
     ),
     "who asks": edit("images/small.yaml", 'torch: "*"', 'torch: ">=2"'),
 }
@@ -175,8 +198,12 @@ def test_keys_are_the_same_in_every_process(rich: Tree) -> None:
         f"print(keys(Tree(Path({str(rich.root)!r})).one()))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOME, env={**os.environ, "PYTHONHASHSEED": "7"},
-        capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=HOME,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert run.stdout.strip() == str(keys(rich.one()))
 
@@ -188,13 +215,28 @@ def test_plans_can_be_made_of_any_iterable(tree: Tree) -> None:
 def test_an_image_knows_what_it_carries(rich: Tree) -> None:
     image = rich.one()
 
-    assert (image.name, image.summary, image.reference) == ("small", "A small image", f"bakehouse/small:{image.key[:8]}")
+    assert (image.name, image.summary, image.reference) == (
+        "small",
+        "A small image",
+        f"bakehouse/small:{image.key[:8]}",
+    )
     assert [(part.component, part.version, part.variant) for part in image.parts] == [
-        ("python", "3.11", ""), ("torch", "2.9.0", "cpu-py311"), ("toolkit", "5.1", ""),
+        ("python", "3.11", ""),
+        ("torch", "2.9.0", "cpu-py311"),
+        ("toolkit", "5.1", ""),
     ]
     assert (image.base_part.component, image.base_part.provides) == ("debian", (("glibc", "2.36"),))
-    assert (image.launchers, image.training_module, image.entry_point) == (("torchrun",), "toolkit", "train.py")
-    assert (image.gpu, image.apt, image.path, image.toolchain) == (False, ("htop",), ("/opt/venv/bin",), ("gcc",))
+    assert (image.launchers, image.training_module, image.entry_point) == (
+        ("torchrun",),
+        "toolkit",
+        "train.py",
+    )
+    assert (image.gpu, image.apt, image.path, image.toolchain) == (
+        False,
+        ("htop",),
+        ("/opt/venv/bin",),
+        ("gcc",),
+    )
     assert image.wheel_bytes == 47
 
 
@@ -260,21 +302,27 @@ def test_a_bootstrapped_base_is_named_by_what_it_is_made_of(tree: Tree) -> None:
 
 
 def test_a_pulled_base_is_pinned_where_its_digest_is_known(tree: Tree) -> None:
-    tree.component("cuda-base", f"""\
+    tree.component(
+        "cuda-base",
+        f"""\
 summary: CUDA
 releases:
   - version: "13.0"
     base: {{image: "nvidia/cuda:13.0", digest: "sha256:{SHA}", build_image: "nvidia/cuda:13.0-devel"}}
   - version: "12.8"
     base: {{image: "nvidia/cuda:12.8"}}
-""")
+""",
+    )
     tree.image('summary: x\nbase: {cuda-base: "13.0"}\n')
     tree.image('summary: x\nbase: {cuda-base: "12.8"}\n', "other")
     [pinned, unpinned] = tree.plan("small", "other").images
 
     assert isinstance(pinned.base, RegistryBase)
     assert isinstance(unpinned.base, RegistryBase)
-    assert (pinned.base.pinned, pinned.build_base) == (f"nvidia/cuda:13.0@sha256:{SHA}", "nvidia/cuda:13.0-devel")
+    assert (pinned.base.pinned, pinned.build_base) == (
+        f"nvidia/cuda:13.0@sha256:{SHA}",
+        "nvidia/cuda:13.0-devel",
+    )
     assert (unpinned.base.pinned, unpinned.build_base) == ("nvidia/cuda:12.8", "")
 
 

@@ -31,8 +31,11 @@ def refusal(tree: Tree, text: str) -> str:
 
 
 def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
-    found = read(tree, 'status: frozen\ncomponents: {python: "3.11", torch: "*"}\n'
-                       'variants: {torch: "cpu-*"}\nwithout: [python]\n')
+    found = read(
+        tree,
+        'status: frozen\ncomponents: {python: "3.11", torch: "*"}\n'
+        'variants: {torch: "cpu-*"}\nwithout: [python]\n',
+    )
 
     assert (found.name, found.summary, found.status) == ("small", "A small image", "frozen")
     assert (found.base.name, found.base.specifier) == ("debian", "==12.*")
@@ -50,7 +53,8 @@ def test_a_base_of_any_version_is_named_alone(tree: Tree) -> None:
 
 
 def test_root_may_be_named_as_the_user(tree: Tree) -> None:
-    assert read(tree, "user: root\n") and read(tree, "user: 0\n")
+    assert read(tree, "user: root\n")
+    assert read(tree, "user: 0\n")
 
 
 def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
@@ -58,8 +62,11 @@ def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
     tree.write("images/data/sub/é", "e")
     tree.write("images/data/__pycache__/x.pyc", "")
     tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
-    found = content(tree, "files:\n- {from: data/, to: /opt/data}\n- {from: run.sh, to: /usr/local/bin/}\n"
-                          "- {from: run.sh, to: /opt/start}\n")
+    found = content(
+        tree,
+        "files:\n- {from: data/, to: /opt/data}\n- {from: run.sh, to: /usr/local/bin/}\n"
+        "- {from: run.sh, to: /opt/start}\n",
+    )
 
     assert [(one.target, one.content, one.is_executable) for one in found.files] == [
         ("/opt/data/a b.bin", b"\x00\xff", False),
@@ -105,8 +112,9 @@ def test_a_lock_may_be_the_requirements_themselves(tree: Tree) -> None:
 def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> None:
     given = tree.write("images/requirements.txt", "numpy\n")
     first = f"# of requirements.txt sha256:{sha256(given.read_bytes()).hexdigest()}"
-    tree.write("images/requirements.txt.lock",
-               f"{first}{end}numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10{end}")
+    tree.write(
+        "images/requirements.txt.lock", f"{first}{end}numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10{end}"
+    )
     found = read(tree, "requirements: requirements.txt\n")
 
     assert [one.version for one in found.content.packages] == ["2.0"]
@@ -114,17 +122,25 @@ def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> Non
 
 
 def test_apt_packages_are_sorted_and_may_have_versions(tree: Tree) -> None:
-    assert content(tree, 'apt: ["vim=2:9.0-1+b1", "g++", libstdc++6]\n').apt == ("g++", "libstdc++6", "vim=2:9.0-1+b1")
+    assert content(tree, 'apt: ["vim=2:9.0-1+b1", "g++", libstdc++6]\n').apt == (
+        "g++",
+        "libstdc++6",
+        "vim=2:9.0-1+b1",
+    )
 
 
 def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:
-    found = content(tree, 'environment: {A: "1", B: " $HOME\\t\\"x\\" "}\nrun:\n- echo a\n- |\n  echo b\n  echo c\n')
+    found = content(
+        tree, 'environment: {A: "1", B: " $HOME\\t\\"x\\" "}\nrun:\n- echo a\n- |\n  echo b\n  echo c\n'
+    )
 
     assert found.environment == (("A", "1"), ("B", ' $HOME\t"x" '))
     assert found.run == ("echo a", "echo b\necho c\n")
 
 
-@pytest.mark.parametrize("target", ["/opt/./x", "/..", "/opt/..", "/opt/x/../y", "/a//b", "/a/", "/.", "/ä", "/$x"])
+@pytest.mark.parametrize(
+    "target", ["/opt/./x", "/..", "/opt/..", "/opt/x/../y", "/a//b", "/a/", "/.", "/ä", "/$x"]
+)
 def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: str) -> None:
     tree.write("images/note", "")
     text = f'files: [{{from: note, to: "{target}"}}]\n'
@@ -134,7 +150,9 @@ def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: 
         assert refusal(tree, text) == f"`{target}` is no plain absolute path"
 
 
-@pytest.mark.parametrize("entry_point", ["/opt/train.py", "../train.py", "a/../../train.py", "a b.py", "$(id).py", "."])
+@pytest.mark.parametrize(
+    "entry_point", ["/opt/train.py", "../train.py", "a/../../train.py", "a b.py", "$(id).py", "."]
+)
 def test_an_entry_point_lies_below_its_folder(tree: Tree, entry_point: str) -> None:
     tree.write("images/src/train.py", "")
     text = f'code: {{directory: src, entry_point: "{entry_point}"}}\n'
@@ -169,4 +187,6 @@ def test_a_later_folder_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -> N
 def test_what_bakehouse_brings_can_be_read() -> None:
     catalog = load_catalog([HOME / "recipes"])
 
-    assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= load_recipes([HOME / "recipes"], catalog).keys()
+    assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= load_recipes(
+        [HOME / "recipes"], catalog
+    ).keys()

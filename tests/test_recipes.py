@@ -146,7 +146,9 @@ def raw(name: str) -> object:
     return yaml.safe_load((RECIPES / "components" / name / "component.yaml").read_text())
 
 
-def mappings(node: object, above: tuple[dict[str, object], ...] = ()) -> Iterator[tuple[dict[str, object], ...]]:
+def mappings(
+    node: object, above: tuple[dict[str, object], ...] = ()
+) -> Iterator[tuple[dict[str, object], ...]]:
     """Every mapping of a document, last, after those around it."""
     if isinstance(node, dict):
         yield (*above, node)

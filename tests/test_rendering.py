@@ -21,17 +21,126 @@ from tests.dockerfiles import Instruction, instructions, pairs
 
 ENDS = ["END", "END2", 'END"', "EOF", "<<END", '<<"END"', "<<-END"]
 PAYLOADS = [
-    "\nRUN evil", "x\nRUN evil", "\n\nUSER evil\n", "\r\nRUN evil", "\rRUN evil", "x\\\nRUN evil", "x\\", "\\", "\\\\",
-    "x \\ ", "x \\\t", '"', "'", '"\nRUN evil\n"', '" evil="', "' evil='", '\\"', "\\'", '\\\\"', '"""', "`", "``",
-    "`evil`", "$(evil)", "$HOME", "${HOME}", "${HOME:-$(evil)}", "$", "$$", "\\$HOME", "\\\\$HOME", "%s", "{{ 7 }}",
-    "{% raw %}", "{# x #}", "{{ image.name }}", "#", "# x", "\n# escape=`", "# syntax=evil", "\n#syntax=evil/evil",
-    "<<END", '<<"END"', "<<-END", "<<END\nRUN evil\nEND", "\nEND\nRUN evil", "END", "END\n", "\tEND", "END ", " END",
-    "END\r", "END\r\nRUN evil", "a\nEND\nEND2\nEND3\nRUN evil\n", "\nEND2\n", "\x00", "x\x00y", "\x0b", "\x0c", "\x1b[31m",
-    "\x1c", "\x1e", "\x7f", "\x85", "\x85RUN evil", "\u2028RUN evil", "\u2029RUN evil", "\ufeff", "\u202eRUN evil",
-    "; evil", "&& evil", "| evil", "& evil", "> /etc/passwd", "--privileged", "-o=x", "--from=evil", "=", "a=b c=d",
-    ",", "[", '["evil"]', "]", '"]', '", "evil', "{", "}", "(", ")", "*", "?", "~", "!", "!!evil", "@", ":", "::", "/",
-    "//", "..", "../../evil", "/etc/passwd", "a b", " a", "a ", "\ta", "ä", "漢字", "\U0001f600", "e\u0301", "x" * 5000,
-    "\n" * 50, " " * 200, "ONBUILD RUN evil", "FROM evil", "EXPOSE 22", "x\nFROM evil AS base\n", "NaN", "null", "on",
+    "\nRUN evil",
+    "x\nRUN evil",
+    "\n\nUSER evil\n",
+    "\r\nRUN evil",
+    "\rRUN evil",
+    "x\\\nRUN evil",
+    "x\\",
+    "\\",
+    "\\\\",
+    "x \\ ",
+    "x \\\t",
+    '"',
+    "'",
+    '"\nRUN evil\n"',
+    '" evil="',
+    "' evil='",
+    '\\"',
+    "\\'",
+    '\\\\"',
+    '"""',
+    "`",
+    "``",
+    "`evil`",
+    "$(evil)",
+    "$HOME",
+    "${HOME}",
+    "${HOME:-$(evil)}",
+    "$",
+    "$$",
+    "\\$HOME",
+    "\\\\$HOME",
+    "%s",
+    "{{ 7 }}",
+    "{% raw %}",
+    "{# x #}",
+    "{{ image.name }}",
+    "#",
+    "# x",
+    "\n# escape=`",
+    "# syntax=evil",
+    "\n#syntax=evil/evil",
+    "<<END",
+    '<<"END"',
+    "<<-END",
+    "<<END\nRUN evil\nEND",
+    "\nEND\nRUN evil",
+    "END",
+    "END\n",
+    "\tEND",
+    "END ",
+    " END",
+    "END\r",
+    "END\r\nRUN evil",
+    "a\nEND\nEND2\nEND3\nRUN evil\n",
+    "\nEND2\n",
+    "\x00",
+    "x\x00y",
+    "\x0b",
+    "\x0c",
+    "\x1b[31m",
+    "\x1c",
+    "\x1e",
+    "\x7f",
+    "\x85",
+    "\x85RUN evil",
+    "\u2028RUN evil",
+    "\u2029RUN evil",
+    "\ufeff",
+    "\u202eRUN evil",
+    "; evil",
+    "&& evil",
+    "| evil",
+    "& evil",
+    "> /etc/passwd",
+    "--privileged",
+    "-o=x",
+    "--from=evil",
+    "=",
+    "a=b c=d",
+    ",",
+    "[",
+    '["evil"]',
+    "]",
+    '"]',
+    '", "evil',
+    "{",
+    "}",
+    "(",
+    ")",
+    "*",
+    "?",
+    "~",
+    "!",
+    "!!evil",
+    "@",
+    ":",
+    "::",
+    "/",
+    "//",
+    "..",
+    "../../evil",
+    "/etc/passwd",
+    "a b",
+    " a",
+    "a ",
+    "\ta",
+    "ä",
+    "漢字",
+    "\U0001f600",
+    "e\u0301",
+    "x" * 5000,
+    "\n" * 50,
+    " " * 200,
+    "ONBUILD RUN evil",
+    "FROM evil",
+    "EXPOSE 22",
+    "x\nFROM evil AS base\n",
+    "NaN",
+    "null",
+    "on",
 ]
 
 
@@ -42,7 +151,9 @@ def test_what_is_rendered_is_a_whole_dockerfile(tree: Tree) -> None:
     assert [name for _, name in stages] == ["base", "toolchain", "python", "torch", "toolkit", "image"]
     assert stages[0][0].startswith("bakehouse/debian:12-")
     assert [one.rest for one in found if "--link" in one.rest] == [
-        "--link --from=python /out/ /", "--link --from=torch /out/ /", "--link --from=toolkit /out/ /",
+        "--link --from=python /out/ /",
+        "--link --from=torch /out/ /",
+        "--link --from=toolkit /out/ /",
     ]
     known = {one for _, one in stages}
     assert all(one.rest.split("--from=")[1].split()[0] in known for one in found if "--from=" in one.rest)
@@ -79,14 +190,18 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     [_, bake_file] = rendering.render_image(image, templates())
 
     assert bake_file.path == "small/docker-bake.json"
-    assert json.loads(bake_file.content) == {"target": {"small": {
-        "context": "images/small",
-        "dockerfile": "Dockerfile",
-        "platforms": ["linux/amd64"],
-        "tags": [image.reference, "bakehouse/small:latest"],
-        "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
-        "attest": [],
-    }}}
+    assert json.loads(bake_file.content) == {
+        "target": {
+            "small": {
+                "context": "images/small",
+                "dockerfile": "Dockerfile",
+                "platforms": ["linux/amd64"],
+                "tags": [image.reference, "bakehouse/small:latest"],
+                "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
+                "attest": [],
+            }
+        }
+    }
 
 
 def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None:
@@ -101,7 +216,9 @@ def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None
         ("small/files/opt/ml/code/train.py", False),
         ("small/files/opt/run.sh", True),
     ]
-    copied = [one for one in instructions(files[0].content.decode()) if one.word == "COPY" and not one.heredocs]
+    copied = [
+        one for one in instructions(files[0].content.decode()) if one.word == "COPY" and not one.heredocs
+    ]
     assert [one.rest for one in copied if "--from" not in one.rest] == ["files/ /out/"]
 
 
@@ -115,25 +232,34 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
 
 
 def test_a_part_that_needs_the_package_database_is_no_linked_layer(tree: Tree) -> None:
-    tree.component("efa", 'summary: EFA\norder: 5\nreleases: [{version: "1.40"}]\n',
-                   "{% block runtime %}\nRUN install-efa {{ version }}\n{% endblock %}\n")
+    tree.component(
+        "efa",
+        'summary: EFA\norder: 5\nreleases: [{version: "1.40"}]\n',
+        "{% block runtime %}\nRUN install-efa {{ version }}\n{% endblock %}\n",
+    )
     tree.image(IMAGE.replace('python: "3.11"', 'python: "3.11", efa: "*"'))
     found = instructions(tree.dockerfile())
     words = [one.rest for one in found]
 
-    assert words.index("install-efa 1.40") < next(number for number, one in enumerate(words) if "--link" in one)
+    assert words.index("install-efa 1.40") < next(
+        number for number, one in enumerate(words) if "--link" in one
+    )
     assert not any("--from=efa" in one for one in words)
 
 
 def test_blocks_may_be_written_with_any_spacing(tree: Tree) -> None:
-    tree.component("torch", COMPONENTS["torch"], "{%- block   build -%}\nFROM toolchain AS torch\n{%-endblock%}\n")
+    tree.component(
+        "torch", COMPONENTS["torch"], "{%- block   build -%}\nFROM toolchain AS torch\n{%-endblock%}\n"
+    )
 
     assert "--link --from=torch /out/ /" in tree.dockerfile()
 
 
 def test_what_is_not_pinned_is_told_at_the_top(tree: Tree) -> None:
-    tree.component("torch", COMPONENTS["torch"].replace("requires: {glibc", (
-        'artifacts: {wheel: {url: "https://example.org/torch.whl", sha256: unknown}}\n    requires: {glibc')))
+    artifacts = 'artifacts: {wheel: {url: "https://example.org/torch.whl", sha256: unknown}}\n'
+    tree.component(
+        "torch", COMPONENTS["torch"].replace("requires: {glibc", f"{artifacts}    requires: {{glibc")
+    )
 
     assert "# NOT PINNED: nobody has written down the sha256 of torch.whl;" in tree.dockerfile()
 
@@ -148,8 +274,12 @@ def test_it_is_rendered_to_the_same_bytes_in_every_process(tree: Tree) -> None:
         f"print(Tree(Path({str(tree.root)!r})).dockerfile(), end='')"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=HOME, env={**os.environ, "PYTHONHASHSEED": "7"},
-        capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        cwd=HOME,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert run.stdout == tree.dockerfile()
 
@@ -177,7 +307,11 @@ def test_equal_keys_are_equal_texts_in_what_bakehouse_brings() -> None:
 def stage_text(dockerfile: str, name: str) -> str:
     """From its FROM to the next one."""
     lines = dockerfile.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("FROM ") and line.endswith(f" AS {name}"))
+    start = next(
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("FROM ") and line.endswith(f" AS {name}")
+    )
     end = next(number for number, line in enumerate(lines) if number > start and line.startswith("FROM "))
     while not lines[end - 1] or lines[end - 1].startswith("#"):
         end -= 1
@@ -289,9 +423,13 @@ releases: [{{version: "1"}}]
 
 @pytest.mark.parametrize("is_line", [True, False])
 def test_where_anything_may_stand_it_reads_as_it_was_written(is_line: bool, plain: Tree) -> None:
-    """Values of variables and of the entrypoint, which are lines; steps and the summary, which may be more."""
+    """Values of variables and of the entrypoint, which are lines; steps and the summary may be more."""
     expected: list[tuple[str, int]] = []
-    payloads = [one for one in dict.fromkeys(PAYLOADS) if readable(one) and one.strip() and is_line == ("\n" not in one)]
+    payloads = [
+        one
+        for one in dict.fromkeys(PAYLOADS)
+        if readable(one) and one.strip() and is_line == ("\n" not in one)
+    ]
     for payload in ["x", *payloads]:
         value = json.dumps(payload)
         free = FREE.format(value=value if is_line else "x", step=value)
@@ -306,7 +444,9 @@ def test_where_anything_may_stand_it_reads_as_it_was_written(is_line: bool, plai
 
 def check_values(payload: str, found: list[Instruction], *, is_line: bool) -> None:
     """Whether BuildKit and the shell get what was written."""
-    environment = {name: value for one in found if one.word == "ENV" for name, value in pairs(one.rest).items()}
+    environment = {
+        name: value for one in found if one.word == "ENV" for name, value in pairs(one.rest).items()
+    }
     [labels] = [pairs(one.rest) for one in found if one.word == "LABEL"]
     [command] = [json.loads(one.rest) for one in found if one.word == "ENTRYPOINT"]
     step = next(one for one in reversed(found) if one.word == "RUN")
@@ -348,10 +488,14 @@ def test_names_of_own_files_never_reach_the_dockerfile(tree: Tree) -> None:
     text = tree.dockerfile()
 
     assert "evil" not in text
-    assert "small/files/opt/data/a\nRUN evil" in [one.path for one in rendering.render(tree.plan(), templates())]
+    assert "small/files/opt/data/a\nRUN evil" in [
+        one.path for one in rendering.render(tree.plan(), templates())
+    ]
 
 
-@pytest.mark.parametrize("text", ["END\n", "a\nEND\nb", "END\r\n", "  END", "\tEND\n", "END2\nEND\n", "x\x0bEND"])
+@pytest.mark.parametrize(
+    "text", ["END\n", "a\nEND\nb", "END\r\n", "  END", "\tEND\n", "END2\nEND\n", "x\x0bEND"]
+)
 def test_a_components_file_is_placed_whole_whatever_it_holds(text: str, tree: Tree) -> None:
     template = TEMPLATE.format(name="torch").replace("RUN", '{{ place(stage.files, "/out/bin") }}\nRUN')
     tree.component("torch", COMPONENTS["torch"], template)
@@ -381,16 +525,24 @@ def test_a_heredoc_ends_where_its_text_does(text: str) -> None:
 
 
 def test_templates_may_not_use_what_does_not_exist(tree: Tree) -> None:
-    tree.component("torch", COMPONENTS["torch"], "{% block build %}\nFROM x\n\n{{ no_such_thing }}\n{% endblock %}\n")
+    tree.component(
+        "torch", COMPONENTS["torch"], "{% block build %}\nFROM x\n\n{{ no_such_thing }}\n{% endblock %}\n"
+    )
     with pytest.raises(RecipeError) as caught:
         tree.dockerfile()
     [one] = caught.value.diagnostics
 
     assert one.location is not None
-    assert (one.location.path.name, one.location.line, one.label) == ("install.j2", 4, "'no_such_thing' is undefined")
+    assert (one.location.path.name, one.location.line, one.label) == (
+        "install.j2",
+        4,
+        "'no_such_thing' is undefined",
+    )
 
 
-@pytest.mark.parametrize("line", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ [1][5].x }}", "{{ place({'a': version}, '/') }}"])
+@pytest.mark.parametrize(
+    "line", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ [1][5].x }}", "{{ place({'a': version}, '/') }}"]
+)
 def test_a_template_that_fails_is_told_with_its_line(line: str, tree: Tree) -> None:
     tree.component("torch", COMPONENTS["torch"], f"{{% block build %}}\nFROM x\n{line}\n{{% endblock %}}\n")
     with pytest.raises(RecipeError) as caught:
@@ -413,7 +565,10 @@ def messages(files: list[RenderedFile], folder: Path) -> list[str]:
 
 
 def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
-    files = [RenderedFile("small/Dockerfile", b"x\n"), RenderedFile("small/files/run.sh", b"y\n", is_executable=True)]
+    files = [
+        RenderedFile("small/Dockerfile", b"x\n"),
+        RenderedFile("small/files/run.sh", b"y\n", is_executable=True),
+    ]
     written(tmp_path, *files)
     (tmp_path / "small/releases.json").write_text("[]")
 
@@ -422,7 +577,10 @@ def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
 
 
 def test_the_mode_of_a_file_counts(tmp_path: Path) -> None:
-    files = [RenderedFile("small/files/run.sh", b"y\n", is_executable=True), RenderedFile("small/files/data", b"")]
+    files = [
+        RenderedFile("small/files/run.sh", b"y\n", is_executable=True),
+        RenderedFile("small/files/data", b""),
+    ]
     written(tmp_path, *files)
     (tmp_path / "small/files/run.sh").chmod(0o644)
     (tmp_path / "small/files/data").chmod(0o755)
@@ -445,9 +603,21 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 
 
 def test_what_nothing_renders_any_more_is_found_but_not_what_others_own(tmp_path: Path) -> None:
-    written(tmp_path, *(RenderedFile(f"small/{name}", b"") for name in (
-        "Dockerfile", "docker-bake.json", "files/a/b", "releases.json", "requirements.txt.lock")))
+    written(
+        tmp_path,
+        *(
+            RenderedFile(f"small/{name}", b"")
+            for name in (
+                "Dockerfile",
+                "docker-bake.json",
+                "files/a/b",
+                "releases.json",
+                "requirements.txt.lock",
+            )
+        ),
+    )
 
     assert rendering.leftovers([RenderedFile("small/Dockerfile", b"")], tmp_path, ["small"]) == (
-        tmp_path / "small/docker-bake.json", tmp_path / "small/files/a/b",
+        tmp_path / "small/docker-bake.json",
+        tmp_path / "small/files/a/b",
     )

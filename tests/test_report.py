@@ -39,7 +39,9 @@ def test_the_five_parts_stand_in_their_order() -> None:
         "ask for `cuda: 12.8`",
     )
 
-    assert failure_text(diagnostic) == """\
+    assert (
+        failure_text(diagnostic)
+        == """\
 error: no versions satisfy image `train`
   --> recipes/images/train.yaml:4:9
    |
@@ -55,6 +57,7 @@ error: no versions satisfy image `train`
 
 hint: ask for `cuda: 12.8`
 """
+    )
 
 
 def test_what_is_empty_is_left_out() -> None:
@@ -64,22 +67,29 @@ def test_what_is_empty_is_left_out() -> None:
 def test_a_place_without_its_line_is_only_named() -> None:
     spot = Location(Path("a.yaml"), 1, 1)
 
-    assert failure_text(Diagnostic("`a.yaml` is empty", spot)) == "error: `a.yaml` is empty\n  --> a.yaml:1:1\n"
+    assert (
+        failure_text(Diagnostic("`a.yaml` is empty", spot)) == "error: `a.yaml` is empty\n  --> a.yaml:1:1\n"
+    )
 
 
 def test_the_gutter_is_as_wide_as_the_line_number() -> None:
     text = failure_text(Diagnostic("wrong", at("a: b", 4, line=12345)))
 
-    assert text == """\
+    assert (
+        text
+        == """\
 error: wrong
   --> recipes/images/train.yaml:12345:4
       |
 12345 | a: b
       |    ^
 """
+    )
 
 
-def test_paths_are_told_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_told_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     here, elsewhere = Location(tmp_path / "a.yaml", 1, 2), Location(Path("/elsewhere/b.yaml"), 1, 2)
 
@@ -138,7 +148,9 @@ def test_what_a_file_says_moves_no_cursor_and_starts_no_line() -> None:
     spot = at("a: \x1b[2J\x07b", 4)
     text = failure_text(Diagnostic("`a\nerror: b\r\x1b[31mc\u202e\ud800`", spot, hint="do\nthis"))
 
-    assert text == """\
+    assert (
+        text
+        == """\
 error: `a\\nerror: b\\rc\\u202e\\ud800`
   --> recipes/images/train.yaml:4:4
    |
@@ -147,14 +159,18 @@ error: `a\\nerror: b\\rc\\u202e\\ud800`
 
 hint: do\\nthis
 """
+    )
 
 
 def test_colours_of_a_log_are_dropped_from_its_tail() -> None:
-    assert failure_text(Diagnostic("wrong", tail=("\x1b[1;31mfailed\x1b[0m\tbadly", ""))) == """\
+    assert (
+        failure_text(Diagnostic("wrong", tail=("\x1b[1;31mfailed\x1b[0m\tbadly", "")))
+        == """\
 error: wrong
     | failed badly
     |
 """
+    )
 
 
 def test_several_failures_end_with_their_count() -> None:

@@ -178,6 +178,7 @@ def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
 
 def turn(component: Component) -> Component:
     """The same component with the keys in its file the other way round."""
+
     def face(old: Face) -> Face:
         return replace(old, requires=old.requires[::-1], packages=old.packages[::-1])
 

@@ -1,37 +1,52 @@
-"""What tests with a real engine share: the fleet, built once by the product itself."""
+"""What tests with a real engine share: a user's own project, and the fleet, built once."""
 
+import socket
 import sys
+from dataclasses import dataclass
 
 import pytest
 
 from bakehouse import workflow
 from bakehouse.build import BuiltImage
+from bakehouse.buildtimes import StepTime
 from bakehouse.plan import Image
 from bakehouse.progress import Mode, Progress
-from bakehouse.project import HOME
 from bakehouse.workspace import Workspace, open_workspace
 
 FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")
 
 
-@pytest.fixture(scope="session")
-def workspace() -> Workspace:
-    return open_workspace(HOME)
+@dataclass(frozen=True)
+class Fleet:
+    """The images that any machine can build, and the steps of the one call that built them."""
+
+    images: dict[str, BuiltImage]
+    steps: tuple[StepTime, ...]
 
 
 @pytest.fixture(scope="session")
-def fleet(workspace: Workspace) -> dict[str, BuiltImage]:
-    """The images that can be built on any machine, made in one call; a later call finds them all cached."""
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A project in a folder of its own: what it writes is not Bakehouse's own `images/` and `build/`."""
+    root = tmp_path_factory.mktemp("project")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (root / "pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
+    return open_workspace(root)
+
+
+@pytest.fixture(scope="session")
+def fleet(workspace: Workspace) -> Fleet:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
         built = workflow.build_images(workspace, FLEET, progress.say, workflow.Wishes(), progress)
-    return {one.image.name: one for one in built}
+        return Fleet({one.image.name: one for one in built}, progress.steps())
 
 
 @pytest.fixture(scope="session")
-def mpi_cpu(fleet: dict[str, BuiltImage]) -> tuple[Image, BuiltImage]:
-    return fleet["mpi-cpu"].image, fleet["mpi-cpu"]
+def mpi_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
+    return fleet.images["mpi-cpu"].image, fleet.images["mpi-cpu"]
 
 
 @pytest.fixture(scope="session")
-def pytorch_cpu(fleet: dict[str, BuiltImage]) -> tuple[Image, BuiltImage]:
-    return fleet["pytorch-cpu"].image, fleet["pytorch-cpu"]
+def pytorch_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
+    return fleet.images["pytorch-cpu"].image, fleet.images["pytorch-cpu"]

@@ -50,7 +50,7 @@ def built(
     for layer in ("one", "two"):
         (folder / layer).write_bytes(os.urandom(bytes_))
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
-    reference = f"bakehouse/test-{os.getpid()}:{name}"
+    reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
     told = folder / "told.json"
     command = [
         *("docker", "buildx", "build", "--quiet", "--platform", platform),

@@ -1,0 +1,146 @@
+"""The main job as users run it: the fleet, a release, and what interruptions leave behind."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bakehouse import releases, workflow
+from bakehouse.project import HOME
+from bakehouse.supplies import supplies
+from bakehouse.workspace import Workspace
+from tests.integration.conftest import FLEET, Fleet
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+KILLS = int(os.environ.get("BAKEHOUSE_KILLS", "3"))
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+
+
+def bake(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(HOME / "bake"), *words]
+    return subprocess.run(command, cwd=workspace.project.root, capture_output=True, text=True, check=False)
+
+
+def layers(reference: str) -> list[str]:
+    [image] = json.loads(docker("image", "inspect", reference))
+    return list(image["RootFS"]["Layers"])
+
+
+def ours(what: str) -> list[str]:
+    listing = {
+        "container": ("ps", "-aq"),
+        "network": ("network", "ls", "-q"),
+        "volume": ("volume", "ls", "-q"),
+    }
+    return docker(*listing[what], "--filter", "label=bakehouse").split()
+
+
+def test_a_stage_that_images_share_is_one_step_of_the_graph(fleet: Fleet) -> None:
+    stages = {step.stage for step in fleet.steps if len(step.images) == len(FLEET)}
+    assert {"toolchain", "venv", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"} <= stages
+
+    seen = Counter((step.stage, step.position, step.text) for step in fleet.steps if step.stage in stages)
+    assert {step: count for step, count in seen.items() if count > 1} == {}
+
+
+def test_images_share_the_layers_of_shared_components(fleet: Fleet) -> None:
+    shared = set.intersection(*(set(layers(f"bakehouse/{name}:latest")) for name in FLEET))
+
+    # the base, and the linked layers of python, sshd, open-mpi, mpi4py and sagemaker-training
+    assert len(shared) == 6
+
+
+def test_a_second_build_gives_the_same_digests_and_starts_no_container(
+    workspace: Workspace, fleet: Fleet
+) -> None:
+    since = str(int(time.time()))
+    again = workflow.build_images(workspace, FLEET, print, workflow.Wishes())
+    until = str(int(time.time()) + 1)
+
+    assert [one.digest for one in again] == [fleet.images[name].digest for name in FLEET]
+    assert docker("events", "--since", since, "--until", until, "--filter", "type=container") == ""
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch-cpu"])
+def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
+    name: str, workspace: Workspace, fleet: Fleet
+) -> None:
+    project = workspace.project
+    with supplies(state=project.state, mirrors=(), ca=None, say=print) as given:
+        secrets = [f"--secret=id={key},src={path}" for key, path in given.secrets.items()]
+        folder = str(project.images / name)
+        command = [
+            "docker",
+            "build",
+            "--progress=plain",
+            *secrets,
+            "-t",
+            f"bakehouse/plain-{name}:test",
+            folder,
+        ]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    try:
+        steps = [line.split()[0] for line in told.splitlines() if "] RUN " in line or "] COPY " in line]
+        cached = {line.split()[0] for line in told.splitlines() if line.endswith(" CACHED")}
+        assert steps
+        assert set(steps) <= cached
+        assert layers(f"bakehouse/plain-{name}:test") == layers(f"bakehouse/{name}:latest")
+    finally:
+        docker("image", "rm", f"bakehouse/plain-{name}:test")
+
+
+def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fleet) -> None:
+    ended = bake(workspace, "demo")
+
+    assert ended.returncode == 0, ended.stderr
+    uri = bake(workspace, "uri", "pytorch-cpu").stdout.strip()
+    assert uri == f"127.0.0.1:{workspace.project.registry_port}/bakehouse/pytorch-cpu@" + uri.split("@")[1]
+    assert f'image_uri="{uri}"' in ended.stdout
+    [record] = releases.load(workspace.project.images / "pytorch-cpu" / "releases.json")
+    assert record.tested
+    assert record.digest == fleet.images["pytorch-cpu"].digest
+    assert record.media_type == "application/vnd.docker.distribution.manifest.v2+json"
+
+
+def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
+    workspace: Workspace, fleet: Fleet
+) -> None:
+    dice = random.Random(20261121)
+    for _ in range(KILLS):
+        process = subprocess.Popen(
+            [str(HOME / "bake"), "release", "mpi-cpu"],
+            cwd=workspace.project.root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(dice.uniform(0.5, 45))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    ended = bake(workspace, "release", "mpi-cpu")
+
+    assert ended.returncode == 0, ended.stderr
+    assert (ours("container"), ours("network"), ours("volume")) == ([], [], [])
+    ledger = workspace.project.images / "mpi-cpu" / "releases.json"
+    assert [record.digest for record in releases.load(ledger)] == [fleet.images["mpi-cpu"].digest]
+    assert not list(workspace.project.images.rglob(".*"))
+    assert ended.stdout.strip().endswith(fleet.images["mpi-cpu"].digest)
+
+
+def test_an_image_is_not_pushed_before_it_is_tested(workspace: Workspace, fleet: Fleet) -> None:
+    ended = bake(workspace, "push", "tensorflow-cpu")
+
+    assert ended.returncode == 7
+    assert "tensorflow-cpu" in ended.stderr
+    assert not Path(workspace.project.images, "tensorflow-cpu", "releases.json").exists()
