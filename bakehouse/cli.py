@@ -71,7 +71,7 @@ def with_named_values(words: Sequence[str], collection: Collection) -> list[str]
         position += 1
         if word not in collection.task_names:
             continue
-        task, values = collection[word], []
+        task, values, given = collection[word], [], len(found)
         while position < len(words) and words[position] not in collection.task_names:
             word = words[position]
             position += 1
@@ -83,7 +83,7 @@ def with_named_values(words: Sequence[str], collection: Collection) -> list[str]
             if _takes_value(word, task) and position < len(words):
                 found.append(words[position])
                 position += 1
-        found += _named(values, task, found)
+        found += _named(values, task, found[given:])
     return found
 
 

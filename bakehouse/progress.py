@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self, TextIO
 
-from bakehouse.buildevents import EXPORT, Event, Step
+from bakehouse.buildevents import EXPORT, Event, Step, Tick
 from bakehouse.buildtimes import BuildTimes, StepTime, Work
 
 _HEARTBEAT_SECONDS = 30.0
@@ -52,6 +52,7 @@ class Progress:
         self._drawn = 0.0
         self._told: dict[str, float] = {}
         """When a step was last spoken of; infinity once it has ended."""
+        self._heard = clock()
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +66,8 @@ class Progress:
     def __call__(self, event: Event) -> None:
         work = self._times.note(event)
         now = self._clock()
+        if not isinstance(event, Tick):
+            self._heard = now
         if isinstance(event, Step) and work and work.is_shown and work.completed:
             self._tell_end(work, now)
         if self._mode is Mode.TABLE:
@@ -101,8 +104,12 @@ class Progress:
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
     def _tell_running(self, now: float) -> None:
-        for work in self._times.shown():
-            if not work.is_running or work.seconds(now) < _BRIEF_SECONDS:
+        running = [work for work in self._times.shown() if work.is_running]
+        if not running and now - self._heard >= _HEARTBEAT_SECONDS:
+            self._heard = now
+            self.say(f"nothing runs, and the engine has said nothing for {_HEARTBEAT_SECONDS:.0f} s")
+        for work in running:
+            if work.seconds(now) < _BRIEF_SECONDS:
                 continue
             last = self._told.get(work.step.digest)
             if last is None:

@@ -58,8 +58,16 @@ def _body(lines: Iterator[str], end: str, *, is_chomped: bool) -> str:
 
 
 def pairs(rest: str) -> dict[str, str]:
-    """The names and values of ENV or LABEL, with quotes and escapes taken away."""
-    found = {}
-    for name, value in re.findall(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)', rest):
-        found[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
-    return found
+    """The names and values of ENV or LABEL; a quoted value that would be expanded is a ValueError."""
+    return {
+        name: _unquoted(value) if value.startswith('"') else value
+        for name, value in re.findall(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)', rest)
+    }
+
+
+def _unquoted(value: str) -> str:
+    bare = re.sub(r'\\["$\\]', "", value)
+    if "$" in bare:
+        message = f"{value} would be expanded"
+        raise ValueError(message)
+    return re.sub(r'\\(["$\\])', r"\1", value[1:-1])

@@ -74,6 +74,14 @@ def test_a_failing_step_is_told_however_brief() -> None:
     assert stream.getvalue() == "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
 
 
+def test_an_engine_that_says_nothing_is_told_of() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    for _ in range(3):
+        progress(Tick())
+        clock.now += 16
+    assert stream.getvalue() == "   32 s  nothing runs, and the engine has said nothing for 30 s\n"
+
+
 def test_bytes_are_told_where_they_matter() -> None:
     progress, clock, stream = shown(Mode.LINES)
     progress(step(text="FROM registry.example/base:1"))

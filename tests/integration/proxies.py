@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import http.server
+import itertools
 import re
 import select
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+_NUMBERS = itertools.count()
 _OWN = ("transfer-encoding", "content-length", "connection", "expect", "date", "server")
 """Headers that each connection has of its own."""
 
@@ -72,13 +74,17 @@ class Proxy:
         """A client went away while its request was stalled."""
         self.answers: list[Answer] = []
         self._lock = threading.Lock()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        # Each has an address of its own: what lies in a repository of the same address is not sent again by
+        # the engine, whatever the port.
+        number = next(_NUMBERS)
+        self._address = f"127.1.{number // 250}.{number % 250 + 1}"
+        self._server = http.server.ThreadingHTTPServer((self._address, 0), _handler(self))
         self._server.daemon_threads = True
         self.port = self._server.server_port
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._address}:{self.port}"
 
     @contextmanager
     def running(self) -> Iterator["Proxy"]:

@@ -53,15 +53,8 @@ def proxy(registry: int) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    """The same for all tests that don't mind when the registry has its layers already."""
+    """The same for all: each test has a proxy and a repository of its own, so that all of it is sent."""
     with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[BuiltImage]:
-    """One whose layers have to be sent: others docker mounts from a repository where they are."""
-    with built(tmp_path, "mpi-cpu") as made:
         yield made
 
 
@@ -118,9 +111,9 @@ def test_what_was_tested_lies_in_the_registry_in_the_form_that_sagemaker_takes(
     assert published.bytes == manifest.bytes > 400_000
 
 
-def test_progress_is_told_in_plain_lines(push: Push, fresh: BuiltImage) -> None:
-    published = push(fresh)
-    what = f"{short(fresh.digest)} (2 layers, 0.4 MB)"
+def test_progress_is_told_in_plain_lines(push: Push, image: BuiltImage) -> None:
+    published = push(image)
+    what = f"{short(image.digest)} (2 layers, 0.4 MB)"
     assert push.lines[0] == f"mpi-cpu: pushing {what} to {published.registry}/{published.repository}:{TAG}"
     assert sum(" pushed" in line and line.startswith("layer ") for line in push.lines) == 2
 
@@ -190,17 +183,17 @@ def test_who_is_overtaken_by_other_content_is_told(
     ],
 )
 def test_one_failure_of_the_registry_is_outlasted(
-    push: Push, proxy: Proxy, fresh: BuiltImage, method: str, path: str, status: int
+    push: Push, proxy: Proxy, image: BuiltImage, method: str, path: str, status: int
 ) -> None:
     fault = proxy.fail(method, path, status, times=1)
-    push(fresh)
-    assert (there(push, fresh), fault.seen) == (fresh.digest, 1)
+    push(image)
+    assert (there(push, image), fault.seen) == (image.digest, 1)
 
 
-def test_a_broken_connection_is_outlasted(push: Push, proxy: Proxy, fresh: BuiltImage) -> None:
+def test_a_broken_connection_is_outlasted(push: Push, proxy: Proxy, image: BuiltImage) -> None:
     fault = proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
-    push(fresh)
-    assert (there(push, fresh), fault.seen) == (fresh.digest, 1)
+    push(image)
+    assert (there(push, image), fault.seen) == (image.digest, 1)
     assert any(line.startswith("mpi-cpu: attempt 1 failed, trying again: ") for line in push.lines)
 
 
@@ -212,26 +205,26 @@ def test_a_lost_reply_is_no_failure(push: Push, proxy: Proxy, image: BuiltImage)
 
 
 def test_failing_for_ever_ends_with_the_last_words_of_the_engine(
-    push: Push, proxy: Proxy, fresh: BuiltImage
+    push: Push, proxy: Proxy, image: BuiltImage
 ) -> None:
     proxy.fail("PUT", UPLOADS, 500)
     with pytest.raises(PublishError) as caught:
-        push(fresh)
+        push(image)
     (told,) = caught.value.diagnostics
-    place = f"{proxy.host}/{push.repository(fresh).name}"
+    place = f"{proxy.host}/{push.repository(image).name}"
     assert told.message == f"the push to `{place}` failed after 3 attempts"
     assert told.facts[0][0] == "engine"
     assert told.facts[0][1].startswith("unexpected status from PUT request to http://")
     assert told.facts[0][1].endswith("500 Internal Server Error")
 
 
-def test_a_stall_is_noticed_and_the_engine_let_go(push: Push, proxy: Proxy, fresh: BuiltImage) -> None:
+def test_a_stall_is_noticed_and_the_engine_let_go(push: Push, proxy: Proxy, image: BuiltImage) -> None:
     proxy.stall("PUT|PATCH", UPLOADS)
     began = time.monotonic()
     with pytest.raises(PublishError) as caught:
-        push(fresh)
+        push(image)
     assert time.monotonic() - began < 15
-    place = f"{proxy.host}/{push.repository(fresh).name}"
+    place = f"{proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
@@ -241,11 +234,11 @@ def test_a_stall_is_noticed_and_the_engine_let_go(push: Push, proxy: Proxy, fres
     assert proxy.hung_up.wait(10), "the engine went on pushing"
 
 
-def test_all_attempts_together_have_a_deadline(push: Push, proxy: Proxy, fresh: BuiltImage) -> None:
+def test_all_attempts_together_have_a_deadline(push: Push, proxy: Proxy, image: BuiltImage) -> None:
     proxy.stall("PUT|PATCH", UPLOADS)
     push.publication = replace(push.publication, stall=60.0, total=2.0)
     with pytest.raises(PublishError, match="was stopped: the time for it was over"):
-        push(fresh)
+        push(image)
 
 
 def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None:
@@ -376,15 +369,15 @@ def test_two_pushes_of_one_image_at_once_make_one_release(
     assert "mpi-cpu: waiting for another push of it on this machine" in push.lines
 
 
-def test_a_push_leaves_no_name_in_the_engine(push: Push, proxy: Proxy, fresh: BuiltImage) -> None:
+def test_a_push_leaves_no_name_in_the_engine(push: Push, proxy: Proxy, image: BuiltImage) -> None:
     proxy.fail("PUT", UPLOADS, 500)
     with contextlib.suppress(PublishError):
-        push(fresh)
-    assert all(name.startswith("bakehouse/test-") for name in _names(fresh))
+        push(image)
+    assert all(name.startswith("bakehouse/test-") for name in _names(image))
     assert list((push.folder / "notes").iterdir()) == []
 
 
-def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, fresh: BuiltImage) -> None:
+def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, image: BuiltImage) -> None:
     proxy.stall("PUT|PATCH", UPLOADS)
     reference = f"{proxy.host}/killed/mpi-cpu:{TAG}"
     code = (
@@ -395,13 +388,13 @@ def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, f
         "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, Watch(60, 1e12), print)\n"
     )
     notes = push.folder / "notes"
-    with subprocess.Popen([sys.executable, "-c", code, str(notes), fresh.digest, reference]) as killed:
+    with subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference]) as killed:
         while not proxy.seen("PUT|PATCH", "/v2/killed/") and killed.poll() is None:
             time.sleep(0.05)
         killed.kill()
-    assert reference in _names(fresh)
+    assert reference in _names(image)
     pusher.connect(notes)
-    assert reference not in _names(fresh)
+    assert reference not in _names(image)
     assert list(notes.iterdir()) == []
     assert proxy.hung_up.wait(10)
 

@@ -1,0 +1,130 @@
+"""The command line: what people type, what invoke gets, and what they are told when they mistype."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from invoke.collection import Collection
+
+import tasks
+from bakehouse.cli import help_first, with_named_values
+from bakehouse.errors import UsageError
+from bakehouse.project import HOME
+
+COLLECTION = Collection.from_module(tasks)
+
+
+def bake(*words: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", *words]
+    environment = os.environ | {"NO_COLOR": "1", "GITHUB_ACTIONS": ""}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ("build", "build --images=*"),
+        ("build pytorch-cpu", "build --images=pytorch-cpu"),
+        ("build mpi-cpu pytorch-*", "build --images=mpi-cpu,pytorch-*"),
+        ("smoke --gpus 2 pytorch-cpu", "smoke --gpus 2 --images=pytorch-cpu"),
+        ("smoke pytorch-cpu --check=mpi_2x2", "smoke --check=mpi_2x2 --images=pytorch-cpu"),
+        ("build --images=a", "build --images=a"),
+        ("explain pytorch-cu130 nccl", "explain --image=pytorch-cu130 --part=nccl"),
+        ("render a smoke b", "render --images=a smoke --images=b"),
+        ("doctor", "doctor"),
+    ],
+)
+def test_values_after_a_task_get_names(typed: str, given: str) -> None:
+    assert with_named_values(typed.split(), COLLECTION) == given.split()
+
+
+def test_a_mistyped_option_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        with_named_values(["render", "--chekc"], COLLECTION)
+
+    [told] = caught.value.diagnostics
+    assert told.message == "task `render` has no option `--chekc`"
+    assert told.hint == "did you mean `--check`?"
+
+
+def test_help_may_follow_the_task() -> None:
+    assert help_first(["bake", "build", "--help"]) == ["bake", "--help", "build"]
+    assert help_first(["bake", "--help"]) == ["bake", "--help"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["biuld"], 64, "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"),
+        (
+            ["render", "pytroch-cpu"],
+            64,
+            "error: there is no image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?\n",
+        ),
+        (["plan", "mpi-cup"], 64, "error: there is no image `mpi-cup`\n\nhint: did you mean `mpi-cpu`?\n"),
+        (
+            ["explain"],
+            64,
+            "error: 'explain' did not receive required positional arguments: 'image'\n\n"
+            "hint: `./bake explain --help` shows how it is called\n",
+        ),
+        (
+            ["explain", "pytorch-cu130", "ncl"],
+            64,
+            "error: `pytorch-cu130` has no `ncl`\n\nhint: did you mean `nccl`?\n",
+        ),
+        (
+            ["doctor", "now"],
+            64,
+            "error: task `doctor` takes no `now`\n\nhint: `./bake doctor --help` shows what it takes\n",
+        ),
+    ],
+)
+def test_what_is_mistyped_is_answered_without_a_traceback(words: list[str], code: int, told: str) -> None:
+    ended = bake(*words)
+
+    assert (ended.returncode, ended.stderr) == (code, told)
+
+
+def test_every_task_says_what_it_does_by_example() -> None:
+    for name in COLLECTION.task_names:
+        task = COLLECTION[name]
+        assert task.__doc__ is not None
+        assert f"./bake {task.name}" in task.__doc__, name
+
+
+def test_without_words_the_tasks_are_listed() -> None:
+    ended = bake()
+
+    assert ended.returncode == 0
+    assert "Build images, all in one graph" in ended.stdout
+
+
+def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["mine"]\n')
+    (tmp_path / "mine" / "images").mkdir(parents=True)
+    recipe = (HOME / "recipes" / "images" / "mpi-cpu.yaml").read_text()
+    (tmp_path / "mine" / "images" / "churn.yaml").write_text(recipe)
+    below = tmp_path / "src" / "deep"
+    below.mkdir(parents=True)
+
+    ended = bake("render", "churn", cwd=below)
+
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "images" / "churn" / "Dockerfile").is_file()
+
+
+def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    assert bake("render", "mpi-cpu", cwd=tmp_path).returncode == 0
+    dockerfile = tmp_path / "images" / "mpi-cpu" / "Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace("AS toolchain", "AS tools"))
+
+    ended = bake("render", "--check", "mpi-cpu", cwd=tmp_path)
+
+    assert ended.returncode == 4
+    assert "error: `images/mpi-cpu/Dockerfile` is out of date" in ended.stderr
+    assert "    | +FROM base AS toolchain" in ended.stderr
+    assert "hint: run `./bake render` and commit the result" in ended.stderr
