@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse import pusher
@@ -206,8 +207,7 @@ def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
                 ("answer", answer),
                 ("published", f"{ecr.host}/{push.repository}@{other.digest}"),
             ),
-            hint="run `./bake push mpi-cpu` without `--alias`, "
-            "or except it from the immutability of tags",
+            hint="run `./bake push mpi-cpu` without `--alias`, or except it from the immutability of tags",
         ),
     )
 
@@ -228,6 +228,16 @@ def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: B
             hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
         ),
     )
+
+
+def test_a_role_is_named_with_its_session(ecr: Ecr, monkeypatch: pytest.MonkeyPatch) -> None:
+    sts = boto3.client("sts", region_name=REGION)
+    role = f"arn:aws:iam::{ACCOUNT}:role/BakehouseReader"
+    session = sts.assume_role(RoleArn=role, RoleSessionName="ci-render")["Credentials"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", session["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", session["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", session["SessionToken"])
+    assert EcrRegistry().whom() == "the AWS session `ci-render` (role BakehouseReader)"
 
 
 def test_who_may_push_but_not_list_can_publish(ecr: Ecr, push: Push, image: BuiltImage) -> None:
