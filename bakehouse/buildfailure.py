@@ -15,7 +15,13 @@ _COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<li
 _GONE = re.compile(r"Cannot connect to the Docker daemon|error reading from server: EOF|code = Unavailable")
 _CONSEQUENCE = re.compile(r"context canceled|code = Canceled")
 
-_DISK = re.compile(r"no space left on device|[Dd]isk quota exceeded")
+LOST_LAYER = "the engine lost a layer that it had"
+"""BuildKit can drop a layer too early when a build beside it is interrupted; only a restart heals it."""
+_LOST = re.compile(r"snapshot \S+ does not exist")
+_LOST_HINT = (
+    "a fault of BuildKit after an interrupted build: restart the engine, then run the same command again"
+)
+_DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _DISK_HINT = "`docker system df` shows what fills it; `docker builder prune` drops unused build cache"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
 _TRUST_HINT = "name your organisation's certificates (PEM) as `ca` in [tool.bakehouse], or in PIP_CERT"
@@ -135,6 +141,8 @@ def _verdict(cause: _Cause) -> _Verdict:
     evidence = cause.evidence
     if _DISK.search(evidence):
         return _Verdict("the disk is full", _DISK_HINT)
+    if _LOST.search(evidence):
+        return _Verdict(LOST_LAYER, _LOST_HINT)
     if match := _BASE.search(evidence):
         said = evidence[match.end() :].partition(": ")[2]
         hint = "see that its name is right and its registry can be reached; `docker login` if it is private"

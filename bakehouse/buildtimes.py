@@ -72,7 +72,16 @@ class Work:
 
     @property
     def label(self) -> str:
-        return "export" if self.step.text == EXPORT else f"{self.step.stage} {self.step.position}".strip()
+        if self.step.text == EXPORT:
+            return "export"
+        # The first step of many stages, under the name of the one that came last.
+        return "base" if self.step.text.startswith("FROM ") else f"{self.step.stage} {self.step.position}".strip()
+
+    @property
+    def doing(self) -> str:
+        """Its last line of log, or what it is moving."""
+        under_way = [one.name for one in self.transfers.values() if not one.completed]
+        return next(iter(self.tail.lines()), under_way[-1] if under_way else "")
 
     def seconds(self, now: float) -> float:
         """How long it ran, or has been running."""

@@ -18,7 +18,7 @@ _MOST_ROWS = 6
 _BRIEF_SECONDS = 1.0
 """Steps that take less are counted, not told."""
 _MEGABYTE = 1_000_000
-_FLAGS = re.compile(r" --[a-z]+=\S+| <<-?[\"']?\w+[\"']? \(.*\)$| <<-?[\"']?\w+[\"']?")
+_NOISE = re.compile(r" --[a-z]+=\S+| <<-?[\"']?\w+[\"']?(?: \(.*\)$)?|(?<=FROM )docker\.io/|@sha256:\w+")
 _DIM, _PLAIN = "\033[2m", "\033[0m"
 
 
@@ -118,9 +118,9 @@ class Progress:
                 self._write(text, self._facts("started", work, now))
             elif now - last >= _HEARTBEAT_SECONDS:
                 self._told[work.step.digest] = now
-                line = _clip(" ".join(work.tail.lines()), 90)
-                text = f"{work.label}: running for {_time(work.seconds(now))}{_bytes(work)}"
-                self._write(f"{text}: {line}" if line else text, self._facts("running", work, now))
+                since = f"running for {_time(work.seconds(now))}{_bytes(work)} ({', '.join(work.images)})"
+                doing = f": {_clip(work.doing, 90)}" if work.doing else ""
+                self._write(f"{work.label}: {since}{doing}", self._facts("running", work, now))
 
     def _facts(self, event: str, work: Work, now: float) -> dict[str, object]:
         moved, total = work.moved()
@@ -156,7 +156,7 @@ class Progress:
         rows = [f"{_time(now - self._began):>7}  {self.summary()}, {len(running)} running"]
         width = max((len(work.label) for work in running[:_MOST_ROWS]), default=0)
         for work in running[:_MOST_ROWS]:
-            last = " ".join(work.tail.lines()) or _command(work.step.text)
+            last = work.doing or _command(work.step.text)
             what = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
             rows.append(f"{_time(work.seconds(now)):>9}  {what}  {last}")
         if len(running) > _MOST_ROWS:
@@ -191,8 +191,8 @@ def _bytes(work: Work) -> str:
 
 
 def _command(text: str) -> str:
-    """A step's text without its mounts, and without the beginning of what it takes from a heredoc."""
-    return _clip(_FLAGS.sub("", " ".join(text.split())), 70)
+    """A step's text without its mounts, digests, and the beginning of what it takes from a heredoc."""
+    return _clip(_NOISE.sub("", " ".join(text.split())), 70)
 
 
 def _clip(text: str, width: int) -> str:

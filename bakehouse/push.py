@@ -176,14 +176,14 @@ class _Push:
     def _published_before(self) -> tuple[str, Manifest] | None:
         """The immutable tag, of any day, that names this very image already."""
         try:
-            for tag in self._release_tags():
-                manifest = self.remote.manifest(tag)
-                if manifest and manifest.digest == self.built.digest:
-                    return tag, manifest
-                if manifest and tag == self.tag:
-                    raise self.refusals.tag_taken(manifest.digest)
+            there = {tag: self.remote.manifest(tag) for tag in self._release_tags()}
         except DistributionError as error:
             raise self.refusals.unanswered(error) from error
+        for tag, manifest in there.items():
+            if manifest and manifest.digest == self.built.digest:
+                return tag, manifest
+        if taken := there.get(self.tag):
+            raise self.refusals.tag_taken(taken.digest)
         return None
 
     def _release_tags(self) -> list[str]:

@@ -49,22 +49,25 @@ class Registry(Protocol):
         """What is known on this side that can make a push fail."""
 
 
-@dataclass(frozen=True, slots=True)
 class NamedRegistry:
     """Any registry that `docker login` knows; it makes repositories by itself when they are pushed to."""
 
-    host: str
-    login: Callable[[str], Credentials | None]
-    """The credentials that docker stores for a host."""
+    def __init__(self, host: str, login: Callable[[str], Credentials | None]) -> None:
+        self.host = host
+        self._login = login
+        self._known: tuple[Credentials | None, ...] = ()
+        """What docker stores for the host, once it was asked, which may start a program."""
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
-        return self.login(self.host)
+        if renew or not self._known:
+            self._known = (self._login(self.host),)
+        return self._known[0]
 
     def make_repository(self, repository: str, moving_tag: str | None) -> None:
         pass
 
     def whom(self) -> str:
-        credentials = self.login(self.host)
+        credentials = self.credentials()
         return f"docker's login `{credentials.username}`" if credentials else ""
 
     def troubles(self) -> tuple[Reason, ...]:

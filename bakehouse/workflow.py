@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 
 from bakehouse import (
     build,
+    buildfailure,
     checks,
     containers,
     daemon,
+    dockerd,
     ecr,
     junit,
     provision,
@@ -25,7 +27,7 @@ from bakehouse.build import BuiltImage
 from bakehouse.daemon import Feature
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.engine import Engine
-from bakehouse.errors import Diagnostic, EngineError, SmokeError
+from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError
 from bakehouse.files import write_whole
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Mode, Progress, mode_for
@@ -75,26 +77,35 @@ def build_images(
     """Render what changed, build all images in one graph, and compare declared with installed."""
     plan = plan_images(workspace, patterns)
     render_images(workspace, plan, say)
-    project = workspace.project
-    mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
     with contextlib.ExitStack() as stack:
-        connected = stack.enter_context(engine(say, *_BUILDS))
-        if any(isinstance(image.base, BootstrappedBase) for image in plan.images):
-            provision.ensure_tools(provision.ask_at_terminal, say, "mmdebstrap")
         if progress is None:
+            mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
             colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
             progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
-        given = stack.enter_context(
-            supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
-        )
+        try:
+            return _build(workspace.project, plan.images, progress)
+        except BuildError as error:
+            lost = any(one.message.endswith(buildfailure.LOST_LAYER) for one in error.diagnostics)
+            is_idle = daemon.docker("ps", "--quiet").out == ""
+            if not (lost and is_idle and dockerd.stop(dockerd.Place())):
+                raise
+            progress.say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
+            return _build(workspace.project, plan.images, progress)
+
+
+def _build(project: Project, images: Sequence[Image], progress: Progress) -> tuple[BuiltImage, ...]:
+    with engine(progress.say, *_BUILDS) as connected, contextlib.ExitStack() as stack:
+        if any(isinstance(image.base, BootstrappedBase) for image in images):
+            provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
+        given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
         return build.build(
-            plan.images,
+            images,
             root=project.root,
             state=project.state,
             engine=connected,
-            supplies=given,
+            supplies=stack.enter_context(given),
             progress=progress,
-            verify=lambda one: checks.verify(connected, one.image, one.digest, project.state).installed,
+            verify=lambda one: checks.verify(connected, one.image, one.digest, project.state),
             expected_bytes=expected_bytes,
         )
 

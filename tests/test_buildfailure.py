@@ -221,3 +221,17 @@ def test_a_failure_before_any_step() -> None:
     assert told(text="ERROR: failed to stat pip: no such file or directory\n", exported=("a", "b")) == (
         "error: failed to stat pip: no such file or directory\n"
     )
+
+
+def test_a_layer_that_the_engine_lost_is_told_as_its_fault() -> None:
+    lost = (
+        "failed to commit ocp55uygf to pfetxc5t9 during finalize: failed to stat active key during commit: "
+        "snapshot ocp55uygf does not exist: not found"
+    )
+
+    assert told(step(lost)) == (
+        "error: image `a` did not build: the engine lost a layer that it had\n"
+        "  step  metis 2/2: RUN make -j 2 && make install\n"
+        "\n"
+        "hint: restart the engine: after an interrupted build BuildKit can be left so; then run the same again\n"
+    )

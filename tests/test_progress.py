@@ -55,7 +55,7 @@ def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
     assert stream.getvalue() == (
         "  0.0 s  base bakehouse/debian:12: made\n"
         "  1.5 s  metis 2/4: RUN make (a, b)\n"
-        "   32 s  metis 2/4: running for 32 s: cc two.c\n"
+        "   32 s  metis 2/4: running for 32 s (a, b): cc two.c\n"
         "   34 s  metis 2/4: done in 34 s (a, b)\n"
     )
 
@@ -84,13 +84,16 @@ def test_an_engine_that_says_nothing_is_told_of() -> None:
 
 def test_bytes_are_told_where_they_matter() -> None:
     progress, clock, stream = shown(Mode.LINES)
-    progress(step(text="FROM registry.example/base:1"))
+    progress(step(text=f"FROM registry.example/base:1@sha256:{'0' * 64}"))
     progress(Transfer("d", "sha256:1", 120_000_000, 410_000_000, False))
     clock.now += 40
     progress(Tick())
     clock.now += 40
     progress(Tick())
-    assert stream.getvalue().splitlines()[-1] == "   80 s  metis 2/4: running for 80 s, 120 of 410 MB"
+    assert stream.getvalue() == (
+        "   40 s  base: FROM registry.example/base:1 (a)\n"
+        "   80 s  base: running for 80 s, 120 of 410 MB (a): sha256:1\n"
+    )
 
 
 def test_the_text_of_a_heredoc_step_has_no_heredoc() -> None:
@@ -99,6 +102,16 @@ def test_the_text_of_a_heredoc_step_has_no_heredoc() -> None:
     clock.now += 2
     progress(Tick())
     assert stream.getvalue() == "  2.0 s  metis 2/4: RUN (a)\n"
+
+
+def test_an_export_says_what_it_is_at() -> None:
+    progress, clock, stream = shown(Mode.TABLE)
+    progress(Step("e", "a", "", "", "exporting to image", 1000.0))
+    progress(Transfer("e", "exporting layers", 0, 0, True))
+    progress(Transfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
+    clock.now += 3
+    progress(Tick())
+    assert stream.getvalue().endswith("    3.0 s  export  a  unpacking to docker.io/bakehouse/a:1\n")
 
 
 def test_json_lines() -> None:
