@@ -214,9 +214,9 @@ def _failure(base: BootstrappedBase, tail: Sequence[str], mirrors: Sequence[str]
         hint = "`apt-get install debian-archive-keyring`"
     elif os.geteuid() != 0:
         hint = "run it as root, or give your user subordinate ids (see `man subuid`)"
-    facts = tuple(("mirror", url) for url in dict.fromkeys(map(without_credentials, mirrors)))
+    facts = tuple(("mirror", url) for url in dict.fromkeys(map(_without_credentials, mirrors)))
     return BuildError(Diagnostic(message, facts=facts, tail=tuple(tail), hint=hint))
 
 
-def without_credentials(url: str) -> str:
+def _without_credentials(url: str) -> str:
     return re.sub(r"(?<=://)[^/@]*@", "", url)

@@ -31,6 +31,8 @@ _NETWORK = re.compile(
     r"curl: \((?:6|7|28|35|52|56)\)"
 )
 _NETWORK_HINT = "probably the network: check the proxy, or name a mirror as `mirrors` in [tool.bakehouse]"
+_ABSENT = re.compile(r"curl: \(22\)|HTTP Error 40[34]|40[34] +(?:Not Found|Forbidden)")
+_ABSENT_HINT = "put the file into a folder, and name that in `mirrors` of [tool.bakehouse]"
 _CHANGED = re.compile(
     r"DO NOT MATCH THE HASHES|is not the file that was pinned|did not give a file with sha256|"
     r"digest mismatch|sha256sum: WARNING"
@@ -156,6 +158,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict(what, _TRUST_HINT)
     if _NETWORK.search(evidence):
         return _Verdict(what, _NETWORK_HINT)
+    if _ABSENT.search(evidence):
+        return _Verdict(f"{what}: an address no longer has its file", _ABSENT_HINT)
     if _CHANGED.search(evidence):
         return _Verdict("a downloaded file is not the one that was pinned", _CHANGED_HINT, _hashes(evidence))
     if match and match["code"] == _KILLED:

@@ -74,8 +74,11 @@ class Work:
     def label(self) -> str:
         if self.step.text == EXPORT:
             return "export"
-        # The first step of many stages, under the name of the one that came last.
-        return "base" if self.step.text.startswith("FROM ") else f"{self.step.stage} {self.step.position}".strip()
+        if self.step.stage == "internal":
+            return "context"
+        # FROM is the first step of many stages, and has the name of any of them.
+        is_base = self.step.text.startswith("FROM ")
+        return "base" if is_base else f"{self.step.stage} {self.step.position}".strip()
 
     @property
     def doing(self) -> str:

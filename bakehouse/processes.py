@@ -1,6 +1,7 @@
 """Runs other programs so that none of them outlives this one."""
 
 import contextlib
+import functools
 import os
 import selectors
 import shutil
@@ -68,9 +69,15 @@ def with_environment(more: Mapping[str, str]) -> dict[str, str]:
 
 def _dying_with_parent(gently: bool) -> tuple[str, ...]:
     """A prefix that ends the program when this process is killed; none where the machine has no such tool."""
+    return ("setpriv", "--pdeathsig", "TERM" if gently else "KILL", "--") if _has_setpriv() else ()
+
+
+@functools.cache
+def _has_setpriv() -> bool:
+    """Whether there is one that knows this option, which not every system's does."""
     if shutil.which("setpriv") is None:
-        return ()
-    return ("setpriv", "--pdeathsig", "TERM" if gently else "KILL", "--")
+        return False
+    return subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode == 0
 
 
 def _stop(process: subprocess.Popen[bytes], gently: bool) -> None:

@@ -162,6 +162,15 @@ def test_a_download_that_fails_has_its_hint(line: str, hint: str) -> None:
     assert said.endswith(f"\nhint: {hint}\n")
 
 
+def test_an_address_that_no_longer_has_its_file() -> None:
+    tail = ("curl: (22) The requested URL returned error: 404", "fetch: x did not give a file with sha256 0")
+    said = told(step(EXIT_2), tail=tail)
+    assert said.splitlines()[0].endswith(
+        "`a` did not build: stage `metis` failed with exit code 2: an address no longer has its file"
+    )
+    assert said.endswith("hint: put the file into a folder, and name that in `mirrors` of [tool.bakehouse]\n")
+
+
 def test_a_base_that_is_nowhere() -> None:
     cause = 'failed to do request: Head "https://r.example/v2/x": dial tcp: lookup r.example: no such host'
     text = (
@@ -228,10 +237,11 @@ def test_a_layer_that_the_engine_lost_is_told_as_its_fault() -> None:
         "failed to commit ocp55uygf to pfetxc5t9 during finalize: failed to stat active key during commit: "
         "snapshot ocp55uygf does not exist: not found"
     )
+    assert told(step(lost), exported=("b",)) == (
+        """\
+error: image `a` did not build: the engine lost a layer that it had
+  step  metis 2/2: RUN make -j 2 && make install
 
-    assert told(step(lost)) == (
-        "error: image `a` did not build: the engine lost a layer that it had\n"
-        "  step  metis 2/2: RUN make -j 2 && make install\n"
-        "\n"
-        "hint: restart the engine: after an interrupted build BuildKit can be left so; then run the same again\n"
+hint: a fault of BuildKit after an interrupted build: restart the engine, then run the same command again
+"""
     )

@@ -184,7 +184,7 @@ def test_a_blob_that_lies_elsewhere_is_fetched_without_the_login(server: Server)
     """ECR answers with a signed address of S3."""
     with Proxy(1).running() as storage:
         storage.answers.append(lambda _: Reply(200, {}, b"content"))
-        signed = f"http://localhost:{storage.port}/blob?X-Amz-Signature=abc"
+        signed = f"http://{storage.host}/blob?X-Amz-Signature=abc"
         server.answers(Reply(307, {"Location": signed}))
         assert server.repository().blob(digest_of(b"content")) == b"content"
         assert "Authorization" not in storage.requests[0].headers

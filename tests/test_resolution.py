@@ -94,6 +94,14 @@ def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree:
     assert tree.chosen("alone")["cuda"] == "12.8"
 
 
+def test_a_name_of_the_recipe_waits_for_parts_that_may_provide_it(tree: Tree) -> None:
+    tree.component("cuda", 'summary: CUDA\norder: 1\nreleases: [{version: "12.8"}]\n')
+    tree.component("app", 'summary: App\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n')
+    tree.image(HEAD + 'components: {cuda: "12.8", app: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
+
+    assert "cuda" not in tree.chosen()
+
+
 def test_a_name_is_provided_by_a_part_that_comes_in_later(tree: Tree) -> None:
     """The first to ask comes long before what brings it."""
     tree.component("rmm", 'summary: RMM\norder: 1\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
@@ -208,6 +216,7 @@ def asking(tree: Tree, *wanted: Requirement) -> Recipe:
     return replace(tree.recipes()["small"], components=wanted, variants={})
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("last", ["late", "provided"])
 def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree, last: str) -> None:
     """Twelve parts of ten releases each are 10^12 combinations."""

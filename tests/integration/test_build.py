@@ -72,9 +72,7 @@ def test_a_stage_in_two_dockerfiles_runs_once_and_nothing_runs_the_second_time(
     assert (sorted(ran.images), ran.cached) == (["one", "two"], False)
     assert project.run("one", "cat", "/random") == project.run("two", "cat", "/random")
 
-    started = time.monotonic()
     again = project.bake("one", "two")
-    seconds = time.monotonic() - started
 
     times = BuildTimes()
     for event in project.events:
@@ -84,7 +82,6 @@ def test_a_stage_in_two_dockerfiles_runs_once_and_nothing_runs_the_second_time(
     assert [
         step.text for step in times.steps(0) if not step.cached and step.text.startswith(("RUN", "COPY"))
     ] == []
-    assert seconds < 10, "about 1 s on an idle machine"
 
 
 def test_what_is_made_is_one_schema_2_manifest_with_gzip_layers(project: Project, unique: str) -> None:

@@ -19,8 +19,9 @@ from bakehouse.manifests import short
 from bakehouse.plan import ImageKey
 from bakehouse.push import Publication, PublishedImage, publish
 from bakehouse.transfer import Watch
+from tests.integration.paired_ecr import ACCOUNT, REGION, Ecr, ecr_pair
 from tests.integration.proxies import Forward, Reply, Request, error_body
-from tests.integration.registries import ACCOUNT, REGION, Ecr, ecr_pair, registry_image
+from tests.integration.registries import registry_image
 from tests.integration.tiny_images import built, passed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]

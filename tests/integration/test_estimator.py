@@ -20,7 +20,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from bakehouse.estimator import Job, snippet
 from bakehouse.releases import ReleasedPart, ReleaseRecord
-from tests.integration.registries import ACCOUNT, REGION
+from tests.integration.paired_ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

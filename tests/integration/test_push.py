@@ -1,6 +1,7 @@
 """Pushing with a real engine to a real registry, under the faults that registries show."""
 
 import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, short
 from bakehouse.plan import Digest, ImageKey
 from bakehouse.push import Publication, PublishedImage, publish
 from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.releases import load
 from bakehouse.transfer import Watch
 from tests.integration.proxies import LOST, Forward, Proxy, Reply, Request, error_body
 from tests.integration.registries import registry_container, registry_image
@@ -402,3 +404,45 @@ def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, i
 def _names(image: BuiltImage) -> list[str]:
     with contextlib.closing(docker.from_env()) as client:
         return sorted(client.images.get(image.digest).tags)
+
+
+RELEASE = """
+import sys
+from datetime import date
+from pathlib import Path
+from bakehouse import pusher, releases
+from bakehouse.build import BuiltImage
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.push import Publication, publish
+from tests.integration.tiny_images import image, passed
+state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], 1)
+publication = Publication(day=date(2026, 11, 20), locks=state / "locks")
+print("begun", flush=True)
+with EmbeddedRegistry(state / "registry", int(sys.argv[3])) as registry:
+    pushing = pusher.connect(state / "pushes")
+    published = publish(built, passed(built), registry, pushing, publication, lambda _: None)
+    record = releases.record_of(published, built, passed(built), publication.day)
+    releases.append(state / "releases.json", record, state / "locks")
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.7, 1.0])
+def test_a_release_killed_at_any_moment_is_repeated_and_leaves_no_trace(
+    image: BuiltImage, tmp_path: Path, seconds: float
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-c", RELEASE, str(tmp_path), image.digest, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout
+        assert killed.stdout.readline() == "begun\n"
+        time.sleep(seconds)
+        killed.kill()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (record,) = load(tmp_path / "releases.json")
+    assert (record.digest, record.tags) == (image.digest, (TAG,))
+    assert all(name.startswith("bakehouse/test-") for name in _names(image))
+    assert list((tmp_path / "pushes").iterdir()) == []
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
