@@ -4,7 +4,7 @@ Everything here is as written, with its place; `resolution` chooses from it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,8 @@ def load_catalog(roots: Iterable[Path]) -> Catalog:
                 unread.add(folder.name)
     catalog = Catalog(components)
     _check_names(catalog, unread, problems)
+    for component in components.values():
+        problems.extend(_stage_mistakes(component, catalog, unread))
     problems.raise_as(RecipeError)
     return catalog
 
@@ -188,3 +190,21 @@ def _check_names(catalog: Catalog, unread: set[str], problems: Problems) -> None
                         hint = suggestion(one.name, known)
                         message = f"`{component.name}` requires unknown component `{one.name}`"
                         problems.add(Diagnostic(message, one.location, hint=hint))
+
+
+def _stage_mistakes(component: Component, catalog: Catalog, unread: set[str]) -> Iterator[Diagnostic]:
+    """A stage that another one builds on has to be in the same Dockerfile, above it."""
+    faces = [variant.face for release in component.releases for variant in release.variants]
+    for name in component.builds_on:
+        below = catalog.components.get(name)
+        message = hint = ""
+        if below is None:
+            message = "" if name in unread else f"`{component.name}` builds on unknown component `{name}`"
+            hint = suggestion(name, catalog.components)
+        elif not all(name in {one.name for one in brought.requires} for brought in faces):
+            message = f"`{component.name}` builds on `{name}` and does not require it"
+        elif (below.order, name) >= (component.order, component.name):
+            message = f"`{component.name}` builds on `{name}`, which comes after it"
+            hint = f"give `{name}` a smaller `order`"
+        if message:
+            yield Diagnostic(message, component.location, hint=hint)

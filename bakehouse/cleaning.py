@@ -14,7 +14,9 @@ def run(workspace: Workspace, say: Say, *, everything: bool) -> str:
     plan = plan_images(workspace, ())
     kept: set[str] = set()
     if not everything:
-        kept = {image.reference for image in plan.images} | {f"bakehouse/{image.name}:latest" for image in plan.images}
+        kept = {image.reference for image in plan.images} | {
+            f"bakehouse/{image.name}:latest" for image in plan.images
+        }
         kept |= {image.base.reference for image in plan.images if isinstance(image.base, BootstrappedBase)}
     engine = containers.connect()
     try:

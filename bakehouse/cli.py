@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -140,4 +141,6 @@ def _takes_value(word: str, task: "Task[Any]") -> bool:
 
 def main() -> None:
     """The entry point of the wrapper script."""
+    # What cleans up at Ctrl-C also cleans up when a CI system ends the job.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     Bake().run(["bake", *sys.argv[1:]])

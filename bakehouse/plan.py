@@ -185,8 +185,17 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
         _key(
-            recipe.name, recipe.summary, foundation, [stage.key for stage in stages], apt, environment,
-            path, library_path, entrypoint, parts_text(parts), asdict(recipe.content, dict_factory=_plain),
+            recipe.name,
+            recipe.summary,
+            foundation,
+            [stage.key for stage in stages],
+            apt,
+            environment,
+            path,
+            library_path,
+            entrypoint,
+            parts_text(parts),
+            asdict(recipe.content, dict_factory=_plain),
         )
     )
     return Image(
@@ -236,10 +245,17 @@ def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[
     packages = resolution.owners[choice.name]
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
     key = _key(
-        foundation, component.name, choice.version, choice.candidate.variant.name, component.template,
+        foundation,
+        component.name,
+        choice.version,
+        choice.candidate.variant.name,
+        component.template,
         {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
-        [package.requirement for package in packages], face.build_apt, face.facts,
-        {name: sha256(data).hexdigest() for name, data in component.files.items()}, *below,
+        [package.requirement for package in packages],
+        face.build_apt,
+        face.facts,
+        {name: sha256(data).hexdigest() for name, data in component.files.items()},
+        *below,
     )
     return Stage(
         name=component.name,

@@ -69,7 +69,8 @@ class Recipe:
 def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> dict[str, Recipe]:
     """All image recipes by name; a later folder's recipe replaces an earlier one's whole.
 
-    Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made. Raises RecipeError with every mistake found in any of them.
+    Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made.
+    Raises RecipeError with every mistake found in any of them.
     """
     problems = Problems()
     recipes = {}

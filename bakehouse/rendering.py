@@ -49,12 +49,16 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """The Dockerfile, the files it copies and the bake file of one image."""
-    dockerfile = _environment(_frozen(templates)).get_template("Dockerfile.j2").render(
-        image=image,
-        stages=_stage_texts("build", image, templates),
-        chain=_stage_texts("runtime", image, templates),
-        base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
-        epoch=EPOCH,
+    dockerfile = (
+        _environment(_frozen(templates))
+        .get_template("Dockerfile.j2")
+        .render(
+            image=image,
+            stages=_stage_texts("build", image, templates),
+            chain=_stage_texts("runtime", image, templates),
+            base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
+            epoch=EPOCH,
+        )
     )
     return (
         RenderedFile(f"{image.name}/Dockerfile", _tidy(dockerfile).encode()),
@@ -124,8 +128,12 @@ def _stale(message: str, tail: tuple[str, ...] = ()) -> Diagnostic:
 def _difference(old: bytes, new: bytes) -> tuple[str, ...]:
     lines = list(
         difflib.unified_diff(
-            old.decode(errors="replace").splitlines(), new.decode(errors="replace").splitlines(),
-            "committed", "rendered", lineterm="", n=1,
+            old.decode(errors="replace").splitlines(),
+            new.decode(errors="replace").splitlines(),
+            "committed",
+            "rendered",
+            lineterm="",
+            n=1,
         )
     )
     if len(lines) > _MOST_DIFF_LINES:
@@ -141,7 +149,11 @@ def _bake_file(image: Image) -> str:
         "platforms": ["linux/amd64"],
         "tags": [image.reference, f"bakehouse/{image.name}:latest"],
         # One Docker schema 2 manifest with gzip layers: SageMaker takes no OCI manifest and no index.
-        "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
+        # Level 3 takes half the time of gzip's default, for 5 % more bytes (700 MB of torch).
+        "output": [
+            "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
+        ],
+        "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }
     return json.dumps({"target": {image.name: target}}, indent=2) + "\n"

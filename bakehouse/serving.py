@@ -120,6 +120,7 @@ class Mirrors:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
     # A client that goes away in the middle is the client's business.
     def handle_error(self, request: Any, client_address: Any) -> None:
         return
@@ -169,9 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
         match parts:
             case ["sha256", sha256, name] if _SHA256.fullmatch(sha256):
                 return self.mirrors.find(sha256, name)
-            case ["links", number, name] if (folder := _at(self.shelves.links, number)):
+            case ["links", number, name] if folder := _at(self.shelves.links, number):
                 return _links(folder) if not name else _file(folder, folder / name)
-            case ["index", number, project, name] if (folder := _at(self.shelves.indexes, number)):
+            case ["index", number, project, name] if folder := _at(self.shelves.indexes, number):
                 return _index(folder, project, name)
         return None
 

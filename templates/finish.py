@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""finish NAME [PATTERN...]: makes /out a layer that can be linked over the base, the same bytes at every build.
+"""finish NAME [PATTERN...]: makes /out a layer to be linked over the base, the same at every build.
 
 Drops what matches and what nothing needs at run time, compiles byte code, keeps RECORD true, lists the files.
 """
@@ -35,7 +35,6 @@ for pattern in PATTERNS:
         drop(path)
 for path in [*OUT.rglob("*.a"), *OUT.rglob("*.la"), *OUT.rglob("__pycache__")]:
     drop(path)
-
 
 
 def recorded(site, row):
@@ -78,7 +77,9 @@ for path in [OUT, *OUT.rglob("*")]:
     if path.is_dir() and not path.is_symlink():
         below = Path("/", path.relative_to(OUT))
         if below.is_symlink():
-            sys.exit(f"finish: {NAME} has a folder {below}, which is a link in the base: the link would be lost")
+            sys.exit(
+                f"finish: {NAME} has a folder {below}, which is a link in the base: the link would be lost"
+            )
         # A linked layer's folders win over the base's: they get the base's mode
         path.chmod(stat.S_IMODE(below.stat().st_mode) if below.is_dir() else 0o755)
     os.utime(path, (epoch, epoch), follow_symlinks=False)

@@ -61,6 +61,8 @@ def test_a_killed_run_takes_its_programs_along() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
         child = int(run.stdout.readline())
-        assert alive(child)
+        # Only when it has become `sleep` has setpriv said what is to happen to it.
+        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
         run.kill()
     wait_until_gone(child)

@@ -70,12 +70,12 @@ def check_base_folders_keep_their_modes() -> None:
     changed = {
         path: oct(mode)
         for path, wanted in MODES.items()
-        if os.path.isdir(path) and (mode := stat.S_IMODE(os.stat(path).st_mode)) != wanted
+        if Path(path).is_dir() and (mode := stat.S_IMODE(Path(path).stat().st_mode)) != wanted
     }
     assert not changed, changed
 
 
 def check_base_links_are_links() -> None:
-    lost = [path for path in LINKS if os.path.isdir(path) and not os.path.islink(path)]
+    lost = [path for path in LINKS if Path(path).is_dir() and not Path(path).is_symlink()]
     # /lib64 and others are real folders in bases whose /usr is not merged
-    assert not lost or not os.path.islink("/bin"), lost
+    assert not lost or not Path("/bin").is_symlink(), lost

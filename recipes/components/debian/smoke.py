@@ -4,5 +4,7 @@ from pathlib import Path
 
 
 def installed() -> str:
-    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    release = dict(
+        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
+    )
     return release["VERSION_ID"].strip('"')

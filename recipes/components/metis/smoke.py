@@ -14,9 +14,19 @@ def check_partitions_a_graph() -> None:
     parts = (ctypes.c_int32 * 6)()
     cut = ctypes.c_int32()
     code = metis.METIS_PartGraphKway(
-        ctypes.byref(ctypes.c_int32(6)), ctypes.byref(ctypes.c_int32(1)),
-        (ctypes.c_int32 * 7)(*starts), (ctypes.c_int32 * len(flat))(*flat),
-        None, None, None, ctypes.byref(ctypes.c_int32(2)), None, None, None, ctypes.byref(cut), parts,
+        ctypes.byref(ctypes.c_int32(6)),
+        ctypes.byref(ctypes.c_int32(1)),
+        (ctypes.c_int32 * 7)(*starts),
+        (ctypes.c_int32 * len(flat))(*flat),
+        None,
+        None,
+        None,
+        ctypes.byref(ctypes.c_int32(2)),
+        None,
+        None,
+        None,
+        ctypes.byref(cut),
+        parts,
     )
     assert code == 1, f"METIS_PartGraphKway returned {code}"
     assert cut.value == 1, list(parts)

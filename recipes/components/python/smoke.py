@@ -10,5 +10,7 @@ def installed() -> str:
 
 def check_packages_fit_together() -> None:
     """Every package finds what it asks for, in a version that it accepts."""
-    ended = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout.strip()
