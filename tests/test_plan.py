@@ -39,7 +39,7 @@ def rich(tree: Tree) -> Tree:
         IMAGE
         + """\
 apt: [htop]
-environment: {A: "1"}
+environment: {A: "1", B: "2"}
 run: [echo a]
 files: [{from: src/train.py, to: /opt/train.py}]
 code: {directory: src, entry_point: train.py}
@@ -248,7 +248,7 @@ def test_a_stage_knows_wheels_from_what_has_to_be_compiled(rich: Tree) -> None:
 
 
 def test_the_environment_of_an_image_is_the_recipes_above_its_parts_above_ours(rich: Tree) -> None:
-    edit("images/small.yaml", '{A: "1"}', '{A: "1", SAGEMAKER_TRAINING_MODULE: mine}')(rich)
+    edit("images/small.yaml", 'B: "2"}', "SAGEMAKER_TRAINING_MODULE: mine}")(rich)
 
     assert rich.one().environment == {
         "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/code",

@@ -190,18 +190,14 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     [_, bake_file] = rendering.render_image(image, templates())
 
     assert bake_file.path == "small/docker-bake.json"
-    assert json.loads(bake_file.content) == {
-        "target": {
-            "small": {
-                "context": "images/small",
-                "dockerfile": "Dockerfile",
-                "platforms": ["linux/amd64"],
-                "tags": [image.reference, "bakehouse/small:latest"],
-                "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
-                "attest": [],
-            }
-        }
-    }
+    assert [*json.loads(bake_file.content)["target"]] == ["small"]
+    target = json.loads(bake_file.content)["target"]["small"]
+    assert (target["context"], target["dockerfile"]) == ("images/small", "Dockerfile")
+    assert target["tags"] == [image.reference, "bakehouse/small:latest"]
+    assert (target["platforms"], target["attest"]) == (["linux/amd64"], [])
+    [output] = target["output"]
+    wanted = {"type=image", "oci-mediatypes=false", "compression=gzip", "force-compression=true"}
+    assert wanted <= {*output.split(",")}
 
 
 def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None:
