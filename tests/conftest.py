@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from bakehouse import explain, rendering
@@ -12,6 +13,10 @@ from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.report import failure_text
 from bakehouse.resolution import NothingFits, Resolution, resolve
+
+# The pure tests are run at every change: a third of hypothesis's default is what they have time for.
+hypothesis.settings.register_profile("quick", max_examples=33)
+hypothesis.settings.load_profile("quick")
 
 SHA = "0123456789abcdef" * 4
 
