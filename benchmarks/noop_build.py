@@ -1,6 +1,6 @@
 """How much `./bake build` adds to a bare bake call, with nothing to do: run it on images that are built.
 
-    python benchmarks/noop_build.py mpi-cpu pytorch-cpu
+python benchmarks/noop_build.py mpi-cpu pytorch-cpu
 """
 
 import statistics
@@ -22,7 +22,10 @@ def seconds(command: list[str]) -> float:
 def main() -> None:
     images = sys.argv[1:] or ["mpi-cpu"]
     files = [word for image in images for word in ("-f", f"images/{image}/docker-bake.json")]
-    ours, bare = ["./bake", "build", *images], ["docker", "buildx", "bake", "--provenance=false", *files, *images]
+    ours, bare = (
+        ["./bake", "build", *images],
+        ["docker", "buildx", "bake", "--provenance=false", *files, *images],
+    )
     seconds(ours)
     pairs = [(seconds(ours), seconds(bare)) for _ in range(TIMES)]
     mine, its = (statistics.median(column) for column in zip(*pairs, strict=True))
