@@ -13,7 +13,8 @@ from typing import NewType
 
 from bakehouse.component import Artifact, BaseSource, Package
 from bakehouse.errors import Diagnostic, Problems, RecipeError
-from bakehouse.recipe import CODE_FOLDER, Content, Recipe
+from bakehouse.ownfiles import CODE_FOLDER
+from bakehouse.recipe import Content, Recipe
 from bakehouse.resolution import Choice, Resolution
 
 StageKey = NewType("StageKey", str)

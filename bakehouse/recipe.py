@@ -4,35 +4,22 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bakehouse.catalog import Catalog
 from bakehouse.component import Package, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import APT_PACKAGE, environment, matching, requirement
 from bakehouse.fields import Fields
-from bakehouse.files import is_file, is_folder
+from bakehouse.files import is_file
 from bakehouse.lockfile import load_lock
+from bakehouse.ownfiles import File, beside, check_targets, read_code, read_files
 from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, load, suggestion
 
 STATUSES = ("current", "frozen", "legacy")
-CODE_FOLDER = "/opt/ml/code"
 _NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
 """Without dots: bake takes none in the name of a target."""
-_PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
-_PATH = re.compile(f"{_PART}(?:/{_PART})*")
-"""A relative path that needs no quoting and can't leave its folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file that goes into the image as it is."""
-
-    target: str
-    """Its absolute path in the image."""
-    content: bytes
-    is_executable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +139,9 @@ def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path 
     for step in steps:
         if not step.text.strip():
             fields.report("a step of `run` is empty", step.location)
-    files = _files(fields, folder)
-    code, entry_point = _code(fields, folder)
-    _check_targets([*files, *code], fields)
+    files = read_files(fields, folder)
+    code, entry_point = read_code(fields, folder)
+    check_targets([*files, *code], fields)
     content = Content(
         apt=tuple(sorted(matching(fields, "apt", APT_PACKAGE, "apt package name"))),
         packages=packages,
@@ -171,8 +158,8 @@ def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Pac
     if not fields.has("requirements"):
         fields.text("requirements")
         return (), None
-    path = _beside(fields, "requirements", folder)
-    if path == folder:
+    path = beside(fields, "requirements", folder)
+    if path is None:
         return (), None
     spot = fields.place("requirements")
     try:
@@ -201,86 +188,3 @@ def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Pac
 def lock_heading(name: str, requirements: bytes) -> str:
     """A lock's first line, which tells the requirements that it was made of."""
     return f"# of {name} sha256:{sha256(requirements).hexdigest()}"
-
-
-_Placed = list[tuple[File, Location]]
-
-
-def _files(fields: Fields, folder: Path) -> _Placed:
-    found: _Placed = []
-    for child in fields.children("files", "a file"):
-        source = _beside(child, "from", folder)
-        target = child.text("to", required=True)
-        child.finish()
-        if not target or not child.has("from"):
-            continue
-        spot = child.place("to")
-        if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
-            label = "letters, digits and `._+@-` between slashes"
-            child.report(f"`{target}` is no plain absolute path", spot, label)
-        elif is_folder(source):
-            found += _folder(source, target.rstrip("/"), child, spot)
-        elif is_file(source):
-            name = f"{target}{source.name}" if target.endswith("/") else target
-            found += _file(source, name, child, spot)
-        else:
-            child.report(f"there is no `{child.text('from')}` beside the recipe", child.place("from"))
-    return found
-
-
-def _code(fields: Fields, folder: Path) -> tuple[_Placed, str | None]:
-    child = fields.child("code", "`code`")
-    if child is None:
-        return [], None
-    source = _beside(child, "directory", folder)
-    entry_point = child.text("entry_point", required=True)
-    child.finish()
-    if not child.has("directory") or not entry_point:
-        return [], None
-    if not is_folder(source):
-        message = f"there is no folder `{child.text('directory')}` beside the recipe"
-        child.report(message, child.place("directory"))
-        return [], None
-    if not _PATH.fullmatch(entry_point):
-        label = "a path below `directory`, of letters, digits and `._+@-`"
-        child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
-    elif not is_file(source / entry_point):
-        child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
-    return _folder(source, CODE_FOLDER, child, child.place("directory")), entry_point
-
-
-def _beside(fields: Fields, key: str, folder: Path) -> Path:
-    """The path that `key` names, which has to be relative: a recipe is read on other machines too."""
-    text = fields.text(key, required=True)
-    if text.startswith("/"):
-        fields.report(f"`{key}` has to be relative to the recipe's folder", fields.place(key))
-    return folder / text
-
-
-def _folder(source: Path, target: str, fields: Fields, spot: Location) -> _Placed:
-    files = (path for path in sorted(source.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    found: _Placed = []
-    for path in files:
-        found += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
-    return found
-
-
-def _file(source: Path, target: str, fields: Fields, spot: Location) -> _Placed:
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
-        return []
-    return [(File(target, content, bool(source.stat().st_mode & 0o100)), spot)]
-
-
-def _check_targets(placed: _Placed, fields: Fields) -> None:
-    """No file may lie where another one does, or needs a folder."""
-    taken: set[str] = set()
-    folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
-    for file, spot in placed:
-        if file.target in taken:
-            fields.report(f"two files would be `{file.target}`", spot)
-        elif file.target in folders:
-            fields.report(f"`{file.target}` would be a file and a folder", spot)
-        taken.add(file.target)

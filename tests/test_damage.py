@@ -1,4 +1,4 @@
-"""Recipes and components with values where they don't belong: refused in words, or taken, never a traceback."""
+"""Values where they don't belong: refused in words, or taken, never a traceback."""
 
 import contextlib
 import json
@@ -48,10 +48,11 @@ releases:
     artifacts: {a: {url: "https://example.org/a", sha256: unknown, confidence: low}}
 """
 ODD: list[object] = [
-    "", None, [], {}, [[]], [{}], {"a": {"b": []}}, {"": ""}, -1, 0, True, "*", "unknown", "..", ".", "/", "a/b", "a b",
-    "é", "python", {"python": "*"}, {"python": []}, ["python"], "x" * 300, "a\nb", {"version": "1"}, [{"name": "x"}],
-    {"bootstrap": ""}, {"bootstrap": "sid", "image": "x"}, "9" * 30, "===x", ">=2,<1", "1.0+x", "'", '"', "${A}", "src",
-]  # fmt: skip
+    *("", None, [], {}, [[]], [{}], {"a": {"b": []}}, {"": ""}, -1, 0, True, "9" * 30, "x" * 300, "a\nb"),
+    *("*", "unknown", "..", ".", "/", "a/b", "a b", "é", "'", '"', "${A}", "src", "===x", ">=2,<1"),
+    *("1.0+x", "python", ["python"], {"python": "*"}, {"python": []}, {"version": "1"}, [{"name": "x"}]),
+    *({"bootstrap": ""}, {"bootstrap": "sid", "image": "x"}),
+]
 
 
 def damaged(value: object, random: Random, share: float) -> object:

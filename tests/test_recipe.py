@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import ownfiles
 from bakehouse.catalog import load_catalog
 from bakehouse.errors import RecipeError
 from bakehouse.project import HOME
@@ -97,6 +98,32 @@ def test_sources_may_lie_beside_the_recipes_but_not_at_a_place_of_this_machine(t
 
     assert content(tree, "code: {directory: ../src, entry_point: train.py}\n").code
     text = f"code: {{directory: {tree.root}/src, entry_point: train.py}}\n"
+    assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
+
+
+def test_a_folder_of_very_many_files_is_refused_before_they_are_read(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        tree.write(f"images/src/{number}", "")
+    text = "files: [{from: src, to: /opt/src}]\n"
+    monkeypatch.setattr(ownfiles, "MAX_FILES", 4)
+    assert len(content(tree, text).files) == 4
+
+    monkeypatch.setattr(ownfiles, "MAX_FILES", 3)
+    assert refusal(tree, text) == "`src` holds more than 3 files"
+
+
+def test_a_very_large_file_is_refused_before_it_is_read(tree: Tree) -> None:
+    with tree.write("images/model.bin", "").open("wb") as file:
+        file.truncate(200_000_001)
+
+    assert refusal(tree, "files: [{from: model.bin, to: /opt/}]\n") == "`model.bin` has more than 200 MB"
+
+
+def test_the_whole_machine_is_not_read(tree: Tree) -> None:
+    text = "code: {directory: /, entry_point: init}\n"
+
     assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
 
 
