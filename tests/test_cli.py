@@ -128,3 +128,15 @@ def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
     assert "error: `images/mpi-cpu/Dockerfile` is out of date" in ended.stderr
     assert "    | +FROM base AS toolchain" in ended.stderr
     assert "hint: run `./bake render` and commit the result" in ended.stderr
+
+
+def test_the_committed_images_are_those_of_the_recipes() -> None:
+    ended = bake("render", "--check")
+
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_committed_dockerfiles_pass_hadolint() -> None:
+    command = [str(Path(sys.executable).with_name("hadolint")), *map(str, HOME.glob("images/*/Dockerfile"))]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
