@@ -9,7 +9,7 @@ import pytest
 from invoke.collection import Collection
 
 import tasks
-from bakehouse.cli import help_first, with_named_values
+from bakehouse.cli import Bake, help_first, with_named_values
 from bakehouse.errors import UsageError
 from bakehouse.project import HOME
 
@@ -82,10 +82,27 @@ def test_help_may_follow_the_task() -> None:
         ),
     ],
 )
-def test_what_is_mistyped_is_answered_without_a_traceback(words: list[str], code: int, told: str) -> None:
-    ended = bake(*words)
+def test_what_is_mistyped_is_answered_without_a_traceback(
+    words: list[str],
+    code: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(HOME)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("GITHUB_ACTIONS", "")
+    with pytest.raises(SystemExit) as caught:
+        Bake().run(["bake", *words])
 
-    assert (ended.returncode, ended.stderr) == (code, told)
+    assert (caught.value.code, capsys.readouterr().err) == (code, told)
+
+
+def test_a_process_ends_as_its_task_does() -> None:
+    ended = bake("biuld")
+
+    assert (ended.returncode, ended.stdout) == (64, "")
+    assert ended.stderr == "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"
 
 
 def test_every_task_says_what_it_does_by_example() -> None:
