@@ -69,7 +69,7 @@ def build(
 
 def _target(image: Image) -> buildx.Target:
     sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
-    return buildx.Target(image.name, Path("images", image.name, "docker-bake.json"), sources)
+    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
 
 
 def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Image]], int]) -> None:

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -119,8 +119,8 @@ def _plain(line: str) -> str:
     return _COLOUR.sub("", line.rstrip().rpartition("\r")[2])
 
 
-def events(status: Mapping[str, Any], targets: Sequence[str]) -> Iterator[Event]:
-    """The events in one of buildx's status objects."""
+def events(status: Mapping[str, Any], targets: Mapping[str, str]) -> Iterator[Event]:
+    """The events in one of buildx's status objects; `targets` has the images by their names in bake files."""
     for one in status.get("vertexes") or ():
         target, stage, position, text = _parse_name(one["name"], targets)
         yield Step(
@@ -142,14 +142,14 @@ def events(status: Mapping[str, Any], targets: Sequence[str]) -> Iterator[Event]
         yield Log(one["vertex"], text, _seconds(one.get("timestamp")) or 0.0)
 
 
-def _parse_name(name: str, targets: Sequence[str]) -> tuple[str, str, str, str]:
+def _parse_name(name: str, targets: Mapping[str, str]) -> tuple[str, str, str, str]:
     """Target, stage, position and text; buildx names the target only where there are several."""
-    only = targets[0] if len(targets) == 1 else ""
+    only = next(iter(targets.values())) if len(targets) == 1 else ""
     match = _NAME.fullmatch(name)
     if match is None:
         return only, "", "", name
     words = match["place"].split()
-    target = words.pop(0) if not only and words[0] in targets else only
+    target = targets[words.pop(0)] if not only and words[0] in targets else only
     position = words.pop() if words and _POSITION.fullmatch(words[-1]) else ""
     return target, " ".join(words), position, match["text"]
 

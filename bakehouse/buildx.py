@@ -18,6 +18,8 @@ class Target:
     """An image to bake: its bake file, and what its stages were rendered from."""
 
     name: str
+    target: str
+    """What the bake file calls it."""
     bake_file: Path
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Stage names and the files their text comes from."""
@@ -41,7 +43,7 @@ def bake(
     if shutil.which("docker") is None:
         hint = "`./bake doctor` says what is missing and how to get it"
         raise EngineError(Diagnostic("there is no `docker` command on this machine", hint=hint))
-    watch = _Watch([target.name for target in targets], on_event)
+    watch = _Watch({target.target: target.name for target in targets}, on_event)
     with private_folder(state) as folder:
         override, metadata = folder / "override.json", folder / "metadata.json"
         override.write_text(_override(targets, secrets, arguments))
@@ -58,25 +60,25 @@ def bake(
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildfailure.explain(watch.failure(), dockerfiles, sources)
         found = json.loads(metadata.read_text())
-    return {target.name: str(found[target.name]["containerimage.digest"]) for target in targets}
+    return {target.name: str(found[target.target]["containerimage.digest"]) for target in targets}
 
 
 def _override(targets: Iterable[Target], secrets: Mapping[str, Path], arguments: Mapping[str, str]) -> str:
     """A further bake file; buildx reads secrets as CSV, so that a comma in a path needs the quotes."""
     given = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
     extra = {"args": dict(arguments), "secret": given}
-    return json.dumps({"target": {target.name: extra for target in targets}})
+    return json.dumps({"target": {target.target: extra for target in targets}})
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:
-    written = json.loads((cwd / target.bake_file).read_text())["target"][target.name]
+    written = json.loads((cwd / target.bake_file).read_text())["target"][target.target]
     return Path(cwd, written.get("context", "."), written.get("dockerfile", "Dockerfile"))
 
 
 class _Watch:
     """Turns buildx's output into events, and keeps what explains a failure."""
 
-    def __init__(self, targets: Sequence[str], on_event: Callable[[Event], None]) -> None:
+    def __init__(self, targets: Mapping[str, str], on_event: Callable[[Event], None]) -> None:
         self.targets = targets
         self._on_event = on_event
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -93,7 +95,7 @@ class _Watch:
 
     def failure(self) -> buildfailure.Failure:
         return buildfailure.Failure(
-            targets=tuple(self.targets),
+            targets=tuple(self.targets.values()),
             steps=tuple(self._errors.values()),
             tails={digest: tail.lines() for digest, tail in self._tails.items()},
             text="\n".join(self._output.end()),

@@ -1,11 +1,12 @@
 """One version of one part, what it asks of the others, and why it can't be among them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.component import Component, Face, Package, Release, Requirement, Variant
+from bakehouse.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.lockfile import Package
 from bakehouse.recipe import Recipe
 
 
@@ -55,6 +56,9 @@ class Refusal:
     """The demand that does not hold."""
     other: Candidate | None = None
     """The chosen part that it does not go with."""
+    known: Incompatibility | None = None
+    """What is known not to work, if that is it; `others` are the chosen parts that have to do with it."""
+    others: tuple[Candidate, ...] = ()
     packages: tuple[Package, Package] | None = None
     """The two locks' lines that disagree, its own first; without `other` the second is the recipe's."""
     then: "Conflict | None" = None
@@ -64,7 +68,7 @@ class Refusal:
     def culprits(self) -> frozenset[str]:
         """The chosen parts without which it might be taken."""
         asker = self.demand.asker if self.demand else None
-        return frozenset(one.name for one in (self.other, asker) if one)
+        return frozenset(one.name for one in (self.other, asker, *self.others) if one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,13 @@ class Selection:
     """The Python packages of all locks, by their normal names."""
     put_off: frozenset[str] = frozenset()
     """Names that another part has to provide: their own components were tried in vain."""
+    targets: tuple[Candidate, ...] = ()
+    """What the image has to run on; parts ask of them what they ask of other parts."""
 
     @property
     def missing(self) -> set[str]:
         """The names that have to be in the image and are not yet."""
-        given = {name for candidate in self.chosen for name in candidate.given}
+        given = {name for candidate in (*self.chosen, *self.targets) for name in candidate.given}
         return {one.requirement.name for one in self.demands if one.brings} - given
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
@@ -116,14 +122,33 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
                 return Refusal(candidate, name, other=other)
     for demand in own:
         name = demand.requirement.name
-        for other in (candidate, *selection.chosen):
+        for other in (candidate, *selection.chosen, *selection.targets):
             if name in other.given and not demand.requirement.allows(other.given[name]):
                 return Refusal(candidate, name, demand, other)
+    pool = (candidate, *selection.chosen, *selection.targets)
+    for owner in (candidate, *selection.chosen):
+        for known in owner.face.conflicts:
+            if known.is_certain and (parties := clash(known, pool)):
+                involved = {str(one): one for one in (owner, *parties) if one is not candidate}
+                return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
     for package in candidate.face.packages:
-        first, owner = selection.locked.get(canonicalize_name(package.name), (package, None))
+        first, locker = selection.locked.get(canonicalize_name(package.name), (package, None))
         if first.version != package.version:
-            return Refusal(candidate, package.name, other=owner, packages=(package, first))
+            return Refusal(candidate, package.name, other=locker, packages=(package, first))
     return None
+
+
+def clash(known: Incompatibility, pool: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The parts of a pool for which an incompatibility holds; none where it doesn't."""
+    parties = []
+    for part in known.parts:
+        party = next(
+            (one for one in pool if part.name in one.given and part.allows(one.given[part.name])), None
+        )
+        if party is None:
+            return ()
+        parties.append(party)
+    return tuple(parties)
 
 
 def _agree(first: str, second: str) -> bool:

@@ -6,14 +6,16 @@ Everything here is as written, with its place; `resolution` chooses from it.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from packaging.version import Version
 
-from bakehouse.component import Component, Face, Release, Variant
+from bakehouse.component import DRIVER, Component, Face, Release, Variant
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import evidence, face, is_version
 from bakehouse.fields import Fields
+from bakehouse.matrix import variants
 from bakehouse.yamlfile import Node, load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -25,15 +27,54 @@ _LONGEST_LINE = 65_535
 _FILE = re.compile(r"[A-Za-z0-9._/+@-]+")
 
 
-@dataclass(frozen=True, slots=True)
+class Links:
+    """Which components may bring or provide which names, in any of their versions."""
+
+    def __init__(self, components: Iterable[Component]) -> None:
+        self._brought: dict[str, set[str]] = {}
+        self._providers: dict[str, set[str]] = {}
+        self._shared: set[str] = set()
+        for component in components:
+            brought = [variant.face for release in component.releases for variant in release.variants]
+            requirements = (one for each in brought for one in (*each.requires, *each.recommends))
+            self._brought[component.name] = {one.name for one in requirements}
+            for name in {name for one in brought for name in one.provides} - {component.name}:
+                self._providers.setdefault(name, set()).add(component.name)
+                if not component.is_base:
+                    self._shared.add(name)
+
+    def is_shared(self, name: str) -> bool:
+        """Whether a part of another name may provide it, once the base is chosen."""
+        return name in self._shared
+
+    def leads_to(self, component: str, name: str) -> bool:
+        """Whether some version of a component provides a name, or brings what does."""
+        providers = self._providers.get(name, set())
+        seen, left = set(), [component] if providers else []
+        while left:
+            one = left.pop()
+            if one in providers:
+                return True
+            if one not in seen:
+                seen.add(one)
+                left += self._brought.get(one, ())
+        return False
+
+
+@dataclass(frozen=True)
 class Catalog:
     """All components, by name."""
 
     components: Mapping[str, Component]
 
+    @cached_property
+    def links(self) -> Links:
+        return Links(self.components.values())
+
+    @cached_property
     def provided_names(self) -> frozenset[str]:
-        """Every name a requirement can be about: components and what they provide."""
-        names = set(self.components)
+        """Every name a requirement can be about: components, what they provide, the host's driver."""
+        names = {*self.components, DRIVER}
         for component in self.components.values():
             for release in component.releases:
                 for variant in release.variants:
@@ -149,12 +190,26 @@ def _release(fields: Fields, folder: Path, common: Face) -> Release:
     fields.what = f"release {version} of `{folder.name}`"
     evidence(fields)
     shared = face(fields, folder, common)
-    variants = [_variant(child, folder, shared) for child in fields.children("variants", "a variant")]
-    _check_once(fields, [(variant.name, variant.location) for variant in variants], "variant")
+    variants = _variants(fields, folder, shared)
     fields.finish()
     if not variants:
         variants = [Variant("", shared, fields.place("version"))]
     return Release(version, tuple(variants), fields.place("version"))
+
+
+def _variants(fields: Fields, folder: Path, common: Face) -> list[Variant]:
+    found = []
+    for node in fields.nodes("variants"):
+        made = [
+            _variant(Fields(one, "a variant", fields.problems), folder, common)
+            for one in variants(node, fields.problems)
+        ]
+        if len({variant.name for variant in made}) < len(made):
+            hint = "put all its variables into `name`"
+            fields.report("two variants of one `each` have the same name", node.location, hint=hint)
+        found += made
+    _check_once(fields, [(variant.name, variant.location) for variant in found], "variant")
+    return found
 
 
 def _variant(fields: Fields, folder: Path, common: Face) -> Variant:
@@ -179,16 +234,18 @@ def _version(fields: Fields, key: str) -> str:
 
 def _check_names(catalog: Catalog, unread: set[str], problems: Problems) -> None:
     """Requirements are about what exists: a misspelt one would never hold or never matter."""
-    known = catalog.provided_names() | unread
+    known = catalog.provided_names | unread
     seen = set()
     for component in catalog.components.values():
         for release in component.releases:
             for brought in (variant.face for variant in release.variants):
-                for one in (*brought.requires, *brought.recommends, *brought.constraints):
+                parts = [part for one in brought.conflicts for part in one.parts]
+                for one in (*brought.requires, *brought.recommends, *brought.constraints, *parts):
                     if one.name not in known and one.location not in seen:
                         seen.add(one.location)
                         hint = suggestion(one.name, known)
-                        message = f"`{component.name}` requires unknown component `{one.name}`"
+                        verb = "conflicts with" if one in parts else "requires"
+                        message = f"`{component.name}` {verb} unknown component `{one.name}`"
                         problems.add(Diagnostic(message, one.location, hint=hint))
 
 

@@ -9,6 +9,12 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from bakehouse.errors import Location
+from bakehouse.lockfile import Lock, Package
+
+INSTANCE = "instance"
+"""The component whose variants are instance types: what an image is for, and no part of it."""
+DRIVER = "driver"
+"""What requirements call the driver of the host, which no image brings."""
 
 ArtifactKind = Literal["url", "pypi", "debian"]
 
@@ -51,23 +57,16 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
-    """One line of a Python lock: a package as the one file that is installed."""
+class Incompatibility:
+    """Parts that are known not to work together, with the public source of that."""
 
-    name: str
-    version: str
-    sha256: str
-    file: str
-    bytes: int
+    parts: tuple[Requirement, ...]
+    """All of them have to be in the image for it to hold."""
+    because: str
+    source: str
+    is_certain: bool
+    """Refused; where the evidence is one report it is warned of."""
     location: Location
-
-    @property
-    def is_sdist(self) -> bool:
-        return not self.file.endswith(".whl")
-
-    @property
-    def requirement(self) -> str:
-        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,8 @@ class Face:
     """Brought in like `requires`, unless the recipe says `without`."""
     provides: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
-    packages: tuple[Package, ...] = ()
-    """The closure of Python packages, from the lock."""
+    conflicts: tuple[Incompatibility, ...] = ()
+    lock: Lock | None = None
     apt: tuple[str, ...] = ()
     """Packages of the distribution that the image needs to run."""
     build_apt: tuple[str, ...] = ()
@@ -108,6 +107,11 @@ class Face:
     """Further values the component's own template uses."""
     gpu: bool = False
     base: BaseSource | None = None
+
+    @property
+    def packages(self) -> tuple[Package, ...]:
+        """The closure of Python packages, from the lock. Raises RecipeError where that can't be read."""
+        return self.lock.packages if self.lock else ()
 
 
 @dataclass(frozen=True, slots=True)

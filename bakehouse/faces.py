@@ -1,17 +1,16 @@
 """Reads what components bring and ask; recipes share the checks of what reaches a Dockerfile."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bakehouse.component import Artifact, ArtifactKind, BaseSource, Face, Requirement
+from bakehouse.component import Artifact, ArtifactKind, BaseSource, Face, Incompatibility, Requirement
 from bakehouse.errors import Diagnostic, Problems
 from bakehouse.fields import Fields
-from bakehouse.lockfile import load_lock
+from bakehouse.lockfile import Lock
 from bakehouse.yamlfile import Node, Scalar
 
 UNKNOWN = "unknown"
@@ -33,13 +32,14 @@ _CONFIDENCES = ("high", "medium", "low")
 
 def face(fields: Fields, folder: Path, above: Face) -> Face:
     """What a component, release or variant says, merged with what the level above it says."""
-    merged = Face(
+    return Face(
         requires=(*above.requires, *_requirements(fields, "requires")),
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
         recommends=(*above.recommends, *_requirements(fields, "recommends")),
         provides={**above.provides, **_provides(fields)},
         artifacts=tuple({one.name: one for one in (*above.artifacts, *_artifacts(fields))}.values()),
-        packages=above.packages,
+        conflicts=(*above.conflicts, *_conflicts(fields)),
+        lock=_lock(fields, folder) or above.lock,
         apt=(*above.apt, *matching(fields, "apt", APT_PACKAGE, "apt package name")),
         build_apt=(*above.build_apt, *matching(fields, "build_apt", APT_PACKAGE, "apt package name")),
         environment={**above.environment, **environment(fields)},
@@ -50,10 +50,6 @@ def face(fields: Fields, folder: Path, above: Face) -> Face:
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,
     )
-    if fields.has("lock"):
-        lock = folder / fields.text("lock")
-        merged = replace(merged, packages=load_lock(lock, fields.place("lock"), fields.problems))
-    return merged
 
 
 def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirement | None:
@@ -124,6 +120,29 @@ def _texts(fields: Fields, key: str) -> dict[str, str]:
 def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
     found = (requirement(name, value, fields.problems) for name, value in fields.text_pairs(key))
     return tuple(one for one in found if one)
+
+
+def _lock(fields: Fields, folder: Path) -> Lock | None:
+    if not (name := fields.text("lock")):
+        return None
+    path = folder / name
+    if not path.is_file():
+        hint = "make it with `./bake pin`"
+        fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
+    return Lock(path, fields.place("lock"))
+
+
+def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
+    found = []
+    for child in fields.children("conflicts", "a conflict"):
+        parts = _requirements(child, "with")
+        if not parts and child.require("with"):
+            child.report("`with` names no part", child.place("with"))
+        because, source = child.text("because", required=True), child.text("source", required=True)
+        certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
+        child.finish()
+        found.append(Incompatibility(parts, because, source, certain, child.place("because")))
+    return tuple(found)
 
 
 def _provides(fields: Fields) -> dict[str, str]:

@@ -31,6 +31,11 @@ class Fields:
             else:
                 self._values[key.text] = (key, value)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys, in their order."""
+        return tuple(self._values)
+
     def report(self, message: str, location: Location, label: str = "", hint: str = "") -> None:
         self.problems.add(Diagnostic(message, location, label, hint=hint))
 
@@ -83,16 +88,11 @@ class Fields:
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
         """The texts of a list, with their places."""
-        node = self.node(key)
-        if node is None:
-            return ()
-        if not isinstance(node, Sequence):
-            self.report(f"`{key}` has to be a list", node.location)
-            return ()
-        for item in node.items:
+        items = self.nodes(key)
+        for item in items:
             if not isinstance(item, Scalar):
                 self._text(item, f"an item of `{key}`")
-        return tuple(item for item in node.items if isinstance(item, Scalar))
+        return tuple(item for item in items if isinstance(item, Scalar))
 
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(item.text for item in self.scalars(key))
@@ -114,15 +114,19 @@ class Fields:
                 self._text(value, f"`{name.text}` in `{key}`")
         return tuple(found)
 
-    def children(self, key: str, what: str) -> tuple["Fields", ...]:
-        """A list of mappings."""
+    def nodes(self, key: str) -> tuple[Node, ...]:
+        """The items of a list, whatever they are."""
         node = self.node(key)
         if node is None:
             return ()
         if not isinstance(node, Sequence):
             self.report(f"`{key}` has to be a list", node.location)
             return ()
-        return tuple(Fields(item, what, self.problems) for item in node.items)
+        return node.items
+
+    def children(self, key: str, what: str) -> tuple["Fields", ...]:
+        """A list of mappings."""
+        return tuple(Fields(item, what, self.problems) for item in self.nodes(key))
 
     def child(self, key: str, what: str) -> "Fields | None":
         node = self.node(key)

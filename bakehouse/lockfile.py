@@ -1,17 +1,54 @@
 """Reads Python locks: each package as the one file that is installed."""
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.component import Package
-from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
     r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One line of a Python lock: a package as the one file that is installed."""
+
+    name: str
+    version: str
+    sha256: str
+    file: str
+    bytes: int
+    location: Location
+
+    @property
+    def is_sdist(self) -> bool:
+        return not self.file.endswith(".whl")
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A Python lock, read when its packages are asked for: a catalogue has hundreds, an image a few."""
+
+    path: Path
+    named_at: Location
+
+    @cached_property
+    def packages(self) -> tuple[Package, ...]:
+        """Raises RecipeError where the lock can't be read, or a line of it is none."""
+        problems = Problems()
+        found = load_lock(self.path, self.named_at, problems)
+        problems.raise_as(RecipeError)
+        return found
 
 
 def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Package, ...]:

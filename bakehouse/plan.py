@@ -11,8 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
-from bakehouse.component import Artifact, BaseSource, Package
+from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, RecipeError
+from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import Content, Recipe
 from bakehouse.resolution import Choice, Resolution
@@ -124,6 +125,11 @@ class Image:
     def reference(self) -> str:
         """The name of the built image on this machine."""
         return f"bakehouse/{self.name}:{self.key[:8]}"
+
+    @property
+    def target(self) -> str:
+        """Its name in a bake file, which takes no dots."""
+        return self.name.replace(".", "_")
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

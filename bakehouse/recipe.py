@@ -3,23 +3,25 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
 from bakehouse.catalog import Catalog
-from bakehouse.component import Package, Requirement
+from bakehouse.component import DRIVER, INSTANCE, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.faces import APT_PACKAGE, environment, matching, requirement
+from bakehouse.faces import APT_PACKAGE, environment, is_version, matching, requirement
 from bakehouse.fields import Fields
 from bakehouse.files import is_file
-from bakehouse.lockfile import load_lock
+from bakehouse.lockfile import Package, load_lock
+from bakehouse.matrix import cells, substituted
 from bakehouse.ownfiles import File, beside, check_targets, read_code, read_files
 from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, load, suggestion
 
 STATUSES = ("current", "frozen", "legacy")
-_NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
-"""Without dots: bake takes none in the name of a target."""
+_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,23 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class Targets:
+    """What an image has to run on."""
+
+    instances: tuple[Scalar, ...] = ()
+    """Instance types, or globs of them."""
+    driver: Scalar | None = None
+    """The version of the host's driver; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """One image, as its author asked for it."""
 
     name: str
+    """Its identifier."""
+    family: str
+    """The name of its recipe's file, which a matrix's images share."""
     summary: str
     status: str
     base: Requirement
@@ -51,6 +66,9 @@ class Recipe:
     location: Location
     requirements: Path | None = None
     """The user's requirements file, where it is not a lock itself."""
+    targets: Targets = Targets()
+    is_committed: bool = True
+    """Whether its rendered files are kept with the recipes, for people to review."""
 
 
 def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> dict[str, Recipe]:
@@ -60,50 +78,115 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True
     Raises RecipeError with every mistake found in any of them.
     """
     problems = Problems()
-    recipes = {}
+    families: dict[str, list[Recipe]] = {}
     for root in roots:
         for path in sorted((root / "images").glob("*.yml")):
             hint = f"rename it to `{path.stem}.yaml`"
             problems.add(Diagnostic(f"`{path.name}` would not be read", Location(path, 1, 1), hint=hint))
         for path in sorted((root / "images").glob("*.yaml")):
             try:
-                recipe = _load_recipe(path, load(path), catalog, problems, locked)
+                families[path.stem] = _load_family(path, load(path), catalog, problems, locked)
             except RecipeError as error:
                 problems.extend(error.diagnostics)
-            else:
-                recipes[path.stem] = recipe
+    recipes: dict[str, Recipe] = {}
+    is_clean = not problems
+    for recipe in (recipe for family in families.values() for recipe in family):
+        first = recipes.setdefault(recipe.name, recipe)
+        if first is not recipe and is_clean:
+            message = f"two images are called `{recipe.name}`"
+            label = f"the other stands in {first.location.path.name}"
+            hint = "put more of the matrix's variables into `name`" if first.family == recipe.family else ""
+            problems.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
     problems.raise_as(RecipeError)
     return recipes
 
 
-def _load_recipe(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> Recipe:
+def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:
+    """The recipe of one image, or those of a matrix's cells."""
     fields = Fields(root, f"image `{path.stem}`", problems)
-    if not _NAME.fullmatch(path.stem) or len(path.stem) > 100:
-        label = "small letters and digits, single `-` and `_` between them"
-        fields.report(f"`{path.stem}` is no image name", fields.location, label)
+    matrix = fields.child("matrix", "`matrix`")
+    if not isinstance(root, YamlMapping) or matrix is None:
+        return [_load_recipe(path, root, path.stem, catalog, problems, locked)]
+    kept = tuple((key, value) for key, value in root.entries if key.text != "matrix")
+    found = []
+    for cell in cells(matrix):
+        node = substituted(YamlMapping(kept, root.location), cell, problems)
+        name = Fields(node, fields.what, Problems()).node("name")
+        if isinstance(name, Scalar):
+            found.append(_load_recipe(path, node, name.text, catalog, problems, locked))
+        else:
+            hint = "such as `name: training-${python|tag}`"
+            fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
+    return found
+
+
+def _load_recipe(
+    path: Path, root: Node, name: str, catalog: Catalog, problems: Problems, locked: bool
+) -> Recipe:
+    fields = Fields(root, f"image `{path.stem}`", problems)
+    if not _NAME.fullmatch(name) or len(name) > 100:
+        label = "small letters and digits, single `-`, `.` and `_` between them"
+        fields.report(f"`{name}` is no image name", fields.place("name"), label)
+    if fields.text("name", name) != name:
+        fields.report(
+            "only a recipe with a matrix has a `name`", fields.place("name"), "its file's name is it"
+        )
     user = fields.text("user", "root")
     if user not in ("root", "0"):
         message = f"image `{path.stem}` sets user `{user}`"
         hint = "leave `user` out: SageMaker starts training as root, and its toolkit writes below /opt/ml"
         fields.report(message, fields.place("user"), "training images run as root", hint)
     named = [*fields.text_pairs("components")]
-    requires = [one for name, value in named if (one := requirement(name, value, problems))]
+    requires = [one for key, value in named if (one := requirement(key, value, problems))]
     content, unlocked = _content(fields, path.parent, locked)
+    commit = matching(fields, "commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
-        name=path.stem,
+        name=name,
+        family=path.stem,
         summary=fields.text("summary", required=True),
         status=fields.choice("status", STATUSES, "current"),
         base=_base(fields, catalog),
         components=tuple(requires),
-        variants={name.text: value for name, value in fields.text_pairs("variants")},
+        variants={key.text: value for key, value in fields.text_pairs("variants")},
         without=frozenset(fields.texts("without")),
         content=content,
         location=fields.location,
         requirements=unlocked,
+        targets=_targets(fields, catalog),
+        is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()
-    _check_names(fields, catalog, [name for name, _ in named])
+    _check_names(fields, catalog, [key for key, _ in named])
     return recipe
+
+
+def _targets(fields: Fields, catalog: Catalog) -> Targets:
+    child = fields.child("targets", "`targets`")
+    if child is None:
+        return Targets()
+    instances = child.scalars("instances")
+    known = instance_types(catalog)
+    for one in instances:
+        if not any(fnmatchcase(name, one.text) for name in known):
+            child.report(
+                f"unknown instance type `{one.text}`", one.location, hint=suggestion(one.text, known)
+            )
+    driver = child.node("driver")
+    text = child.text("driver")
+    if text and not is_version(text):
+        child.report(
+            f"`{text}` is no version of a driver", child.place("driver"), hint="such as `550.163.01`"
+        )
+        driver = None
+    child.finish()
+    return Targets(instances, driver if isinstance(driver, Scalar) else None)
+
+
+def instance_types(catalog: Catalog) -> tuple[str, ...]:
+    """The instance types that the catalogue knows."""
+    found = catalog.components.get(INSTANCE)
+    releases = found.releases if found else ()
+    return tuple(variant.name for release in releases for variant in release.variants)
 
 
 def _base(fields: Fields, catalog: Catalog) -> Requirement:
@@ -125,7 +208,7 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
 
 
 def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
-    known = catalog.provided_names()
+    known = catalog.provided_names - {INSTANCE, DRIVER}
     keys = [key for key, _ in fields.pairs("variants")]
     for name in (*named, *keys, *fields.scalars("without")):
         if name.text not in known:

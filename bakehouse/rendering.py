@@ -156,7 +156,7 @@ def _bake_file(image: Image) -> str:
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }
-    return json.dumps({"target": {image.name: target}}, indent=2) + "\n"
+    return json.dumps({"target": {image.target: target}}, indent=2) + "\n"
 
 
 def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list[tuple[Stage, str]]:

@@ -8,12 +8,14 @@ already on the table, or because a demand of its own does not hold; what was ref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, refuse
+from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, clash, refuse
 from bakehouse.catalog import Catalog
-from bakehouse.component import Face, Package
+from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
+from bakehouse.lockfile import Package
 from bakehouse.recipe import Recipe
 
 
@@ -49,6 +51,10 @@ class Resolution:
     owners: dict[str, tuple[Package, ...]]
     """The Python packages each component installs: of two that need one, the lower owns it."""
     user_packages: tuple[Package, ...]
+    targets: tuple[Candidate, ...] = ()
+    """The instance types and the driver that it is for."""
+    warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
+    """What is reported not to work together, on evidence too thin to refuse it."""
 
     def version_of(self, name: str) -> str | None:
         """The version of a component or of what one provides."""
@@ -84,7 +90,8 @@ class _Search:
     def __init__(self, recipe: Recipe, catalog: Catalog) -> None:
         self._recipe = recipe
         self._components = catalog.components
-        self._links = _Links(catalog)
+        self._links = catalog.links
+        self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._deepest: tuple[int, Conflict] | None = None
         self._passed_over: dict[str, tuple[Refusal, ...]] = {}
@@ -94,7 +101,7 @@ class _Search:
         locked: dict[str, tuple[Package, Candidate | None]] = {
             canonicalize_name(one.name): (one, None) for one in self._recipe.content.packages
         }
-        found = self._extend(Selection((), demands, locked))
+        found = self._extend(Selection((), demands, locked, targets=self._targets))
         if isinstance(found, Selection):
             return self._result(found)
         raise NothingFits(self._deepest[1] if self._deepest else found.conflict)
@@ -144,7 +151,8 @@ class _Search:
 
     def _candidates(self, name: str) -> Iterator[Candidate]:
         component = self._components.get(name)
-        if component is None or (component.is_base and name != self._recipe.base.name):
+        is_elsewhere = component and component.is_base and name != self._recipe.base.name
+        if component is None or is_elsewhere or name == INSTANCE:
             return
         pattern = self._recipe.variants.get(name)
         for release in component.releases:
@@ -183,41 +191,35 @@ class _Search:
         )
         choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
         owners, mine = _share_packages(choices, self._recipe.content.packages)
-        return Resolution(self._recipe, base, tuple(choices), owners, mine)
+        pool = (*selection.chosen, *self._targets)
+        warnings = [
+            (one, known)
+            for one in selection.chosen
+            for known in one.face.conflicts
+            if not known.is_certain and clash(known, pool)
+        ]
+        return Resolution(
+            self._recipe, base, tuple(choices), owners, mine, targets=self._targets, warnings=tuple(warnings)
+        )
 
 
-class _Links:
-    """Which components may bring or provide which names, in any of their versions."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._brought: dict[str, set[str]] = {}
-        self._providers: dict[str, set[str]] = {}
-        self._shared: set[str] = set()
-        for component in catalog.components.values():
-            faces = [variant.face for release in component.releases for variant in release.variants]
-            requirements = (one for face in faces for one in (*face.requires, *face.recommends))
-            self._brought[component.name] = {one.name for one in requirements}
-            for name in {name for face in faces for name in face.provides} - {component.name}:
-                self._providers.setdefault(name, set()).add(component.name)
-                if not component.is_base:
-                    self._shared.add(name)
-
-    def is_shared(self, name: str) -> bool:
-        """Whether a part of another name may provide it, once the base is chosen."""
-        return name in self._shared
-
-    def leads_to(self, component: str, name: str) -> bool:
-        """Whether some version of a component provides a name, or brings what does."""
-        providers = self._providers.get(name, set())
-        seen, left = set(), [component] if providers else []
-        while left:
-            one = left.pop()
-            if one in providers:
-                return True
-            if one not in seen:
-                seen.add(one)
-                left += self._brought.get(one, ())
-        return False
+def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
+    """What an image has to run on, as parts that are there before any is chosen."""
+    found = []
+    component = catalog.components.get(INSTANCE)
+    for release in component.releases if component else ():
+        for variant in release.variants:
+            if any(fnmatchcase(variant.name, pattern.text) for pattern in recipe.targets.instances):
+                assert component
+                found.append(Candidate(component, release, variant))
+    if driver := recipe.targets.driver:
+        variant = Variant("", Face(), driver.location)
+        release = Release(driver.text, (variant,), driver.location)
+        host = Component(
+            DRIVER, "The host's driver", 0, Path(), (), (release,), "", None, {}, driver.location
+        )
+        found.append(Candidate(host, release, variant))
+    return tuple(found)
 
 
 def _share_packages(

@@ -38,11 +38,15 @@ def open_workspace(start: Path | None = None) -> Workspace:
 
 
 def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
-    """The recipes that names or globs mean, each once, in the order of their names; none means all."""
+    """The recipes that names, families or globs mean, each once, by name; no pattern means all."""
     problems = Problems()
     chosen = set()
     for pattern in patterns:
-        found = {name for name in workspace.recipes if fnmatchcase(name, pattern)}
+        found = {
+            recipe.name
+            for recipe in workspace.recipes.values()
+            if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
+        }
         if not found:
             what = "no image matches" if any(sign in pattern for sign in "*?[") else "there is no image"
             hint = suggestion(pattern, workspace.recipes) or "`./bake list` names the images"

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog
-from bakehouse.component import BaseSource, Component, Face, Package, Release, Requirement, Variant
+from bakehouse.component import BaseSource, Component, Face, Release, Requirement, Variant
 from bakehouse.errors import Location
+from bakehouse.lockfile import Lock, Package
 from bakehouse.recipe import Content, Recipe
 from bakehouse.yamlfile import Scalar
 
@@ -23,6 +24,14 @@ NOWHERE = Location(Path("random.yaml"), 1, 1)
 RANGES = ("", "", "", "", "", ">=1", ">=1", ">=2", "<2", "==1.*", "==2.*", "!=1", ">9")
 SHAPES = ((1,), (1, 1), (2,), (2, 1), (1, 1, 1))
 """How many variants each release has."""
+
+
+class ReadLock(Lock):
+    """A lock whose packages need no file."""
+
+    def __init__(self, packages: tuple[Package, ...]) -> None:
+        super().__init__(Path("random.txt"), NOWHERE)
+        self.__dict__["packages"] = packages
 
 
 class Dice:
@@ -40,6 +49,7 @@ class Dice:
         patterns = {one: self._one("v0", "v*", "v1") for one in PARTS if self._is_rare()}
         return Recipe(
             name="random",
+            family="random",
             summary="random",
             status="current",
             base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
@@ -69,7 +79,7 @@ class Dice:
             constraints=self._requirements(1),
             recommends=self._requirements(1),
             provides={self._one(*NAMES): self._one("1", "1.2", "2", "2.0")} if self._is_even() else {},
-            packages=self._lock(),
+            lock=ReadLock(self._lock()),
         )
 
     def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:

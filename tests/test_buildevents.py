@@ -42,7 +42,7 @@ def test_plain_text_after_the_objects_is_kept() -> None:
 
 
 def test_a_step_with_its_target_stage_and_position() -> None:
-    (step,) = events(STATUS, ["mpi-cpu", "other"])
+    (step,) = events(STATUS, {"mpi-cpu": "mpi-cpu", "other": "other"})
     assert step == Step(
         digest="sha256:aa",
         target="mpi-cpu",
@@ -55,19 +55,19 @@ def test_a_step_with_its_target_stage_and_position() -> None:
 
 
 def test_a_single_target_is_not_named_by_buildx() -> None:
-    (step,) = events({"vertexes": [{"digest": "d", "name": "[metis 2/4] RUN make"}]}, ["mpi-cpu"])
+    (step,) = events({"vertexes": [{"digest": "d", "name": "[metis 2/4] RUN make"}]}, {"mpi-cpu": "mpi-cpu"})
     assert isinstance(step, Step)
     assert (step.target, step.stage, step.position) == ("mpi-cpu", "metis", "2/4")
 
 
 def test_a_stage_called_as_the_only_target() -> None:
-    (step,) = events({"vertexes": [{"digest": "d", "name": "[metis 2/4] RUN make"}]}, ["metis"])
+    (step,) = events({"vertexes": [{"digest": "d", "name": "[metis 2/4] RUN make"}]}, {"metis": "metis"})
     assert isinstance(step, Step)
     assert (step.target, step.stage) == ("metis", "metis")
 
 
 def test_the_export_has_no_stage() -> None:
-    (step,) = events({"vertexes": [{"digest": "d", "name": "[a] exporting to image"}]}, ["a", "b"])
+    (step,) = events({"vertexes": [{"digest": "d", "name": "[a] exporting to image"}]}, {"a": "a", "b": "b"})
     assert isinstance(step, Step)
     assert (step.target, step.stage, step.position, step.text) == ("a", "", "", "exporting to image")
 
@@ -78,7 +78,7 @@ def test_logs_and_transfers() -> None:
         "logs": [{"vertex": "d", "stream": 1, "data": data, "timestamp": "2026-11-21T01:19:31Z"}],
         "statuses": [{"vertex": "d", "id": "transferring context:", "current": 5, "total": 9}],
     }
-    assert list(events(status, ["a"])) == [
+    assert list(events(status, {"a": "a"})) == [
         Transfer("d", "transferring context:", 5, 9, False),
         Log("d", "fünf\n", 1795223971.0),
     ]

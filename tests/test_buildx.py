@@ -13,7 +13,7 @@ from bakehouse.errors import BuildError, EngineError
 from bakehouse.report import failure_text
 from tests.fake_commands import only, put
 
-TARGETS = (Target("a", Path("images/a/docker-bake.json")), Target("b", Path("images/b/docker-bake.json")))
+TARGETS = tuple(Target(name, name, Path("images", name, "docker-bake.json")) for name in ("a", "b"))
 # Writes down its arguments and the file it got last, then answers as buildx does.
 BAKE = """\
 printf '%s\\n' "$@" > arguments

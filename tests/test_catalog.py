@@ -11,7 +11,7 @@ from bakehouse.faces import requirement
 from bakehouse.lockfile import load_lock
 from bakehouse.project import HOME
 from bakehouse.yamlfile import Scalar
-from tests.conftest import COMPONENTS, SHA, Tree
+from tests.conftest import COMPONENTS, SHA, Tree, said
 
 LINE = "{}=={} --hash=sha256:" + SHA + "  # {} 1234\n"
 
@@ -186,11 +186,15 @@ def test_a_lock_names_the_one_file_of_each_package(tmp_path: Path, tree: Tree) -
     assert not problems
 
 
-def test_a_lock_that_is_not_utf8_is_told(tree: Tree) -> None:
+def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
     tree.write("components/torch/lock.txt", b"\xff\xfe")
-    tree.component("torch", COMPONENTS["torch"] + "    lock: lock.txt\n")
+    tree.component("torch", 'summary: Torch\nreleases: [{version: "1", lock: lock.txt}]\n')
+    [release] = tree.catalog().components["torch"].releases
 
-    assert tree.mistakes() == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
+    with pytest.raises(RecipeError) as caught:
+        _ = release.variants[0].face.packages
+
+    assert said(caught.value) == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
 
 
 def test_a_later_folder_replaces_a_component_whole(tmp_path: Path, tree: Tree) -> None:
@@ -227,7 +231,7 @@ def test_a_components_files_are_kept_with_their_names(tree: Tree) -> None:
 
 
 def test_every_name_that_can_be_asked_for_is_known(tree: Tree) -> None:
-    assert tree.catalog().provided_names() == {*COMPONENTS, "cuda", "glibc"}
+    assert tree.catalog().provided_names == {*COMPONENTS, "cuda", "glibc", "driver"}
 
 
 def test_what_bakehouse_brings_can_be_read() -> None:

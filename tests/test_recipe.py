@@ -194,7 +194,7 @@ def test_image_names_are_what_registries_and_bake_take(tree: Tree, name: str) ->
     assert name in tree.recipes()
 
 
-@pytest.mark.parametrize("name", ["A", "a.b", "a--b", "-a", "a-", "a b", "ä", "a" * 101, "a_-b"])
+@pytest.mark.parametrize("name", ["A", "a..b", "a--b", "-a", "a-", "a b", "ä", "a" * 101, "a_-b"])
 def test_others_are_refused(tree: Tree, name: str) -> None:
     tree.image(IMAGE, name)
     with pytest.raises(RecipeError, match="is no image name"):

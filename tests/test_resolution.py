@@ -12,7 +12,7 @@ from bakehouse.catalog import Catalog
 from bakehouse.component import Component, Face, Release, Requirement, Variant
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
-from tests.catalogs import NOWHERE, Dice, candidates, holds, is_answer, is_asked_for, selections
+from tests.catalogs import NOWHERE, Dice, ReadLock, candidates, holds, is_answer, is_asked_for, selections
 from tests.conftest import COMPONENTS, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
@@ -188,7 +188,7 @@ def turn(component: Component) -> Component:
     """The same component with the keys in its file the other way round."""
 
     def face(old: Face) -> Face:
-        return replace(old, requires=old.requires[::-1], packages=old.packages[::-1])
+        return replace(old, requires=old.requires[::-1], lock=old.lock and ReadLock(old.packages[::-1]))
 
     releases = tuple(
         replace(release, variants=tuple(replace(one, face=face(one.face)) for one in release.variants))

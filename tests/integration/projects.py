@@ -82,7 +82,7 @@ class Project:
         )
 
     def target(self, name: str) -> Target:
-        return Target(name, Path("images", name, "docker-bake.json"))
+        return Target(name, name, Path("images", name, "docker-bake.json"))
 
     def run(self, name: str, *command: str) -> str:
         arguments = ["docker", "run", "--rm", "--network=none", self.reference(name), *command]

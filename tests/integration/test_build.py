@@ -158,7 +158,7 @@ def tell(event):
 # A shell in the background ignores it for its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 root = Path(sys.argv[1])
-bake([Target("slow", Path("images/slow/docker-bake.json"))], cwd=root, state=root / "state",
+bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], cwd=root, state=root / "state",
      secrets={}, arguments={}, on_event=tell)
 """
 

@@ -1,0 +1,156 @@
+"""What an image has to run on, and what is known not to work together."""
+
+import pytest
+
+from bakehouse.errors import RecipeError
+from tests.conftest import IMAGE, Tree
+
+INSTANCE = """\
+summary: Instance types
+releases:
+  - version: "1"
+    variants:
+      - name: ml.p3.2xlarge
+        provides: {gpu-architecture: "7.0"}
+      - name: ml.p4d.24xlarge
+        provides: {gpu-architecture: "8.0", efa-interfaces: "4"}
+"""
+TORCH = """\
+summary: PyTorch
+order: 40
+releases:
+  - version: "2.9.0"
+    constraints: {gpu-architecture: ">=7.5", driver: ">=580"}
+  - version: "2.8.0"
+    constraints: {gpu-architecture: ">=7.0", driver: ">=525.60.13"}
+"""
+CONFLICT = """\
+    conflicts:
+      - with: {python: ">=3.12"}
+        because: it hangs there
+        source: https://example.org/1
+        confidence: %s
+"""
+
+
+@pytest.fixture
+def aims(tree: Tree) -> Tree:
+    tree.component("instance", INSTANCE)
+    tree.component("torch", TORCH)
+    return tree
+
+
+def image(targets: str, python: str = "3.11") -> str:
+    return f'summary: x\nbase: debian\ncomponents: {{python: "{python}", torch: "*"}}\n{targets}'
+
+
+def test_a_part_has_to_suit_the_instance_type(aims: Tree) -> None:
+    aims.image(image("targets: {instances: [ml.p3.2xlarge]}\n"))
+
+    assert aims.chosen()["torch"] == "2.8.0"
+
+
+def test_a_part_has_to_suit_every_instance_type(aims: Tree) -> None:
+    aims.image(image('targets: {instances: ["ml.p*"]}\n'))
+    found = aims.resolve()
+
+    assert found.version_of("torch") == "2.8.0"
+    assert [one.variant.name for one in found.targets] == ["ml.p3.2xlarge", "ml.p4d.24xlarge"]
+
+
+def test_without_targets_the_newest_is_taken(aims: Tree) -> None:
+    aims.image(image(""))
+
+    assert aims.chosen()["torch"] == "2.9.0"
+
+
+@pytest.mark.parametrize(("driver", "torch"), [("580.65.06", "2.9.0"), ("550.163.01", "2.8.0")])
+def test_a_part_has_to_suit_the_driver_of_the_host(aims: Tree, driver: str, torch: str) -> None:
+    aims.image(image(f'targets: {{driver: "{driver}"}}\n'))
+
+    assert aims.chosen()["torch"] == torch
+
+
+def test_a_target_is_no_part_of_the_image(aims: Tree) -> None:
+    aims.image(image('targets: {instances: [ml.p4d.24xlarge], driver: "580.1"}\n'))
+
+    assert sorted(aims.chosen()) == ["debian", "python", "torch"]
+
+
+def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
+    aims.image(image('targets: {driver: "470.1"}\n'))
+
+    told = aims.conflict()
+
+    assert "images/small.yaml:4:19" in told or "driver" in told
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ("targets: {instances: [ml.p9]}\n", "unknown instance type `ml.p9`"),
+        ("targets: {driver: new}\n", "`new` is no version of a driver"),
+        ("targets: {drivers: '5'}\n", "unknown key `drivers` in `targets`"),
+        ("targets: [x]\n", "`targets` has to be a mapping of names to values"),
+    ],
+)
+def test_mistakes_in_targets_are_told(aims: Tree, targets: str, told: str) -> None:
+    aims.image(image(targets))
+
+    with pytest.raises(RecipeError) as caught:
+        aims.recipes()
+
+    assert [one.message for one in caught.value.diagnostics] == [told]
+
+
+@pytest.mark.parametrize("name", ["instance", "driver"])
+def test_a_target_can_not_be_asked_for_as_a_part(aims: Tree, name: str) -> None:
+    aims.image(image("").replace("torch:", f'{name}: "*", torch:'))
+
+    with pytest.raises(RecipeError, match=f"unknown component `{name}`"):
+        aims.recipes()
+
+
+def test_parts_that_are_known_not_to_work_together_are_refused(aims: Tree) -> None:
+    aims.component("torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "high" + '  - version: "2.8.0"'))
+    aims.image(image("", python="3.12"))
+
+    assert aims.chosen()["torch"] == "2.8.0"
+
+
+def test_the_other_part_may_come_later(aims: Tree) -> None:
+    aims.component("torch", TORCH)
+    with_torch = 'requires: {torch: "*"}\n    conflicts: [{with: {torch: ">=2.9"}, because: x, source: y}]\n'
+    aims.component("toolkit", f'summary: T\norder: 5\nreleases:\n  - version: "5"\n    {with_torch}')
+    aims.image('summary: x\nbase: debian\ncomponents: {toolkit: "*"}\n')
+
+    assert aims.chosen()["torch"] == "2.8.0"
+
+
+def test_one_report_alone_is_a_warning(aims: Tree) -> None:
+    aims.component("torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "low" + '  - version: "2.8.0"'))
+    aims.image(image("", python="3.12"))
+    found = aims.resolve()
+
+    assert found.version_of("torch") == "2.9.0"
+    assert [(str(one), known.because) for one, known in found.warnings] == [("torch 2.9.0", "it hangs there")]
+
+
+def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
+    aims.component("torch", TORCH + "    conflicts: [{with: {pyton: '*'}}]\n")
+
+    with pytest.raises(RecipeError) as caught:
+        aims.catalog()
+
+    assert {one.message for one in caught.value.diagnostics} == {
+        "a conflict has no `because`",
+        "a conflict has no `source`",
+        "`torch` conflicts with unknown component `pyton`",
+    }
+
+
+def test_the_small_image_has_no_targets(aims: Tree) -> None:
+    aims.component("torch", 'summary: T\nreleases: [{version: "1", variants: [{name: cpu-1}]}]\n')
+    aims.image(IMAGE)
+
+    assert aims.resolve().targets == ()
