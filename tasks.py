@@ -15,10 +15,13 @@ from bakehouse.errors import BakehouseError
 from bakehouse.workspace import (
     check_rendered,
     open_workspace,
+    orphans,
     plan_images,
+    plan_recipes,
     render_images,
     resolve_all,
     select,
+    select_kept,
 )
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
@@ -109,16 +112,21 @@ def render(context: Context, images: str, check: bool = False) -> None:
     """
     Write the Dockerfiles and bake files of images below images/, to be committed.
 
+    Without images: those that their recipes have committed, and what lies below images/ already.
+
     ./bake render
     ./bake render --check
+    ./bake render 'pytorch-2.9-*'
     """
     workspace = open_workspace()
-    planned = plan_images(workspace, _patterns(images))
+    patterns = _patterns(images)
+    planned = plan_recipes(workspace, select_kept(workspace, patterns))
+    gone = () if patterns else orphans(workspace)
     if check:
-        count = check_rendered(workspace, planned)
+        count = check_rendered(workspace, planned, gone)
         print(f"{count} files of {len(planned.images)} images are up to date")
     else:
-        files = render_images(workspace, planned, _say)
+        files = render_images(workspace, planned, _say, gone)
         print(f"{len(files)} files of {len(planned.images)} images")
 
 

@@ -1,6 +1,6 @@
 """A project with its recipes and catalogue read, and the pure half of the pipeline over it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -56,6 +56,15 @@ def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
     return tuple(workspace.recipes[name] for name in sorted(chosen or workspace.recipes))
 
 
+def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, ...]:
+    """As `select`, but no pattern means the images whose rendered files are kept: committed, or there."""
+    chosen = select(workspace, patterns)
+    if patterns:
+        return chosen
+    folder = workspace.project.images
+    return tuple(one for one in chosen if one.is_committed or (folder / one.name / "Dockerfile").is_file())
+
+
 def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolution, ...]:
     """Exact versions for each recipe; every conflict is reported, not the first alone."""
     problems = Problems()
@@ -74,14 +83,29 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
 
 def plan_images(workspace: Workspace, patterns: Iterable[str]) -> Plan:
     """Stages and keys of the images that names or globs mean."""
-    resolutions = resolve_all(workspace, select(workspace, patterns))
-    return make_plan(resolutions, workspace.templates)
+    return plan_recipes(workspace, select(workspace, patterns))
 
 
-def render_images(workspace: Workspace, plan: Plan, say: Say) -> tuple[RenderedFile, ...]:
-    """Write what of the images' folders has changed, and remove what nothing renders any more."""
+def plan_recipes(workspace: Workspace, recipes: Iterable[Recipe]) -> Plan:
+    """Stages and keys of the images of recipes."""
+    return make_plan(resolve_all(workspace, recipes), workspace.templates)
+
+
+def orphans(workspace: Workspace) -> tuple[str, ...]:
+    """The folders of rendered images that no recipe gives any more."""
+    found = (path.parent.name for path in workspace.project.images.glob("*/Dockerfile"))
+    return tuple(sorted(name for name in found if name not in workspace.recipes))
+
+
+def render_images(
+    workspace: Workspace, plan: Plan, say: Say, gone: Sequence[str] = ()
+) -> tuple[RenderedFile, ...]:
+    """Write what of the images' folders has changed, and remove what nothing renders any more.
+
+    `gone` names folders of images that are no more; their ledgers stay.
+    """
     files = rendering.render(plan, workspace.templates)
-    names = [image.name for image in plan.images]
+    names = [*(image.name for image in plan.images), *gone]
     folder = workspace.project.images
     for file in files:
         path = folder / file.path
@@ -97,8 +121,8 @@ def render_images(workspace: Workspace, plan: Plan, say: Say) -> tuple[RenderedF
     return files
 
 
-def check_rendered(workspace: Workspace, plan: Plan) -> int:
+def check_rendered(workspace: Workspace, plan: Plan, gone: Sequence[str] = ()) -> int:
     """The number of rendered files, all up to date; raises StaleError with a diff otherwise."""
     files = rendering.render(plan, workspace.templates)
-    rendering.check(files, workspace.project.images, [image.name for image in plan.images])
+    rendering.check(files, workspace.project.images, [*(image.name for image in plan.images), *gone])
     return len(files)
