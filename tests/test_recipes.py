@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog, load_catalog
-from bakehouse.component import Artifact
+from bakehouse.component import INSTANCE, Requirement
 from bakehouse.plan import Image, Plan, RegistryBase, make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
@@ -26,7 +26,6 @@ from tests.dockerfiles import Instruction, instructions
 
 RECIPES = HOME / "recipes"
 COMPONENTS = sorted(path.name for path in (RECIPES / "components").iterdir())
-IMAGES = sorted(path.stem for path in (RECIPES / "images").glob("*.yaml"))
 
 SMP_IMAGE = "pytorch-smp-cu113"
 SMP_VERSIONS = {
@@ -64,17 +63,9 @@ SMP_URLS = {
     "nccl source": "https://github.com/NVIDIA/nccl/archive/refs/tags/v2.10.3-1.tar.gz",
     "boost source": "https://downloads.sourceforge.net/project/boost/boost/1.73.0/boost_1_73_0.tar.gz",
 }
-UNPINNED = {
-    "pytorch 1.10.2 (cu113-py38) wheel",
-    "smddp 1.4.0 (cu113-py38-20220218) wheel",
-    "smddp 1.4.0 (cu113-py38-20220913) wheel",
-    "smp 1.7.0 (cu113-py38) wheel",
-}
-UNPINNED_BASES = {
-    "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker",
-    "nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04",
-    "nvidia/cuda:12.8.1-base-ubuntu24.04",
-}
+UNPINNED = {"pytorch", "smddp", "smp"}
+"""Components with files that nobody has pinned yet."""
+UNPINNED_BASES = {"aws-dlc-pytorch", "nvidia-cuda"}
 
 
 @cache
@@ -85,6 +76,9 @@ def catalog() -> Catalog:
 @cache
 def recipes() -> dict[str, Recipe]:
     return load_recipes([RECIPES], catalog())
+
+
+IMAGES = sorted(recipes())
 
 
 @cache
@@ -117,10 +111,11 @@ def candidates() -> Iterator[Candidate]:
                 yield Candidate(component, release, variant)
 
 
-def artifacts() -> Iterator[tuple[str, Artifact]]:
-    for candidate in candidates():
-        for artifact in candidate.face.artifacts:
-            yield f"{candidate} {artifact.name}", artifact
+@cache
+def hosts() -> frozenset[str | None]:
+    """The hosts that files of components come from."""
+    files = (artifact for one in candidates() for artifact in one.face.artifacts if artifact.kind == "url")
+    return frozenset(urlsplit(file.source).hostname for file in files)
 
 
 def resolves(recipe: Recipe) -> Resolution | None:
@@ -130,15 +125,34 @@ def resolves(recipe: Recipe) -> Resolution | None:
         return None
 
 
-def is_used(candidate: Candidate) -> bool:
-    """Whether some image takes this very variant, once its recipe asks for it."""
-    for recipe in recipes().values():
-        pattern = Scalar(candidate.variant.name, candidate.variant.location)
-        found = resolves(replace(recipe, variants={**recipe.variants, candidate.name: pattern}))
-        chosen = (found.base, *found.choices) if found else ()
-        if any(choice.candidate == candidate for choice in chosen):
-            return True
-    return False
+def can_be_chosen(candidate: Candidate) -> bool:
+    """Whether it goes with some base and the parts that it brings, or with those of an image."""
+    spot = candidate.variant.location
+    asked = Requirement(candidate.name, f"=={candidate.release.version}", spot)
+    variants = {candidate.name: Scalar(candidate.variant.name, spot)}
+    empty = recipes()["mpi-cpu"]
+    if candidate.face.base:
+        return resolves(replace(empty, base=asked, components=(), variants=variants)) is not None
+    alone = (replace(empty, base=Requirement(base, "", spot), components=(asked,)) for base in bases())
+    users = (recipes()[name] for name in IMAGES if candidate.name in parts(name))
+    beside = (replace(recipe, components=(*without(recipe, candidate.name), asked)) for recipe in users)
+    return any(
+        resolves(replace(recipe, variants={**recipe.variants, **variants})) for recipe in (*alone, *beside)
+    )
+
+
+def without(recipe: Recipe, name: str) -> Iterator[Requirement]:
+    return (one for one in recipe.components if one.name != name)
+
+
+@cache
+def parts(name: str) -> frozenset[str]:
+    return frozenset(choice.name for choice in resolved(name).choices)
+
+
+@cache
+def bases() -> tuple[str, ...]:
+    return tuple(one.name for one in catalog().components.values() if one.is_base)
 
 
 def raw(name: str) -> object:
@@ -169,13 +183,20 @@ def test_each_component_is_in_some_image() -> None:
     assert used == set(COMPONENTS)
 
 
-def test_each_variant_can_be_chosen_in_some_image() -> None:
-    assert [str(candidate) for candidate in candidates() if not is_used(candidate)] == []
+@pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])
+def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
+    """Of each, its first variant and its last."""
+    tried = [
+        Candidate(catalog().components[name], release, variant)
+        for release in catalog().components[name].releases
+        for variant in {one.name: one for one in (release.variants[0], release.variants[-1])}.values()
+    ]
+    assert [str(candidate) for candidate in tried if not can_be_chosen(candidate)] == []
 
 
 @pytest.mark.parametrize("name", [name for name in IMAGES if "-cu" in name])
 def test_an_image_named_for_a_cuda_has_it(name: str) -> None:
-    digits = name.rpartition("-cu")[2]
+    digits = re.findall("-cu([0-9]+)", name)[-1]
     cuda = resolved(name).version_of("cuda")
     assert cuda is not None
     assert "".join(cuda.split(".")[:2]) == digits
@@ -282,15 +303,16 @@ def test_what_does_not_go_together_is_refused(image_name: str, part: str, versio
     assert resolves(replace(recipe, components=(*other, asked), variants=variants)) is None
 
 
-def test_what_nobody_has_pinned_is_known() -> None:
-    assert {name for name, artifact in artifacts() if artifact.sha256 is None} == UNPINNED
+def test_whose_files_nobody_has_pinned_is_known() -> None:
+    found = {one.name for one in candidates() for artifact in one.face.artifacts if artifact.sha256 is None}
+    assert found == UNPINNED
 
 
 def test_bases_whose_digest_nobody_has_written_down_are_known() -> None:
     found = {
-        candidate.face.base.reference
-        for candidate in candidates()
-        if candidate.face.base and candidate.face.base.reference and candidate.face.base.digest is None
+        one.name
+        for one in candidates()
+        if one.face.base and one.face.base.reference and one.face.base.digest is None
     }
     assert found == UNPINNED_BASES
 
@@ -404,9 +426,8 @@ def test_nothing_runs_after_the_first_linked_layer(name: str) -> None:
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_dockerfile_names_no_host_but_those_of_its_own_files(name: str) -> None:
     """Indexes and the distribution's mirrors are the business of the machine that builds."""
-    own = {urlsplit(artifact.source).hostname for _, artifact in artifacts() if artifact.kind == "url"}
     for path in (file.content.decode() for file in rendered() if Path(file.path).parts[0] == name):
-        assert {urlsplit(found).hostname for found in re.findall(r"https?://[^\s'\"\[]+", path)} <= own
+        assert {urlsplit(found).hostname for found in re.findall(r"https?://[^\s'\"\[]+", path)} <= hosts()
 
 
 @pytest.mark.parametrize("name", IMAGES)
