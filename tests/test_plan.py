@@ -349,3 +349,29 @@ def test_what_bakehouse_brings_shares_its_stages() -> None:
 
     for name in ("python", "sshd", "open-mpi", "mpi4py"):
         assert len({one[name] for one in stages}) == 1
+
+
+def test_a_new_python_moves_the_keys_of_what_is_installed_into_it(rich: Tree) -> None:
+    template = "{% block build %}\nFROM {{ package_stage }} AS torch\nRUN finish torch\n{% endblock %}\n"
+    rich.write("components/torch/install.j2", template)
+
+    def newer(tree: Tree) -> None:
+        python = tree.root / "components/python/install.j2"
+        tree.write("components/python/install.j2", python.read_text().replace("RUN", "RUN true &&"))
+
+    assert changed(rich, newer) == {"python", "torch", "requirements", "image"}
+
+
+def test_the_version_of_a_base_that_gives_the_same_bytes_moves_the_image_whose_label_tells_it(
+    tree: Tree,
+) -> None:
+    tree.component(
+        "ground",
+        'summary: G\nreleases: [{version: "1", base: {image: "a:1"}}]\n',
+    )
+    tree.image('summary: x\nbase: ground\ncomponents: {torch: "2.8.0"}\n')
+
+    def renamed(changed: Tree) -> None:
+        changed.component("ground", 'summary: G\nreleases: [{version: "2", base: {image: "a:1"}}]\n')
+
+    assert changed(tree, renamed) == {"image"}
