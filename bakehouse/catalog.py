@@ -16,7 +16,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import evidence, face, is_version
 from bakehouse.fields import Fields
 from bakehouse.matrix import variants
-from bakehouse.yamlfile import Node, load, suggestion
+from bakehouse.yamlfile import load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _RESERVED = ("base", "files", "image", "requirements", "toolchain", "venv")
@@ -93,7 +93,7 @@ def load_catalog(roots: Iterable[Path]) -> Catalog:
     for root in roots:
         for folder in sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir()):
             try:
-                components[folder.name] = _load_component(folder, load(folder / "component.yaml"), problems)
+                components[folder.name] = _load_component(folder, problems)
             except RecipeError as error:
                 problems.extend(error.diagnostics)
                 unread.add(folder.name)
@@ -105,8 +105,13 @@ def load_catalog(roots: Iterable[Path]) -> Catalog:
     return catalog
 
 
-def _load_component(folder: Path, root: Node, problems: Problems) -> Component:
-    fields = Fields(root, f"component `{folder.name}`", problems)
+def _load_component(folder: Path, problems: Problems) -> Component:
+    root = load(folder / "component.yaml")
+    return read_component(Fields(root, f"component `{folder.name}`", problems), folder)
+
+
+def read_component(fields: Fields, folder: Path) -> Component:
+    """The component that a folder's `component.yaml` and the files beside it describe."""
     name_problem = "" if _NAME.fullmatch(folder.name) else "small letters, digits, single hyphens"
     if folder.name in _RESERVED:
         name_problem = "a stage of every Dockerfile"
@@ -136,9 +141,9 @@ def _load_component(folder: Path, root: Node, problems: Problems) -> Component:
         folder=folder,
         launchers=launchers,
         releases=tuple(sorted(releases, key=lambda release: Version(release.version), reverse=True)),
-        template=_template(folder / "install.j2", problems),
+        template=_template(folder / "install.j2", fields.problems),
         smoke=smoke if smoke.is_file() else None,
-        files=_files(folder / "files", problems),
+        files=_files(folder / "files", fields.problems),
         location=fields.location,
         builds_on=builds_on,
     )
@@ -201,7 +206,7 @@ def _variants(fields: Fields, folder: Path, common: Face) -> list[Variant]:
     found = []
     for node in fields.nodes("variants"):
         made = [
-            _variant(Fields(one, "a variant", fields.problems), folder, common)
+            _variant(fields.inner(one, "a variant"), folder, common)
             for one in variants(node, fields.problems)
         ]
         if len({variant.name for variant in made}) < len(made):

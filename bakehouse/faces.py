@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 from bakehouse.component import Artifact, ArtifactKind, BaseSource, Face, Incompatibility, Requirement
 from bakehouse.errors import Diagnostic, Problems
 from bakehouse.fields import Fields
+from bakehouse.files import is_file
 from bakehouse.lockfile import Lock
 from bakehouse.yamlfile import Node, Scalar
 
@@ -21,7 +22,7 @@ _FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
-_SOURCES = {
+_SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
     "url": (_URL, "an http(s) address, with everything unusual in it as `%…`"),
     "pypi": (re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+"), "name==version"),
     "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
@@ -40,11 +41,11 @@ def face(fields: Fields, folder: Path, above: Face) -> Face:
         artifacts=tuple({one.name: one for one in (*above.artifacts, *_artifacts(fields))}.values()),
         conflicts=(*above.conflicts, *_conflicts(fields)),
         lock=_lock(fields, folder) or above.lock,
-        apt=(*above.apt, *matching(fields, "apt", APT_PACKAGE, "apt package name")),
-        build_apt=(*above.build_apt, *matching(fields, "build_apt", APT_PACKAGE, "apt package name")),
+        apt=(*above.apt, *fields.matching("apt", APT_PACKAGE, "apt package name")),
+        build_apt=(*above.build_apt, *fields.matching("build_apt", APT_PACKAGE, "apt package name")),
         environment={**above.environment, **environment(fields)},
-        path=(*above.path, *matching(fields, "path", _FOLDER, "plain absolute path")),
-        library_path=(*above.library_path, *matching(fields, "library_path", _FOLDER, "plain absolute path")),
+        path=(*above.path, *fields.matching("path", _FOLDER, "plain absolute path")),
+        library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
         entrypoint=fields.texts("entrypoint") or above.entrypoint,
         facts={**above.facts, **_texts(fields, "facts")},
         gpu=fields.flag("gpu", default=above.gpu),
@@ -88,15 +89,6 @@ def environment(fields: Fields) -> dict[str, str]:
     return found
 
 
-def matching(fields: Fields, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
-    """The texts of a list, each of which has to match."""
-    items = fields.scalars(key)
-    for item in items:
-        if not pattern.fullmatch(item.text):
-            fields.report(f"`{item.text}` is no {what}", item.location)
-    return tuple(item.text for item in items)
-
-
 def is_version(text: str) -> bool:
     """Whether a text is a version as Python packages have them, without space around it."""
     try:
@@ -126,7 +118,7 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
     if not (name := fields.text("lock")):
         return None
     path = folder / name
-    if not path.is_file():
+    if not is_file(path):
         hint = "make it with `./bake pin`"
         fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
     return Lock(path, fields.place("lock"))
@@ -165,14 +157,11 @@ def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
 
 
 def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
-    fields = Fields(node, f"artifact `{name}`", owner.problems)
+    fields = owner.inner(node, f"artifact `{name}`")
     evidence(fields)
-    kinds: tuple[ArtifactKind, ...] = ("url", "pypi", "debian")
-    given = [kind for kind in kinds if fields.has(kind)]
-    if len(given) != 1:
-        fields.report(f"artifact `{name}` needs one of `url`, `pypi`, `debian`", node.location)
+    kind = fields.one_of(_SOURCES)
+    if kind is None:
         return None
-    kind = given[0]
     source = fields.text(kind)
     pattern, form = _SOURCES[kind]
     if not pattern.fullmatch(source):
@@ -187,7 +176,7 @@ def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
 
 
 def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
-    if not fields.has("sha256"):
+    if fields.lacks("sha256"):
         place = fields.place("url") if fields.has("url") else fields.location
         hint = "write `sha256: unknown`, run `./bake pin`, compare with the publisher's, then commit it"
         message = f"artifact `{name}` of {owner.what} has no `sha256`"
@@ -215,7 +204,7 @@ def _base(fields: Fields) -> BaseSource | None:
         child.report(message, child.place("digest"))
     source = BaseSource(
         suite=suite,
-        packages=matching(child, "packages", APT_PACKAGE, "apt package name"),
+        packages=child.matching("packages", APT_PACKAGE, "apt package name"),
         reference=reference,
         digest=None if digest == UNKNOWN else digest,
         build_reference=child.text("build_image"),

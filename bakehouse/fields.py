@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.yamlfile import Mapping, Node, Scalar, Sequence, suggestion
+
+Key = TypeVar("Key", bound=str)
 
 
 class Fields:
@@ -41,6 +44,10 @@ class Fields:
 
     def has(self, key: str) -> bool:
         return key in self._values
+
+    def lacks(self, key: str) -> bool:
+        """Whether a key is missing that has to be there; the caller has words of its own for it."""
+        return key not in self._values
 
     def place(self, key: str) -> Location:
         """Where the value of `key` stands, or the mapping when it has none."""
@@ -86,6 +93,14 @@ class Fields:
             return default
         return text
 
+    def one_of(self, keys: Iterable[Key]) -> Key | None:
+        """Which of some keys stands here: exactly one has to."""
+        given = [key for key in keys if self.has(key)]
+        if len(given) == 1:
+            return given[0]
+        self.report(f"{self.what} needs one of {', '.join(f'`{key}`' for key in keys)}", self.location)
+        return None
+
     def scalars(self, key: str) -> tuple[Scalar, ...]:
         """The texts of a list, with their places."""
         items = self.nodes(key)
@@ -96,6 +111,14 @@ class Fields:
 
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(item.text for item in self.scalars(key))
+
+    def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
+        """The texts of a list, each of which has to match."""
+        items = self.scalars(key)
+        for item in items:
+            if not pattern.fullmatch(item.text):
+                self.report(f"`{item.text}` is no {what}", item.location)
+        return tuple(item.text for item in items)
 
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
         """The entries of a mapping, in their order; a key that stands twice is reported."""
@@ -114,6 +137,17 @@ class Fields:
                 self._text(value, f"`{name.text}` in `{key}`")
         return tuple(found)
 
+    def name_or_pair(self, key: str, form: str) -> tuple[Scalar, Scalar | None] | None:
+        """A text, or a mapping of one text to another; `form` says what they are. It has to be there."""
+        node = self.require(key)
+        if isinstance(node, Scalar):
+            return node, None
+        if isinstance(node, Mapping) and len(node.entries) == 1 and isinstance(node.entries[0][1], Scalar):
+            return node.entries[0][0], node.entries[0][1]
+        if node is not None:
+            self.report(f"`{key}` is {form}", node.location)
+        return None
+
     def nodes(self, key: str) -> tuple[Node, ...]:
         """The items of a list, whatever they are."""
         node = self.node(key)
@@ -126,11 +160,15 @@ class Fields:
 
     def children(self, key: str, what: str) -> tuple["Fields", ...]:
         """A list of mappings."""
-        return tuple(Fields(item, what, self.problems) for item in self.nodes(key))
+        return tuple(self.inner(item, what) for item in self.nodes(key))
 
     def child(self, key: str, what: str) -> "Fields | None":
         node = self.node(key)
-        return None if node is None else Fields(node, what, self.problems)
+        return None if node is None else self.inner(node, what)
+
+    def inner(self, node: Node, what: str) -> "Fields":
+        """The fields of a mapping that stands in this one."""
+        return Fields(node, what, self.problems)
 
     def finish(self) -> None:
         """Report the keys that nothing asked for, with the nearest known one."""

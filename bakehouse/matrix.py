@@ -14,9 +14,10 @@ from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, Sequence, suggestion
 
 MAX_CELLS = 1_000
-_EXCLUDE, _INCLUDE = "exclude", "include"
+EACH, MATRIX = "each", "matrix"
+EXCLUDE, INCLUDE = "exclude", "include"
 _VARIABLE = re.compile(r"\$(?P<literal>\$)?\{(?P<name>[^|{}]*)(?P<filters>(?:\|[^|{}]*)*)\}")
-_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
+VARIABLE_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 _FILTERS: dict[str, Callable[[str], str]] = {
     "tag": lambda text: text.replace(".", ""),
     "minor": lambda text: ".".join(text.split(".")[:2]),
@@ -28,11 +29,11 @@ Variables = Mapping[str, Scalar]
 
 def variants(node: Node, problems: Problems) -> list[Node]:
     """One variant, or those that its `each` stands for."""
-    if not isinstance(node, YamlMapping) or all(key.text != "each" for key, _ in node.entries):
+    if not isinstance(node, YamlMapping) or all(key.text != EACH for key, _ in node.entries):
         return [node]
     fields = Fields(node, "a variant", problems)
-    each = fields.child("each", "`each`")
-    kept = tuple((key, value) for key, value in node.entries if key.text != "each")
+    each = fields.child(EACH, f"`{EACH}`")
+    kept = tuple((key, value) for key, value in node.entries if key.text != EACH)
     found = _cells(each, each.names, problems) if each else []
     return [substituted(YamlMapping(kept, node.location), cell, problems) for cell in found]
 
@@ -42,11 +43,11 @@ def cells(fields: Fields) -> list[Variables]:
 
     An axis is a list of texts, or of mappings that set several variables at once.
     """
-    axes = [name for name in fields.names if name not in (_EXCLUDE, _INCLUDE)]
+    axes = [name for name in fields.names if name not in (EXCLUDE, INCLUDE)]
     found = _cells(fields, axes, fields.problems)
     known = found[0].keys() if found else set()
     kept = found
-    for pattern in fields.children(_EXCLUDE, "an item of `exclude`"):
+    for pattern in fields.children(EXCLUDE, "an item of `exclude`"):
         wanted = _texts(pattern)
         if _are_known(pattern, wanted, known):
             left = [cell for cell in kept if not _matches(cell, wanted)]
@@ -55,7 +56,7 @@ def cells(fields: Fields) -> list[Variables]:
                     "this excludes no cell", pattern.location, hint="take it out, or mend its values"
                 )
             kept = left
-    for extra in fields.children(_INCLUDE, "an item of `include`"):
+    for extra in fields.children(INCLUDE, "an item of `include`"):
         cell = _texts(extra)
         if _are_known(extra, cell, known) and _is_whole(extra, cell, known):
             kept = [*kept, cell]
@@ -123,7 +124,7 @@ def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Vari
 def _axis(fields: Fields, name: str) -> list[Variables]:
     node = fields.node(name)
     spot = fields.place(name)
-    if not _NAME.fullmatch(name):
+    if not VARIABLE_NAME.fullmatch(name):
         fields.report(f"`{name}` is no name of a variable", spot, "letters, digits, `-` and `_`")
     if not isinstance(node, Sequence) or not node.items:
         fields.report(f"axis `{name}` has to be a list of values", spot)

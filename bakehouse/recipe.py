@@ -10,11 +10,11 @@ from pathlib import Path
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.faces import APT_PACKAGE, environment, is_version, matching, requirement
+from bakehouse.faces import APT_PACKAGE, environment, is_version, requirement
 from bakehouse.fields import Fields
 from bakehouse.files import is_file
 from bakehouse.lockfile import Package, load_lock
-from bakehouse.matrix import cells, substituted
+from bakehouse.matrix import MATRIX, cells, substituted
 from bakehouse.ownfiles import File, beside, check_targets, read_code, read_files
 from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, load, suggestion
@@ -104,10 +104,10 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True
 def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:
     """The recipe of one image, or those of a matrix's cells."""
     fields = Fields(root, f"image `{path.stem}`", problems)
-    matrix = fields.child("matrix", "`matrix`")
+    matrix = fields.child(MATRIX, f"`{MATRIX}`")
     if not isinstance(root, YamlMapping) or matrix is None:
         return [_load_recipe(path, root, path.stem, catalog, problems, locked)]
-    kept = tuple((key, value) for key, value in root.entries if key.text != "matrix")
+    kept = tuple((key, value) for key, value in root.entries if key.text != MATRIX)
     found = []
     for cell in cells(matrix):
         node = substituted(YamlMapping(kept, root.location), cell, problems)
@@ -123,7 +123,11 @@ def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, l
 def _load_recipe(
     path: Path, root: Node, name: str, catalog: Catalog, problems: Problems, locked: bool
 ) -> Recipe:
-    fields = Fields(root, f"image `{path.stem}`", problems)
+    return read_recipe(Fields(root, f"image `{path.stem}`", problems), path, name, catalog, locked=locked)
+
+
+def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool) -> Recipe:
+    """The recipe of one image, from a file of which `matrix` is taken out."""
     if not _NAME.fullmatch(name) or len(name) > 100:
         label = "small letters and digits, single `-`, `.` and `_` between them"
         fields.report(f"`{name}` is no image name", fields.place("name"), label)
@@ -137,9 +141,9 @@ def _load_recipe(
         hint = "leave `user` out: SageMaker starts training as root, and its toolkit writes below /opt/ml"
         fields.report(message, fields.place("user"), "training images run as root", hint)
     named = [*fields.text_pairs("components")]
-    requires = [one for key, value in named if (one := requirement(key, value, problems))]
+    requires = [one for key, value in named if (one := requirement(key, value, fields.problems))]
     content, unlocked = _content(fields, path.parent, locked)
-    commit = matching(fields, "commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
+    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=name,
         family=path.stem,
@@ -190,17 +194,13 @@ def instance_types(catalog: Catalog) -> tuple[str, ...]:
 
 
 def _base(fields: Fields, catalog: Catalog) -> Requirement:
-    node = fields.require("base")
-    nothing = Requirement("", "", fields.location)
-    if isinstance(node, YamlMapping) and len(node.entries) == 1 and isinstance(node.entries[0][1], Scalar):
-        name, value = node.entries[0][0], node.entries[0][1]
-        found = requirement(name, value, fields.problems) or nothing
-    elif isinstance(node, Scalar):
-        name, found = node, Requirement(node.text, "", node.location)
-    else:
-        if node is not None:
-            fields.report("`base` is a component's name, or one name and its versions", node.location)
-        return nothing
+    given = fields.name_or_pair("base", "a component's name, or one name and its versions")
+    if given is None:
+        return Requirement("", "", fields.location)
+    name, value = given
+    found = Requirement(name.text, "", name.location)
+    if value is not None:
+        found = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
     bases = {one.name for one in catalog.components.values() if one.is_base}
     if name.text not in bases:
         fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
@@ -226,7 +226,7 @@ def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path 
     code, entry_point = read_code(fields, folder)
     check_targets([*files, *code], fields)
     content = Content(
-        apt=tuple(sorted(matching(fields, "apt", APT_PACKAGE, "apt package name"))),
+        apt=tuple(sorted(fields.matching("apt", APT_PACKAGE, "apt package name"))),
         packages=packages,
         files=tuple(file for file, _ in files),
         environment=tuple(environment(fields).items()),

@@ -29,6 +29,7 @@ ALLOWED = {
     "catalog": "yamlfile fields matrix component faces",
     "ownfiles": "fields",
     "recipe": "yamlfile fields matrix component lockfile faces catalog ownfiles",
+    "schema": "yamlfile fields matrix catalog recipe",
     "candidates": "lockfile component recipe",
     "resolution": "lockfile component catalog recipe candidates",
     "plan": "lockfile component ownfiles recipe resolution",
