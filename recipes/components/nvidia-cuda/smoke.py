@@ -20,7 +20,8 @@ def provided() -> dict[str, str]:
         number = ctypes.c_int()
         ctypes.CDLL(str(library)).cudaRuntimeGetVersion(ctypes.byref(number))
         found["cuda"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
-    for library in Path("/usr/lib/x86_64-linux-gnu").glob("libcudnn.so.8"):
+    for library in Path("/usr/lib/x86_64-linux-gnu").glob("libcudnn.so.[0-9]"):
         version = ctypes.CDLL(str(library)).cudnnGetVersion()
-        found["cudnn"] = f"{version // 1000}.{version % 1000 // 100}.{version % 100}"
+        unit = 1000 if version < 10000 else 10000  # 8.9.6 is 8906, 9.8.0 is 90800
+        found["cudnn"] = f"{version // unit}.{version % unit // 100}.{version % 100}"
     return found
