@@ -1,4 +1,4 @@
-"""NVIDIA's compatibility libraries as the image has them: used by hosts whose driver is too old, and no others."""
+"""NVIDIA's compatibility libraries as the image has them: for hosts whose driver is too old, no others."""
 
 from __future__ import annotations
 
