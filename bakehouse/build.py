@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse import bootstrap, buildx
+from bakehouse.buildfailure import ImagesFailed
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan import BootstrappedBase, Digest, Image
@@ -41,22 +42,34 @@ def build(
 ) -> tuple[BuiltImage, ...]:
     """Build and verify images that are rendered under `root`/images; bases are made first.
 
+    An image that fails doesn't keep others from being built; its failure is raised at the end.
     `expected_bytes` says what images will weigh together, unpacked.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
     for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
         bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
-    digests = buildx.bake(
-        [_target(image) for image in images],
-        cwd=root,
-        state=state,
-        secrets=supplies.secrets,
-        arguments=supplies.arguments,
-        on_event=progress,
-    )
+    failures: list[Diagnostic] = []
+    digests: dict[str, str] = {}
+    left = list(images)
+    while left and not digests:
+        try:
+            digests = buildx.bake(
+                [_target(image) for image in left],
+                cwd=root,
+                state=state,
+                secrets=supplies.secrets,
+                arguments=supplies.arguments,
+                on_event=progress,
+            )
+        except ImagesFailed as failed:
+            failures += failed.diagnostics
+            left = [image for image in left if image.name not in failed.images]
+            if left:
+                names = ", ".join(f"`{name}`" for name in sorted(failed.images))
+                progress.say(f"{names} did not build; going on with the others")
     built = []
-    for image in images:
+    for image in left:
         stored = engine.image(digests[image.name])
         if stored is None:
             message = f"image `{image.name}` was built and then removed from the engine by something else"
@@ -64,6 +77,8 @@ def build(
         built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
     for one in built:
         verify(one)
+    if failures:
+        raise BuildError(*failures)
     return tuple(built)
 
 

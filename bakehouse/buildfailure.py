@@ -22,6 +22,8 @@ _LOST_HINT = (
     "a fault of BuildKit after an interrupted build: restart the engine, then run the same command again"
 )
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
+_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}")
+"""What no image is to blame for, and every image would meet."""
 _DISK_HINT = "`docker system df` shows what fills it; `docker builder prune` drops unused build cache"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
 _TRUST_HINT = "name your organisation's certificates (PEM) as `ca` in [tool.bakehouse], or in PIP_CERT"
@@ -47,6 +49,14 @@ _BASE = re.compile(r"(?P<name>\S+): failed to resolve source metadata for ")
 _SECRET = re.compile(r"secret (?P<name>\S+): not found")
 _EXIT_CODE = re.compile(r"exit code: (?P<code>\d+)")
 _KILLED = "137"
+
+
+class ImagesFailed(BuildError):
+    """Some images did not build; the others may."""
+
+    def __init__(self, *diagnostics: Diagnostic, images: frozenset[str]) -> None:
+        super().__init__(*diagnostics)
+        self.images = images
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +99,19 @@ class _Verdict:
 
 
 def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[str, Path]) -> BakehouseError:
-    """The failure in words; `sources` maps stages to the files they were rendered from."""
+    """The failure in words; `sources` maps stages to the files they were rendered from.
+
+    It is an ImagesFailed where the images that were only stopped can be built without those that failed.
+    """
     if _GONE.search(failure.text):
         message, hint = "the container engine does not answer", "`./bake doctor` says what it finds"
         return EngineError(Diagnostic(message, tail=(_last_word(failure.text),), hint=hint))
     causes = _causes(failure, dockerfiles)
-    failed = {image for cause in causes for image in cause.images}
+    failed = frozenset(image for cause in causes for image in cause.images)
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
-    return BuildError(*(_diagnostic(cause, stopped, sources) for cause in causes))
+    hinders_all = any(_ENGINES_OWN.search(cause.evidence) or not cause.images for cause in causes)
+    told = [_diagnostic(cause, stopped if hinders_all else (), sources) for cause in causes]
+    return BuildError(*told) if hinders_all else ImagesFailed(*told, images=failed)
 
 
 def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:

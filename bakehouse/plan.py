@@ -240,7 +240,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
 
 
 def _below(template: str, builds_on: Iterable[str] = ()) -> set[str]:
-    """The stages that one starts from or takes files of: packages are installed into the Python of `python`."""
+    """The stages that one starts from or takes files of; packages are installed into `python`'s."""
     return {*builds_on, "python"} if "package_stage" in template else {*builds_on}
 
 

@@ -28,6 +28,15 @@ echo '{{"a": {{"containerimage.digest": "{DIGEST}"}}}}' > "$metadata"
 """
 
 
+# The last arguments are the targets: `b` fails whenever it is among them.
+BROKEN = f"""\
+case "$*" in
+*" b") echo '{{"vertexes": [{{"digest": "d", "name": "[b m 2/2] RUN make", "error": "exit code: 2"}}]}}' >&2
+    exit 1 ;;
+esac
+{BAKE}"""
+
+
 class Engine(FakeEngine):
     """Holds what its set says."""
 
@@ -51,9 +60,9 @@ class Bakehouse:
         self.engine = Engine(DIGEST)
         self.expected = 0
 
-    def build(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
+    def build(self, *images: Image) -> tuple[BuiltImage, ...]:
         return build(
-            [image],
+            images or [IMAGE],
             root=self.folder,
             state=self.folder / "state",
             engine=self.engine,
@@ -64,7 +73,7 @@ class Bakehouse:
         )
 
     def _expected(self, images: Sequence[Image]) -> int:
-        assert [image.name for image in images] == ["a"]
+        assert images[0].name == "a"
         return self.expected
 
 
@@ -118,3 +127,17 @@ error: image `a` was built and then removed from the engine by something else
 hint: run the same command again
 """
     )
+
+
+def test_an_image_that_fails_does_not_keep_others_from_being_built(
+    bakehouse: Bakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker=BROKEN)
+    folder = tmp_path / "images/b"
+    folder.mkdir()
+    (folder / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
+
+    with pytest.raises(BuildError, match="image `b` did not build"):
+        bakehouse.build(IMAGE, replace(IMAGE, name="b"))
+
+    assert [one.image.name for one in bakehouse.verified] == ["a"]

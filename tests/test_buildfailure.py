@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.buildevents import Step
-from bakehouse.buildfailure import Failure, explain
+from bakehouse.buildfailure import Failure, ImagesFailed, explain
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.report import failure_text
 
@@ -66,7 +66,7 @@ def told(*steps: Step, text: str = "", tail: tuple[str, ...] = (), exported: tup
     return "".join(failure_text(diagnostic) for diagnostic in error.diagnostics)
 
 
-def test_a_failing_step_names_image_stage_line_template_and_what_was_stopped() -> None:
+def test_a_failing_step_names_image_stage_line_and_template() -> None:
     stopped = step("exit code: 137: context canceled: context canceled", "b", "e")
     text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
 
@@ -78,8 +78,7 @@ error: image `a` did not build: stage `metis` failed with exit code 2
  6 | RUN make -j 2 && make install
    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   because this was rendered from   recipes/metis/install.j2:3:1
-  step       metis 2/2: RUN make -j 2 && make install
-  not built  `b`: stopped because of it
+  step  metis 2/2: RUN make -j 2 && make install
     | cc: no such file
     | make: *** [all] Error 2
 
@@ -96,8 +95,22 @@ def test_a_shared_stage_fails_for_all_its_images() -> None:
 
 
 def test_an_image_that_was_finished_before_is_not_called_stopped() -> None:
-    text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
-    assert "not built" not in told(step(EXIT_2), text=text, exported=("b",))
+    full = "failed to copy: write /var/lib/x: no space left on device"
+    assert "not built" not in told(step(full), exported=("b",))
+
+
+def test_the_images_that_failed_are_told_apart_from_those_that_were_stopped() -> None:
+    failure = Failure(("a", "b"), (step(EXIT_2), step("context canceled", "b", "e")), {}, "", frozenset())
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert isinstance(error, ImagesFailed)
+    assert error.images == {"a"}
+
+
+@pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
+def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
+    failure = Failure(("a", "b"), (step(said),), {}, "", frozenset())
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert not isinstance(error, ImagesFailed)
 
 
 def test_without_a_known_template_the_comment_of_the_stage_names_it() -> None:

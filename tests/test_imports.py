@@ -61,7 +61,7 @@ ALLOWED = {
     "buildx": "processes scratch buildevents buildfailure",
     "progress": "buildevents buildtimes",
     "bootstrap": "plan processes locks scratch engine aptconfig buildevents",
-    "build": "plan engine supplies buildx progress bootstrap",
+    "build": "plan engine supplies buildfailure buildx progress bootstrap",
     # smoke tests
     "checks": "plan engine",
     "ranks": "",
