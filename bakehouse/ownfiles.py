@@ -16,6 +16,12 @@ MAX_BYTES = 200_000_000
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
 """A relative path that needs no quoting and can't leave its folder."""
+_LINKS = {
+    **{f"/{name}": f"/usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")},
+    "/var/run": "/run",
+    "/var/lock": "/run/lock",
+}
+"""Links in every base since distributions merged /usr: a folder copied over one would take its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
 
 
 def check_targets(placed: Placed, fields: Fields) -> None:
-    """No file may lie where another one does, or needs a folder."""
+    """No file may lie where another one does, or needs a folder, or the base has a link."""
     taken: set[str] = set()
     folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
     for file, spot in placed:
@@ -125,3 +131,7 @@ def check_targets(placed: Placed, fields: Fields) -> None:
         elif file.target in folders:
             fields.report(f"`{file.target}` would be a file and a folder", spot)
         taken.add(file.target)
+        for link, folder in _LINKS.items():
+            if PurePosixPath(file.target).is_relative_to(link):
+                message = f"`{file.target}` lies below `{link}`, which is a link in every base"
+                fields.report(message, spot, hint=f"write `{folder}{file.target.removeprefix(link)}`")
