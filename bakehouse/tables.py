@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bakehouse import explain
+from bakehouse import chosen
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
@@ -62,11 +62,13 @@ def explanation(workspace: Workspace, image: str, part: str | None) -> str:
     """Why each version of an image was chosen, or one part's."""
     (recipe,) = select(workspace, [image])[:1]
     (resolution,) = resolve_all(workspace, [recipe])
-    names = explain.known_names(resolution)
+    names = chosen.known_names(resolution)
     if part and part not in names:
         message = f"`{recipe.name}` has no `{part}`"
         raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
-    return explain.explanation(resolution, part)
+    if part:
+        return chosen.part(resolution, workspace.catalog, part)
+    return chosen.overview(resolution, workspace.catalog)
 
 
 def plan_table(plan: Plan) -> str:

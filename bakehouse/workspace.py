@@ -17,6 +17,8 @@ from bakehouse.resolution import NothingFits, Resolution, resolve
 from bakehouse.yamlfile import suggestion
 
 Say = Callable[[str], None]
+_MOST_WITH_WAYS_OUT = 3
+"""A mistake in a component can break hundreds of images: for the first ones a way out is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,14 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
     """Exact versions for each recipe; every conflict is reported, not the first alone."""
     problems = Problems()
     resolutions = []
-    conflict = None
+    conflict, told = None, 0
     for recipe in recipes:
         try:
             resolutions.append(resolve(recipe, workspace.catalog))
         except NothingFits as nothing:
-            conflict = explain.conflict_error(nothing.conflict, workspace.catalog)
+            calls = explain.CALLS if told < _MOST_WITH_WAYS_OUT else 0
+            conflict = explain.conflict_error(nothing.conflict, workspace.catalog, calls)
+            told += 1
             problems.extend(conflict.diagnostics)
     if conflict:
         problems.raise_as(type(conflict))

@@ -1,66 +1,8 @@
-"""Words for what was chosen, and for what could not be; most conflicts are in `mistakes`."""
+"""Words for what could not be chosen; most conflicts are in `mistakes`."""
 
-from bakehouse import explain
 from tests.conftest import COMPONENTS, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
-
-
-def test_each_choice_is_told_with_who_asked_and_what_was_passed_over(tree: Tree) -> None:
-    tree.image(HEAD + 'components: {torch: ">=2.9", toolkit: "*"}\nvariants: {torch: "cu*"}\n')
-
-    assert (
-        explain.explanation(tree.resolve())
-        == """\
-debian 12
-  brings glibc 2.36
-  asked for by the image: debian 12   images/small.yaml:2
-  asked for by torch 2.9.0 (cu128-py311): glibc >=2.28   torch/component.yaml:6
-python 3.11
-  asked for by torch 2.9.0 (cu128-py311): python 3.11   torch/component.yaml:11
-  asked for by toolkit 5.1: any python   toolkit/component.yaml:5
-  not python 3.12: is not 3.11
-torch 2.9.0 (cu128-py311)
-  brings cuda 12.8
-  asked for by the image: torch >=2.9   images/small.yaml:3
-toolkit 5.1
-  asked for by the image: any toolkit   images/small.yaml:3
-"""
-    )
-
-
-def test_one_part_is_told_by_its_name_or_by_what_it_brings(tree: Tree) -> None:
-    found = tree.resolve()
-
-    assert explain.explanation(found, "toolkit") == (
-        "toolkit 5.1\n  asked for by the image: any toolkit   images/small.yaml:3\n"
-    )
-    assert explain.explanation(found, "glibc").startswith("debian 12\n")
-    assert explain.known_names(found) == ("debian", "glibc", "python", "toolkit", "torch")
-
-
-def test_limits_are_told_and_what_newer_versions_would_have_led_to(tree: Tree) -> None:
-    tree.component(
-        "torch",
-        """\
-summary: PyTorch
-releases:
-  - {version: "3.0", requires: {nccl: ">=3"}}
-  - {version: "2.9", requires: {glibc: ">=2.39"}}
-  - {version: "2.8", constraints: {glibc: "<3"}}
-""",
-    )
-    tree.component("nccl", 'summary: NCCL\nreleases: [{version: "2.29"}]\n')
-    tree.image(HEAD + 'components: {torch: "*"}\n')
-    said = explain.explanation(tree.resolve())
-
-    assert "  limited by torch 2.8: glibc <3   torch/component.yaml:5\n" in said
-    assert said.endswith("""\
-torch 2.8
-  asked for by the image: any torch   images/small.yaml:3
-  not torch 3.0: leaves no nccl that fits
-  not torch 2.9: needs glibc >=2.39, and debian 12 brings glibc 2.36
-""")
 
 
 def test_what_does_not_matter_is_not_told(tree: Tree) -> None:
@@ -76,9 +18,8 @@ error: no versions satisfy image `small` on linux/amd64
    |
  3 | components: {jit: "12", toolkit: "5.1", python: "3.12", torch: "2.9.0"}
    |                                                                ^^^^^^^ asks for torch 2.9.0
-  because the image asks for python 3.12                                 images/small.yaml:3:49
-  and torch 2.9.0 (cpu-py311, cu128-py311) needs python 3.11, not 3.12   components/torch/component.yaml:9:28
-  and torch 2.8.0 is not 2.9.0                                           components/torch/component.yaml:14:14
+  because the image asks for python 3.12        images/small.yaml:3:49
+  and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
 
 hint: ask for `python: "3.11"`, or for `torch: "2.8.0"`
 """
@@ -98,11 +39,10 @@ error: no versions satisfy image `small` on linux/amd64
    |
  3 | components: {app: "*", python: "3.12"}
    |                   ^^^ asks for any app
-  because the image asks for python 3.12                                 images/small.yaml:3:32
-  and app 1 needs any layer                                              components/app/component.yaml:2:45
-  and layer 7 needs torch 2.9.0                                          components/layer/component.yaml:2:45
-  and torch 2.9.0 (cpu-py311, cu128-py311) needs python 3.11, not 3.12   components/torch/component.yaml:9:28
-  and torch 2.8.0 is not 2.9.0                                           components/torch/component.yaml:14:14
+  because the image asks for python 3.12        images/small.yaml:3:32
+  and app 1 needs any layer                     components/app/component.yaml:2:45
+  and layer 7 needs torch 2.9.0                 components/layer/component.yaml:2:45
+  and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
 
 hint: ask for `python: "3.11"`
 """
@@ -114,10 +54,7 @@ def test_many_versions_are_counted(tree: Tree) -> None:
     tree.component("torch", f"summary: PyTorch\nreleases:\n{releases}")
     tree.image(HEAD + 'components: {torch: ">=2"}\n')
 
-    assert (
-        "  because the catalogue has torch 1.19, 1.18, 1.17, 1.16, 1.15, 1.14, 1.13 and 13 older "
-        in tree.conflict()
-    )
+    assert "  because the catalogue has torch 1.19, 1.18, 1.17 and 17 older " in tree.conflict()
 
 
 def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None:
@@ -127,9 +64,10 @@ def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None
     tree.component("torch", f"summary: PyTorch\nreleases:\n{releases}")
     tree.image(HEAD + 'components: {torch: "*"}\n')
 
-    assert (
-        "  because torch 1.2, 1.1, 1.0 need glibc >=2.39, and debian 12 brings glibc 2.36 " in tree.conflict()
-    )
+    told = tree.conflict()
+
+    assert "  because torch 1.2, 1.1, 1.0 need glibc >=2.39 " in told
+    assert "  and debian 12 brings glibc 2.36 " in told
 
 
 def test_another_base_may_be_the_way_out(tree: Tree) -> None:
@@ -162,5 +100,7 @@ error: no versions satisfy image `small` on linux/amd64
    |                               ^^^ asks for any rmm
   because rmm 26 needs cuda 13                     components/rmm/component.yaml:3:45
   and torch 2.9.0 (cu128-py311) brings cuda 12.8   components/torch/component.yaml:10:15
+
+hint: leave `rmm` out
 """
     )

@@ -1,0 +1,265 @@
+"""Finds which pins of an unsatisfiable recipe disagree, and the nearest combinations that do fit.
+
+A change moves one pin to another version or leaves one part out. Any way out has to change something in
+every set of pins that can't stand together: so one such set is found, each of its pins is given up in turn,
+and where that is not enough, the next set is found. Fewest changes come first. The resolver is called a
+bounded number of times.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from bakehouse.candidates import Conflict
+from bakehouse.catalog import Catalog
+from bakehouse.component import DRIVER, Requirement
+from bakehouse.pins import Give, Giving, Pin, pins, relaxed
+from bakehouse.recipe import Recipe
+from bakehouse.resolution import NothingFits, Resolution, resolve
+
+_MOST_CHANGES = 3
+_STEPS = 8
+"""Calls kept for each way out, to come nearer to what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    pin: Pin
+    now: str
+    """The version or the variant instead; empty where the part is left out."""
+    distance: int = 0
+    """How many known versions lie between."""
+
+    @property
+    def is_left_out(self) -> bool:
+        return not self.now and self.pin.kind != "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A few changes with which a recipe fits."""
+
+    changes: tuple[Change, ...]
+    resolution: Resolution
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        drops = sum(one.is_left_out for one in self.changes)
+        commanded = sum(one.pin.is_given_by_command for one in self.changes)
+        return len(self.changes), drops, commanded, sum(one.distance for one in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    combinations: tuple[Combination, ...]
+    is_cut: bool
+    """Whether the search ended before it was through."""
+    calls: int
+
+
+class Search:
+    """One recipe's ways out, by a bounded number of calls of the resolver."""
+
+    def __init__(
+        self, recipe: Recipe, catalog: Catalog, calls: int, extra: tuple[Requirement, ...] = ()
+    ) -> None:
+        self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
+        self._catalog = catalog
+        self._calls = self._left = calls
+        self._pins = pins(recipe)
+        self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left <= 0
+
+    def attempt(self, giving: Giving) -> Resolution | Conflict | None:
+        """The recipe's answer with some things given up; None where the calls are used up."""
+        key = frozenset(giving.items())
+        if key not in self._tried:
+            found = self._resolve(relaxed(self._recipe, giving))
+            if found is None:
+                return None
+            self._tried[key] = found
+        return self._tried[key]
+
+    def core(self, giving: Giving) -> dict[Pin, Give]:
+        """All but the pins that can't stand together, given up; the fewest, as far as the calls last.
+
+        Versions are given up first. Only a part with none left is left out then: it may be the one that
+        brings what is missing, in another version.
+        """
+        found = dict(giving)
+        for pin in self._pins:
+            if pin.least is Give.MOVE and pin not in found:
+                self._give(found, pin, Give.MOVE)
+        held = {pin.name for pin in self._pins if pin.least is Give.MOVE and pin not in found}
+        for pin in self._pins:
+            if pin.most is Give.DROP and found.get(pin) is not Give.DROP and pin.name not in held:
+                self._give(found, pin, Give.DROP)
+        return found
+
+    def _give(self, found: dict[Pin, Give], pin: Pin, how: Give) -> None:
+        """Give a pin up for good if nothing fits without it either."""
+        if isinstance(self.attempt({**found, pin: how}), Conflict):
+            found[pin] = how
+
+    def nearest(self, wanted: int, most: int = _MOST_CHANGES) -> Nearest:
+        """Ways out, the ones with the fewest changes first."""
+        fitting: list[Giving] = []
+        for giving in self._in_order(most):
+            if any(_is_within(one, giving) for one in fitting):
+                continue
+            if isinstance(self.attempt(giving), Resolution):
+                fitting.append(giving)
+                if len(fitting) == wanted:
+                    break
+        is_cut = self.is_spent
+        self._left = max(self._left, _STEPS * len(fitting))
+        found = sorted((self._polished(giving) for giving in fitting), key=lambda one: one.rank)
+        return Nearest(tuple(found), is_cut, self._calls)
+
+    def _in_order(self, most: int) -> Iterator[Giving]:
+        """What to give up, fewest things first; an element's successors follow where it did not fit."""
+        ticket = count()
+        heap: list[tuple[tuple[int, int, int], int, Giving]] = [((0, 0, 0), next(ticket), {})]
+        seen: set[frozenset[tuple[Pin, Give]]] = set()
+        while heap and not self.is_spent:
+            giving = heapq.heappop(heap)[2]
+            yield giving
+            if len(giving) == most or not isinstance(self.attempt(giving), Conflict):
+                continue
+            core = self.core(giving)
+            for pin in self._pins:
+                if core.get(pin) is pin.most:
+                    continue
+                child = {**giving, pin: Give.DROP if pin in giving else pin.least}
+                key = frozenset(child.items())
+                if key not in seen:
+                    seen.add(key)
+                    heapq.heappush(heap, (_cost(child), next(ticket), child))
+
+    def _polished(self, giving: Giving) -> Combination:
+        """The same pins given up, each by as little as will do."""
+        found = self._tried[frozenset(giving.items())]
+        assert isinstance(found, Resolution)
+        recipe = relaxed(self._recipe, giving)
+        changes = []
+        for pin, how in giving.items():
+            if how is Give.DROP:
+                changes.append(Change(pin, ""))
+            elif pin.kind == "driver":
+                changes.append(Change(pin, _driver(found)))
+            elif pin.kind == "variant":
+                changes.append(Change(pin, _variant(found, pin.name)))
+            else:
+                recipe, found = self._nearer(pin, recipe, found)
+                now = found.version_of(pin.name) or ""
+                changes.append(Change(pin, now, self._distance(pin, now)))
+        return Combination(tuple(changes), found)
+
+    def _nearer(self, pin: Pin, recipe: Recipe, found: Resolution) -> tuple[Recipe, Resolution]:
+        """The nearest version to what a pin asked for, that fits; the recipe then asks for that one."""
+        version = found.version_of(pin.name)
+        if version is None:
+            return recipe, found
+        least, most = 1, self._distance(pin, version)
+        while least < most and not self.is_spent:
+            middle = (least + most) // 2
+            near = [one for one in self._versions(pin.name) if self._distance(pin, one) <= middle]
+            closer = self._resolve(_asking(recipe, pin, f">={near[0]},<={near[-1]}")) if near else None
+            if isinstance(closer, Resolution):
+                found, version = closer, closer.version_of(pin.name) or version
+                most = min(middle, self._distance(pin, version))
+            else:
+                least = middle + 1
+        return _asking(recipe, pin, f"=={version}"), found
+
+    def _resolve(self, recipe: Recipe) -> Resolution | Conflict | None:
+        if self.is_spent:
+            return None
+        self._left -= 1
+        try:
+            return resolve(recipe, self._catalog)
+        except NothingFits as nothing:
+            return nothing.conflict
+
+    def _distance(self, pin: Pin, version: str) -> int:
+        """How many steps a version is away from what a pin asks for, along the known versions."""
+        known = self._versions(pin.name)
+        asked = [one for one in _requirements(self._recipe, pin) if one.specifier]
+        allowed = [number for number, one in enumerate(known) if all(two.allows(one) for two in asked)]
+        here = known.index(version) if version in known else len(known)
+        if not allowed:
+            middle = _gap(known, asked)
+            return 0 if middle is None else abs(here - middle) + (here >= middle)
+        return min(abs(here - one) for one in allowed)
+
+    def _versions(self, name: str) -> tuple[str, ...]:
+        return self._known.get(name, ())
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        """Every version of every name that the catalogue has, oldest first."""
+        found: dict[str, set[str]] = {}
+        for component in self._catalog.components.values():
+            for release in component.releases:
+                found.setdefault(component.name, set()).add(release.version)
+                for variant in release.variants:
+                    for name, version in variant.face.provides.items():
+                        found.setdefault(name, set()).add(version)
+        return {name: tuple(sorted(versions, key=Version)) for name, versions in found.items()}
+
+
+def _is_within(first: Giving, second: Giving) -> bool:
+    return all(second.get(pin, 0) >= how for pin, how in first.items())
+
+
+def _cost(giving: Giving) -> tuple[int, int, int]:
+    drops = sum(how is Give.DROP and pin.kind != "lock" for pin, how in giving.items())
+    return len(giving), drops, sum(pin.is_given_by_command for pin in giving)
+
+
+def _variant(resolution: Resolution, name: str) -> str:
+    for choice in (resolution.base, *resolution.choices):
+        if choice.name == name:
+            return choice.candidate.variant.name
+    return ""
+
+
+def _driver(resolution: Resolution) -> str:
+    """What the chosen parts ask of the host's driver."""
+    chosen = [choice.face for choice in (resolution.base, *resolution.choices)]
+    asked = [one for face in chosen for one in (*face.requires, *face.constraints) if one.name == DRIVER]
+    return ",".join(dict.fromkeys(one.specifier for one in asked)) or "any"
+
+
+def _requirements(recipe: Recipe, pin: Pin) -> list[Requirement]:
+    here = (recipe.base,) if pin.kind == "base" else recipe.components
+    return [one for one in here if (one.name, one.location) == (pin.name, pin.location)]
+
+
+def _asking(recipe: Recipe, pin: Pin, specifier: str) -> Recipe:
+    """The recipe with a pin on other versions."""
+
+    def asking(one: Requirement) -> Requirement:
+        is_pin = (one.name, one.location) == (pin.name, pin.location)
+        return replace(one, specifier=specifier) if is_pin else one
+
+    if pin.kind == "base":
+        return replace(recipe, base=asking(recipe.base))
+    return replace(recipe, components=tuple(asking(one) for one in recipe.components))
+
+
+def _gap(known: tuple[str, ...], asked: list[Requirement]) -> int | None:
+    """Where among the known versions a range lies that allows none of them."""
+    for one in asked:
+        for specifier in SpecifierSet(one.specifier):
+            wanted = Version(specifier.version.removesuffix(".*"))
+            return sum(Version(version) < wanted for version in known)
+    return None
