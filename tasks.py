@@ -232,6 +232,8 @@ def uri(context: Context, image: str, registry: str = "", untested: bool = False
         "instance_count": "hosts of the job",
         "launcher": "torchrun, mpirun or tensorflow",
         "entry_point": "the script to send along",
+        "role": "the execution role's ARN, where the code doesn't run within SageMaker",
+        "processes_per_host": "ranks on each host, for `mpirun`",
     },
 )
 @_command
@@ -242,6 +244,8 @@ def estimator(
     instance_count: int = 2,
     launcher: str = "",
     entry_point: str = "train.py",
+    role: str = "",
+    processes_per_host: int = 0,
 ) -> None:
     """
     Print Python code that starts a SageMaker training job with an image's newest release.
@@ -254,7 +258,12 @@ def estimator(
 
     record = image_uris.newest(open_workspace().project.images, image)
     job = snippets.Job(
-        entry_point=entry_point, instance_type=instance_type, instance_count=instance_count, launcher=launcher
+        entry_point=entry_point,
+        role=role,
+        instance_type=instance_type,
+        instance_count=instance_count,
+        launcher=launcher,
+        processes_per_host=processes_per_host or None,
     )
     print(snippets.snippet(record, job), end="")
 

@@ -7,6 +7,7 @@ image that carries its own, the generic class gets the hyperparameters that `dis
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,8 +53,8 @@ def snippet(record: ReleaseRecord, job: Job = Job()) -> str:
         # script an argument that it may not know.
         arguments["framework_version"] = record.version_of("tensorflow")
         arguments["model_dir"] = False
-    # Made of an address with a digest, a job's name would hold an `@`, which SageMaker refuses.
-    arguments["base_job_name"] = record.image
+    # Made of an address with a digest, a job's name would hold an `@`; SageMaker takes letters, digits and `-`.
+    arguments["base_job_name"] = re.sub("[._]", "-", record.image)
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     imports = [] if job.role else ["import sagemaker"]
     imports.append(f"from sagemaker.{name.lower()} import {name}")

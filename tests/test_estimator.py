@@ -54,6 +54,11 @@ estimator.fit()
     )
 
 
+def test_the_name_of_a_job_has_no_dots() -> None:
+    record = replace(PYTORCH, image="pytorch-2.10-cu128_efa")
+    assert '    base_job_name="pytorch-2-10-cu128-efa",\n' in snippet(record)
+
+
 def test_an_image_with_mpi_alone() -> None:
     assert snippet(MPI, Job(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
         """\
