@@ -66,6 +66,8 @@ class Catalog:
     """All components, by name."""
 
     components: Mapping[str, Component]
+    unread: frozenset[str] = frozenset()
+    """Components that can't be read, which has been told: what asks for them is no mistake of its own."""
 
     @cached_property
     def links(self) -> Links:
@@ -74,7 +76,7 @@ class Catalog:
     @cached_property
     def provided_names(self) -> frozenset[str]:
         """Every name a requirement can be about: components, what they provide, the host's driver."""
-        names = {*self.components, DRIVER}
+        names = {*self.components, *self.unread, DRIVER}
         for component in self.components.values():
             for release in component.releases:
                 for variant in release.variants:
@@ -82,12 +84,19 @@ class Catalog:
         return frozenset(names)
 
 
-def load_catalog(roots: Iterable[Path]) -> Catalog:
+def load_catalog(roots: Iterable[Path], problems: Problems | None = None) -> Catalog:
     """The components of all recipe folders; a later folder's component replaces an earlier one's whole.
 
-    Raises RecipeError with every mistake found in any of them.
+    Raises RecipeError with every mistake found in any of them, or adds them to `problems` where it is given.
     """
-    problems = Problems()
+    found = Problems() if problems is None else problems
+    catalog = _load_catalog(roots, found)
+    if problems is None:
+        found.raise_as(RecipeError)
+    return catalog
+
+
+def _load_catalog(roots: Iterable[Path], problems: Problems) -> Catalog:
     components: dict[str, Component] = {}
     unread = set()
     for root in roots:
@@ -97,11 +106,10 @@ def load_catalog(roots: Iterable[Path]) -> Catalog:
             except RecipeError as error:
                 problems.extend(error.diagnostics)
                 unread.add(folder.name)
-    catalog = Catalog(components)
-    _check_names(catalog, unread, problems)
+    catalog = Catalog(components, frozenset(unread))
+    _check_names(catalog, problems)
     for component in components.values():
-        problems.extend(_stage_mistakes(component, catalog, unread))
-    problems.raise_as(RecipeError)
+        problems.extend(_stage_mistakes(component, catalog))
     return catalog
 
 
@@ -237,9 +245,9 @@ def _version(fields: Fields, key: str) -> str:
     return text
 
 
-def _check_names(catalog: Catalog, unread: set[str], problems: Problems) -> None:
+def _check_names(catalog: Catalog, problems: Problems) -> None:
     """Requirements are about what exists: a misspelt one would never hold or never matter."""
-    known = catalog.provided_names | unread
+    known = catalog.provided_names
     seen = set()
     for component in catalog.components.values():
         for release in component.releases:
@@ -254,14 +262,16 @@ def _check_names(catalog: Catalog, unread: set[str], problems: Problems) -> None
                         problems.add(Diagnostic(message, one.location, hint=hint))
 
 
-def _stage_mistakes(component: Component, catalog: Catalog, unread: set[str]) -> Iterator[Diagnostic]:
+def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnostic]:
     """A stage that another one builds on has to be in the same Dockerfile, above it."""
     faces = [variant.face for release in component.releases for variant in release.variants]
     for name in component.builds_on:
         below = catalog.components.get(name)
         message = hint = ""
         if below is None:
-            message = "" if name in unread else f"`{component.name}` builds on unknown component `{name}`"
+            message = (
+                "" if name in catalog.unread else f"`{component.name}` builds on unknown component `{name}`"
+            )
             hint = suggestion(name, catalog.components)
         elif not all(name in {one.name for one in brought.requires} for brought in faces):
             message = f"`{component.name}` builds on `{name}` and does not require it"

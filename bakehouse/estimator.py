@@ -53,7 +53,7 @@ def snippet(record: ReleaseRecord, job: Job = Job()) -> str:
         # script an argument that it may not know.
         arguments["framework_version"] = record.version_of("tensorflow")
         arguments["model_dir"] = False
-    # Made of an address with a digest, a job's name would hold an `@`; SageMaker takes letters, digits and `-`.
+    # Made of an address with a digest, a job's name would hold an `@`, and SageMaker takes no dot either.
     arguments["base_job_name"] = re.sub("[._]", "-", record.image)
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     imports = [] if job.role else ["import sagemaker"]

@@ -71,13 +71,24 @@ class Recipe:
     """Whether its rendered files are kept with the recipes, for people to review."""
 
 
-def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> dict[str, Recipe]:
+def load_recipes(
+    roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
+) -> dict[str, Recipe]:
     """All image recipes by name; a later folder's recipe replaces an earlier one's whole.
 
     Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made.
-    Raises RecipeError with every mistake found in any of them.
+    Raises RecipeError with every mistake found in any of them, or adds them to `problems` where it is given.
     """
-    problems = Problems()
+    found = Problems() if problems is None else problems
+    recipes = _load_recipes(roots, catalog, found, locked)
+    if problems is None:
+        found.raise_as(RecipeError)
+    return recipes
+
+
+def _load_recipes(
+    roots: Iterable[Path], catalog: Catalog, problems: Problems, locked: bool
+) -> dict[str, Recipe]:
     families: dict[str, list[Recipe]] = {}
     for root in roots:
         for path in sorted((root / "images").glob("*.yml")):
@@ -97,7 +108,6 @@ def load_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True
             label = f"the other stands in {first.location.path.name}"
             hint = "put more of the matrix's variables into `name`" if first.family == recipe.family else ""
             problems.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
-    problems.raise_as(RecipeError)
     return recipes
 
 
@@ -201,7 +211,7 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
     found = Requirement(name.text, "", name.location)
     if value is not None:
         found = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
-    bases = {one.name for one in catalog.components.values() if one.is_base}
+    bases = {one.name for one in catalog.components.values() if one.is_base} | catalog.unread
     if name.text not in bases:
         fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
     return found

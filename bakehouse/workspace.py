@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bakehouse import explain, project, rendering
 from bakehouse.catalog import Catalog, load_catalog
-from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.plan import Plan, make_plan
 from bakehouse.project import HOME, Project
@@ -34,8 +34,10 @@ class Workspace:
 def open_workspace(start: Path | None = None) -> Workspace:
     """Read the project that the current folder belongs to."""
     found = project.find((start or Path.cwd()).resolve())
-    catalog = load_catalog(found.recipe_roots)
-    recipes = load_recipes(found.recipe_roots, catalog)
+    problems = Problems()
+    catalog = load_catalog(found.recipe_roots, problems)
+    recipes = load_recipes(found.recipe_roots, catalog, problems)
+    problems.raise_as(RecipeError)
     return Workspace(found, catalog, recipes, rendering.read_templates(HOME / "templates"))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bakehouse import explain, project, rendering
 from bakehouse.catalog import load_catalog
-from bakehouse.errors import BakehouseError, ConflictError, Problems
+from bakehouse.errors import BakehouseError, ConflictError, Problems, RecipeError
 from bakehouse.plan import make_plan
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.rendering import RenderedFile
@@ -90,9 +90,10 @@ def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
 
 
 def rendered(root: Path) -> tuple[tuple[RenderedFile, ...], dict[str, Recipe]]:
-    catalog = load_catalog([root / "recipes"])
-    recipes = load_recipes([root / "recipes"], catalog)
     problems = Problems()
+    catalog = load_catalog([root / "recipes"], problems)
+    recipes = load_recipes([root / "recipes"], catalog, problems)
+    problems.raise_as(RecipeError)
     resolutions = []
     for recipe in recipes.values():
         try:
