@@ -5,7 +5,7 @@ Everything here is as written, with its place; `resolution` chooses from it.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import evidence, face, is_version
 from bakehouse.fields import Fields
 from bakehouse.matrix import variants
+from bakehouse.registries import borrowed, registries
 from bakehouse.yamlfile import load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -106,6 +107,9 @@ def _load_catalog(roots: Iterable[Path], problems: Problems) -> Catalog:
             except RecipeError as error:
                 problems.extend(error.diagnostics)
                 unread.add(folder.name)
+    for component in components.values():
+        lent = borrowed(component, components, unread, problems)
+        components[component.name] = replace(component, registries=lent)
     catalog = Catalog(components, frozenset(unread))
     _check_names(catalog, problems)
     for component in components.values():
@@ -129,6 +133,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
     order = fields.number("order", 50)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
+    hosts = registries(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(f"`{launcher}` is no launcher", fields.place("launchers"), "`mpirun` or `torchrun`")
@@ -154,6 +159,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
         files=_files(folder / "files", fields.problems),
         location=fields.location,
         builds_on=builds_on,
+        registries=hosts,
     )
 
 

@@ -131,6 +131,17 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Registries:
+    """Where a base's images are, where each region has a registry of its own."""
+
+    hosts: Mapping[str, str]
+    """By region; the first is the one where a project names no region."""
+    of: str
+    """The component whose table it is; empty where it is its own."""
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """A part of an image: its facts, how to install it and how to check it."""
 
@@ -150,6 +161,8 @@ class Component:
     location: Location
     builds_on: tuple[str, ...] = ()
     """Components whose build stages its own one takes something from; it requires them too."""
+    registries: Registries | None = None
+    """None where images are named with their registry."""
 
     @property
     def is_base(self) -> bool:

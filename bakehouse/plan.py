@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import NewType
 
 from bakehouse.component import Artifact, BaseSource
-from bakehouse.errors import Diagnostic, Problems, RecipeError
+from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import Content, Recipe
 from bakehouse.resolution import Choice, Resolution
+from bakehouse.yamlfile import suggestion
 
 StageKey = NewType("StageKey", str)
 """64 hex digits over everything that goes into a stage."""
@@ -154,28 +155,47 @@ class Plan:
         return {stage.key: stage for image in self.images for stage in image.stages}
 
 
-def make_plan(resolutions: Iterable[Resolution], templates: Mapping[str, str]) -> Plan:
+def make_plan(
+    resolutions: Iterable[Resolution], templates: Mapping[str, str], region: str | None = None
+) -> Plan:
     """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
 
-    Raises RecipeError where an image would get more layers than engines take.
+    `region` is where bases are pulled from that have a registry in each.
+    Raises RecipeError where a base is not there, or an image would get more layers than engines take.
     """
     problems = Problems()
     images = []
     for resolution in resolutions:
-        images.append(_image(resolution, templates))
+        images.append(_image(resolution, templates, _host(resolution, region, problems)))
         _check_layers(images[-1], resolution.recipe, problems)
     problems.raise_as(RecipeError)
     return Plan(tuple(images))
 
 
-def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
+def _host(resolution: Resolution, region: str | None, problems: Problems) -> str:
+    """The registry of a base that is named without one, and the slash behind it."""
+    base = resolution.base.candidate.component
+    if base.registries is None:
+        return ""
+    hosts = base.registries.hosts
+    if region is not None and region not in hosts:
+        message = f"there is no `{base.name}` in region `{region}`"
+        label = f"the base of image `{resolution.recipe.name}`"
+        reasons = (Reason(f"`registries` of `{base.name}` has no such region", base.registries.location),)
+        hint = suggestion(region, hosts) or "set `region` in [tool.bakehouse] to one that has it"
+        problems.add(Diagnostic(message, resolution.recipe.base.location, label, reasons, hint=hint))
+    return f"{hosts.get(region or '') or next(iter(hosts.values()))}/"
+
+
+def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> Image:
     recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
     source = resolution.base.face.base
     assert source is not None
-    base = _base(resolution.base, source)
+    base = _base(resolution.base, source, host)
     shared = {name: text for name, text in templates.items() if name != _REQUIREMENTS}
+    build_reference = source.build_reference and host + source.build_reference
     foundation = _key(
-        base, source.build_reference, resolution.base.face.build_apt, resolution.base.face.facts, shared
+        base, build_reference, resolution.base.face.build_apt, resolution.base.face.facts, shared
     )
     stages: tuple[Stage, ...] = ()
     for choice in resolution.choices:
@@ -231,7 +251,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str]) -> Image:
         content=recipe.content,
         base_part=_part(resolution.base),
         base_facts=resolution.base.face.facts,
-        build_base=source.build_reference,
+        build_base=build_reference,
         toolchain=resolution.base.face.build_apt,
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
@@ -244,12 +264,12 @@ def _below(template: str, builds_on: Iterable[str] = ()) -> set[str]:
     return {*builds_on, "python"} if "package_stage" in template else {*builds_on}
 
 
-def _base(choice: Choice, source: BaseSource) -> BootstrappedBase | RegistryBase:
+def _base(choice: Choice, source: BaseSource, host: str) -> BootstrappedBase | RegistryBase:
     if source.suite:
         key = _key(source.suite, source.packages)
         reference = f"bakehouse/{choice.name}:{choice.version}-{key[:8]}"
         return BootstrappedBase(reference, source.suite, source.packages)
-    return RegistryBase(source.reference, Digest(source.digest) if source.digest else None)
+    return RegistryBase(host + source.reference, Digest(source.digest) if source.digest else None)
 
 
 def _part(choice: Choice) -> Part:

@@ -94,7 +94,7 @@ def plan_images(workspace: Workspace, patterns: Iterable[str]) -> Plan:
 
 def plan_recipes(workspace: Workspace, recipes: Iterable[Recipe]) -> Plan:
     """Stages and keys of the images of recipes."""
-    return make_plan(resolve_all(workspace, recipes), workspace.templates)
+    return make_plan(resolve_all(workspace, recipes), workspace.templates, workspace.project.region)
 
 
 def orphans(workspace: Workspace) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ SMP_URLS = {
 }
 UNPINNED = {"pytorch", "smddp", "smp"}
 """Components with files that nobody has pinned yet."""
-UNPINNED_BASES = {"aws-dlc-pytorch", "nvidia-cuda"}
+UNPINNED_BASES = {"aws-dlc-pytorch", "aws-dlc-tensorflow", "nvidia-cuda"}
 
 
 @cache
@@ -226,7 +226,7 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             },
         ),
         (
-            "pytorch-extended",
+            "pytorch-2.13-cu130-py312-extended",
             {"pytorch": "2.13.0", "python": "3.12", "nccl": "2.29.7", "sagemaker-training": "5.1.1"},
         ),
         ("pytorch-cu130", {"pytorch": "2.13.0", "nccl": "2.29.7", "metis": "5.1.0", "rmm": "26.10.0"}),

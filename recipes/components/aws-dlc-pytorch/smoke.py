@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = {
+    "sagemaker-training": "sagemaker-training",
+    "sagemaker-pytorch-training": "sagemaker-pytorch-training",
+    "smdistributed-dataparallel": "smddp",
+    "smdistributed-modelparallel": "smp",
+    "horovod": "horovod",
+}
 
 
 def installed() -> str:
     import torch
 
-    return ".".join(str(torch.__version__).split(".")[:2])
+    return str(torch.__version__).split("+")[0]
 
 
 def provided() -> dict[str, str]:
     import torch
 
-    return {
+    found = {
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "pytorch": str(torch.__version__).split("+")[0],
-        "cuda": str(torch.version.cuda),
-        "nccl": ".".join(str(number) for number in torch.cuda.nccl.version()),
-        "cudnn": version("nvidia-cudnn-cu13"),
+        "pytorch": installed(),
         "glibc": platform.libc_ver()[1],
-        "sagemaker-training": version("sagemaker-training"),
-        "sagemaker-pytorch-training": version("sagemaker-pytorch-training"),
     }
+    if torch.version.cuda:
+        found["cuda"] = str(torch.version.cuda)
+        found["nccl"] = ".".join(str(number) for number in torch.cuda.nccl.version())
+        for package in ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
+            try:
+                found["cudnn"] = version(package)
+            except PackageNotFoundError:
+                continue
+    for package, name in PACKAGES.items():
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
