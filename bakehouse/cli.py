@@ -62,7 +62,7 @@ class Bake(Program):
 def with_named_values(words: Sequence[str], collection: Collection) -> list[str]:
     """Name the values after a task, since invoke takes one at most: `build a b` is `build --images=a,b`.
 
-    A task's `images` takes as many as there are, and `*` when there are none.
+    A task's `images` takes as many as there are, or none.
     """
     found: list[str] = []
     position = 0
@@ -93,7 +93,7 @@ def _named(values: list[str], task: "Task[Any]", given: Sequence[str]) -> list[s
     if "images" in names:
         if any(word.startswith("--images") or word == "-i" for word in given):
             return values
-        return [f"--images={','.join(values) or '*'}"]
+        return [f"--images={','.join(values)}"]
     named = [
         f"--{name}={value}" for name, value in zip(names, values, strict=False) if name in ("image", "part")
     ]
