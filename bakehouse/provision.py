@@ -103,6 +103,18 @@ def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) ->
         _carry_out(steps, place, say)
 
 
+def restart(say: Say, place: Place | None = None) -> bool:
+    """Start the engine that docker reaches anew, if it is ours and idle; False where it is not."""
+    place = place or Place()
+    found = daemon.probe()
+    with _alone(place, say):
+        is_ours = isinstance(found, Daemon) and found.endpoint == place.endpoint
+        if not is_ours or daemon.docker("ps", "--quiet").out or not dockerd.stop(place):
+            return False
+        dockerd.start(place, say)
+    return True
+
+
 def why_not(found: NoDaemon, machine: Machine, place: Place) -> Diagnostic | None:
     """Why this machine can't be given an engine; None where it can."""
     if found.silence in (Silence.NOT_ALLOWED, Silence.NO_ANSWER):

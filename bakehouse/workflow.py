@@ -13,7 +13,6 @@ from bakehouse import (
     checks,
     containers,
     daemon,
-    dockerd,
     ecr,
     junit,
     provision,
@@ -86,8 +85,7 @@ def build_images(
             return _build(workspace.project, plan.images, progress)
         except BuildError as error:
             lost = any(one.message.endswith(buildfailure.LOST_LAYER) for one in error.diagnostics)
-            is_idle = daemon.docker("ps", "--quiet").out == ""
-            if not (lost and is_idle and dockerd.stop(dockerd.Place())):
+            if not lost or not provision.restart(progress.say):
                 raise
             progress.say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
             return _build(workspace.project, plan.images, progress)

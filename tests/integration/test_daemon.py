@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import daemon, dockerd, provision
+from bakehouse import buildfailure, daemon, dockerd, provision
+from bakehouse.buildfailure import Failure
 from bakehouse.daemon import Daemon, Feature, NoDaemon, Silence
 from bakehouse.dockerd import Place
 from bakehouse.errors import EngineError
+from tests.integration.projects import base
 
 pytestmark = [
     pytest.mark.engine,
@@ -259,3 +261,66 @@ def another_engine(place: Place, settings: dict[str, object]) -> Iterator[None]:
             yield
         finally:
             process.terminate()
+
+
+@pytest.fixture(scope="module")
+def saved_base() -> tuple[str, bytes]:
+    """A base that the machine's own engine has, to be loaded into a second one."""
+    reference = base()
+    return reference, subprocess.run(["docker", "save", reference], capture_output=True, check=True).stdout
+
+
+def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
+    saved_base: tuple[str, bytes], place: Place, tmp_path: Path
+) -> None:
+    reference, archive = saved_base
+    dockerd.start(place, quiet)
+    subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
+    (tmp_path / "Dockerfile").write_text(f"FROM {reference}\nRUN --network=none echo 1 > /a\n")
+    build = ["docker", "buildx", "build", "--progress=plain", "--output=type=cacheonly", str(tmp_path)]
+    subprocess.run(build, capture_output=True, check=True)
+    lose_a_layer(place)
+    with (tmp_path / "Dockerfile").open("a") as file:
+        file.write("RUN --network=none echo 2 > /b\n")
+
+    broken = subprocess.run(build, capture_output=True, text=True, check=False)
+
+    failure = Failure((), (), {}, broken.stderr, frozenset())
+    [told] = buildfailure.explain(failure, {}, {}).diagnostics
+    assert told.message == buildfailure.LOST_LAYER
+    assert provision.restart(quiet, place)
+    subprocess.run(build, capture_output=True, check=True)
+
+
+def lose_a_layer(place: Place) -> None:
+    """Remove the newest step's files behind BuildKit's back."""
+    ctr = ["ctr", "--address", str(place.exec_root / "containerd/containerd.sock"), "--namespace", "moby"]
+    listed = subprocess.run([*ctr, "snapshots", "ls"], capture_output=True, text=True, check=True).stdout
+    [newest] = [key for key, parent, kind in map(three, listed.splitlines()) if parent and kind == "Active"]
+    subprocess.run([*ctr, "snapshots", "rm", newest], check=True)
+
+
+def three(line: str) -> tuple[str, str, str]:
+    """Key, parent and kind of a listed snapshot; many have no parent."""
+    words = line.split()
+    return words[0], words[1] if len(words) == 3 else "", words[-1]
+
+
+def test_only_an_engine_of_ours_is_restarted(place: Place) -> None:
+    with another_engine(place, {"features": {"containerd-snapshotter": True}}):
+        assert not provision.restart(quiet, place)
+        assert engine().version
+
+
+def test_an_engine_in_which_something_runs_is_not_restarted(
+    saved_base: tuple[str, bytes], place: Place
+) -> None:
+    reference, archive = saved_base
+    dockerd.start(place, quiet)
+    subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
+    sleeping = ["docker", "run", "--rm", "--detach", "--network=none", reference, "sleep", "60"]
+    name = subprocess.run(sleeping, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert not provision.restart(quiet, place)
+
+    subprocess.run(["docker", "kill", name], capture_output=True, check=True)
