@@ -62,16 +62,28 @@ def list_images(context: Context, json: bool = False) -> None:
     print(tables.listing(open_workspace(), as_json=json), end="")
 
 
-@task(positional=["images"], help={"images": _IMAGES})
+@task(
+    positional=["images"],
+    iterable=["with_"],
+    help={
+        "images": _IMAGES,
+        "with": "would this fit: name=versions, name=variant, instance=type, driver=version; repeatable",
+    },
+)
 @_command
-def resolve(context: Context, images: str) -> None:
+def resolve(context: Context, images: str, with_: list[str]) -> None:
     """
-    Show the version of every part of images.
+    Show the version of every part of images, or tell whether something would fit, and if not, what would.
 
     ./bake resolve pytorch-cpu
-    ./bake resolve 'pytorch-*'
+    ./bake resolve pytorch-cu130 --with python=3.12
+    ./bake resolve --with cuda=12.4 --with pytorch=2.9 --with instance=ml.p4d.24xlarge --with driver=550.54
     """
     workspace = open_workspace()
+    if with_:
+        patterns = [] if images == "*" else _patterns(images)
+        print(tables.fit(workspace, patterns, with_), end="")
+        return
     recipes = select(workspace, _patterns(images))
     print(tables.resolution_table(resolve_all(workspace, recipes)), end="")
 

@@ -15,6 +15,7 @@ class Location:
 
     path: Path
     line: int
+    """0 for what was asked for on the command line: the path is then those words."""
     column: int
     length: int = 1
     """How many characters the caret underlines."""
@@ -22,7 +23,7 @@ class Location:
     """The whole line, as it stands in the file."""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}"
+        return f"{self.path}:{self.line}:{self.column}" if self.line else str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,14 @@ class Reason:
 
     text: str
     location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, and rows of cells to be aligned."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Diagnostic:
     """The last lines of a log, printed behind a bar."""
     hint: str = ""
     """One action the reader can take now."""
+    tables: tuple[Table, ...] = ()
+    """Printed before the hint."""
 
 
 class BakehouseError(Exception):

@@ -1,8 +1,8 @@
 """Finds the words for a Conflict: who asks for what, why no candidate fits, and what would."""
 
-from bakehouse.candidates import Candidate, Conflict, Refusal
+from bakehouse.candidates import Candidate, Conflict, Demand, Refusal
 from bakehouse.catalog import Catalog
-from bakehouse.errors import ConflictError, Diagnostic, Location, Reason
+from bakehouse.errors import ConflictError, Diagnostic, Location, Reason, Table
 from bakehouse.nearest import Change, Combination, Nearest, Search
 from bakehouse.plan import PLATFORM
 from bakehouse.recipe import Recipe
@@ -12,6 +12,7 @@ from bakehouse.wording import (
     is_about_itself,
     need,
     other_side,
+    place,
     predicate,
     spot,
     subject,
@@ -23,6 +24,7 @@ CALLS = 80
 _MOST_GROUPS = 5
 _MOST_HINTS = 3
 _MOST_BRINGING = 3
+_MOST_ROWS = 10
 
 
 def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> ConflictError:
@@ -39,18 +41,54 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
 def smallest(conflict: Conflict, search: Search) -> Conflict:
     """The same conflict without what has nothing to do with it."""
     found = search.attempt(search.core({}))
-    return found if isinstance(found, Conflict) else conflict
+    return _telling(found if isinstance(found, Conflict) else conflict)
+
+
+def _telling(conflict: Conflict) -> Conflict:
+    """Where nothing fits once a part is chosen, what nothing fits for then tells more."""
+    deeper = [one.then for one in conflict.refusals if one.then]
+    others = [one for one in conflict.refusals if not one.then and not is_about_itself(one)]
+    if not deeper or (others and conflict.name != conflict.recipe.base.name):
+        return conflict
+    return _telling(deeper[0])
 
 
 def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Nearest | None) -> Diagnostic:
     """A conflict's causes in order, each with its place; the hint is the nearest way out."""
-    place, label, chain = _head(conflict)
-    reasons = [*_asked_by_image(conflict.recipe), *chain, *_demands(conflict), *_refusals(conflict, catalog)]
-    told = tuple(dict.fromkeys(one for one in reasons if one.location != place))
+    there, label, reasons = _causes(conflict)
+    told = _without(there, [*reasons, *_refusals(conflict, catalog)])
     hint = advice(nearest, conflict.recipe.name) if nearest else ""
     if any(one.packages for one in conflict.refusals) and not (nearest and _moves(nearest)):
         hint = "make the locks again with `./bake pin`, for versions that agree"
-    return Diagnostic(message, place, label, told, hint=hint)
+    return Diagnostic(message, there, label, told, hint=hint)
+
+
+def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
+    """The same with all candidates in a table, each with what keeps it out, and no hint."""
+    there, label, reasons = _causes(conflict)
+    found = groups(conflict.refusals)
+    if not found:
+        return Diagnostic(message, there, label, _without(there, [*reasons, *_refusals(conflict, catalog)]))
+    for group in found[:_MOST_GROUPS]:
+        reasons += [*other_side(group[0]), *_why_chosen(group[0], conflict, catalog)]
+    rows = [
+        (subject(group), predicate(group[0], is_plural=len(versions(group)) > 1), place(spot(group[0])))
+        for group in found[:_MOST_ROWS]
+    ]
+    if rest := sum(map(len, found[_MOST_ROWS:])):
+        rows.append((f"and {rest} more", "", ""))
+    tables = (Table(f"candidates for {conflict.name}", tuple(rows)),)
+    return Diagnostic(message, there, label, _without(there, reasons), tables=tables)
+
+
+def _causes(conflict: Conflict) -> tuple[Location, str, list[Reason]]:
+    there, label, chain = _head(conflict)
+    return there, label, [*_asked_by_image(conflict.recipe), *chain, *_demands(conflict)]
+
+
+def _without(there: Location, reasons: list[Reason]) -> tuple[Reason, ...]:
+    """The reasons, each once; what the caret says is not said again."""
+    return tuple(dict.fromkeys(one for one in reasons if one.location != there))
 
 
 def advice(nearest: Nearest, image: str) -> str:
@@ -99,7 +137,10 @@ def _head(conflict: Conflict) -> tuple[Location, str, list[Reason]]:
         asking = [one for one in conflict.demands if one.requirement.name == name and one.brings]
         for demand in asking:
             if demand.asker is None:
-                return demand.requirement.location, f"asks for {asked(demand.requirement)}", chain[::-1]
+                there = demand.requirement.location
+                what = asked(demand.requirement) if demand.requirement.specifier else name
+                label = f"asks for {what}" if there.line else ""
+                return there, label, chain[::-1]
         if not asking:
             break
         chain.append(need(asking[0]))
@@ -111,14 +152,18 @@ def _asked_by_image(recipe: Recipe) -> list[Reason]:
     pinned = [one for one in (recipe.base, *recipe.components) if one.specifier]
     targets = recipe.targets
     return [
-        *(Reason(f"the image asks for {asked(one)}", one.location) for one in pinned),
-        *(Reason(f"the image is for {one.text}", one.location) for one in targets.instances),
+        *(need(Demand(one, None)) for one in pinned),
+        *(Reason(f"it is for {one.text}", one.location) for one in targets.instances),
         *(Reason(f"the host has driver {one.text}", one.location) for one in [targets.driver] if one),
         *(
-            Reason(f"the image asks for variant `{pattern.text}` of {name}", pattern.location)
-            for name, pattern in recipe.variants.items()
+            Reason(f"{_asks(glob.location)} for variant `{glob.text}` of {name}", glob.location)
+            for name, glob in recipe.variants.items()
         ),
     ]
+
+
+def _asks(there: Location) -> str:
+    return "the image asks" if there.line else "you ask"
 
 
 def _demands(conflict: Conflict) -> list[Reason]:
@@ -171,8 +216,8 @@ def _nothing_there(conflict: Conflict, catalog: Catalog) -> list[Reason]:
 
 
 def _providers(conflict: Conflict, catalog: Catalog) -> list[Reason]:
-    """Who could bring a name that is no component's."""
-    name = conflict.name
+    """Who could bring a name that is no component's: of each component, the first that would."""
+    name, base = conflict.name, conflict.recipe.base.name
     demands = [one for one in conflict.demands if one.requirement.name == name]
     found = [
         (Candidate(component, release, variant), variant.face.provides[name])
@@ -182,10 +227,9 @@ def _providers(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         if name in variant.face.provides
     ]
     fitting = [one for one in found if all(demand.requirement.allows(one[1]) for demand in demands)]
-    verb = "would bring" if fitting else "brings"
     reasons = [Reason(f"nothing in the image brings {name}")] if fitting else []
-    reasons += [
-        Reason(f"{candidate} {verb} {name} {version}", candidate.variant.location)
-        for candidate, version in (fitting or found)[:_MOST_BRINGING]
-    ]
-    return reasons
+    for candidate, version in {one[0].name: one for one in reversed(fitting or found)}.values():
+        other = ", another base," if candidate.component.is_base and candidate.name != base else ""
+        verb = "would bring" if fitting else "brings"
+        reasons.append(Reason(f"{candidate}{other} {verb} {name} {version}", candidate.variant.location))
+    return reasons[: _MOST_BRINGING + 1]

@@ -43,6 +43,9 @@ class Pin:
 
     @property
     def most(self) -> Give:
+        if self.kind == "part" and self.asked and self.is_given_by_command:
+            # Who asks whether it fits gets no answer from an image without it.
+            return Give.MOVE
         return Give.DROP if self.kind in ("part", *_WHOLE) else Give.MOVE
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason
+from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
 
 _RED, _BLUE, _BOLD, _PLAIN = "\033[31;1m", "\033[34m", "\033[1m", "\033[0m"
 _LINE_WIDTH = 160
@@ -47,15 +47,25 @@ def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
     name_width = max((len(name) for name, _ in diagnostic.facts), default=0)
     lines += [f"  {name.ljust(name_width)}  {_printable(value)}" for name, value in diagnostic.facts]
     lines += [f"    | {_printable(line)}".rstrip() for line in diagnostic.tail]
+    for table in diagnostic.tables:
+        lines += ["", *_table(table)]
     if diagnostic.hint:
         lines += ["", f"hint: {_printable(diagnostic.hint)}"]
     return "\n".join(lines) + "\n"
 
 
+def _table(table: Table) -> list[str]:
+    """The title, and the rows with their columns aligned; the last one is as wide as it is."""
+    rows = [[_printable(cell) for cell in row] for row in table.rows]
+    widths = [min(max(map(len, column)), _REASON_WIDTH) for column in zip(*rows, strict=True)][:-1]
+    told = ["  ".join([*map(str.ljust, row, widths), *row[len(widths) :]]).rstrip() for row in rows]
+    return [_printable(table.title) + (":" if rows else ""), *(f"  {row}" for row in told)]
+
+
 def annotation(diagnostic: Diagnostic) -> str:
     """One GitHub workflow command that marks the line in a pull request."""
     place = ""
-    if spot := diagnostic.location:
+    if (spot := diagnostic.location) and spot.line:
         path = _escaped(_short_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
         place = f" file={path},line={spot.line},col={spot.column}"
     text = diagnostic.message + (f"; hint: {diagnostic.hint}" if diagnostic.hint else "")
@@ -110,6 +120,8 @@ def _cell(character: str) -> int:
 
 
 def _short(spot: Location) -> str:
+    if not spot.line:
+        return _printable(str(spot.path))
     return f"{_printable(_short_path(spot.path))}:{spot.line}:{spot.column}"
 
 

@@ -93,7 +93,6 @@ class _Search:
         self._links = catalog.links
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
-        self._deepest: tuple[int, Conflict] | None = None
         self._passed_over: dict[str, tuple[Refusal, ...]] = {}
 
     def run(self) -> Resolution:
@@ -104,7 +103,7 @@ class _Search:
         found = self._extend(Selection((), demands, locked, targets=self._targets))
         if isinstance(found, Selection):
             return self._result(found)
-        raise NothingFits(self._deepest[1] if self._deepest else found.conflict)
+        raise NothingFits(found.conflict)
 
     def _extend(self, selection: Selection) -> Selection | _DeadEnd:
         name = self._next_name(selection)
@@ -128,8 +127,6 @@ class _Search:
             culprits |= refusal.culprits
             refusals.append(refusal)
         dead_end = self._dead_end(selection, name, tuple(refusals), culprits - {name})
-        if self._deepest is None or len(selection.chosen) > self._deepest[0]:
-            self._deepest = (len(selection.chosen), dead_end.conflict)
         later = replace(selection, put_off=selection.put_off | {name})
         if not self._links.is_shared(name) or self._next_name(later) is None:
             return dead_end

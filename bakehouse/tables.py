@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bakehouse import chosen
+from bakehouse import chosen, question
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
@@ -48,14 +48,35 @@ def _row(recipe: Recipe, workspace: Workspace) -> dict[str, object]:
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:
     """Each image's parts with their versions, and what they bring."""
-    blocks = []
-    for resolution in resolutions:
-        lines = [resolution.recipe.name]
-        for choice in (resolution.base, *resolution.choices):
-            brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
-            lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
+    return "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in resolutions)
+
+
+def _note(resolution: Resolution) -> str:
+    return "" if question.uses_gpus(resolution) else "  no part of it uses the GPUs\n"
+
+
+def _parts(resolution: Resolution) -> str:
+    lines = []
+    for choice in (resolution.base, *resolution.choices):
+        brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
+        lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
+    return "\n".join(lines) + "\n"
+
+
+def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> str:
+    """Whether what the command line asks for fits: in an image, in several, or on any base."""
+    wanted = question.wishes(words, workspace.catalog)
+    if not patterns:
+        first, *others = question.on_any_base(wanted, workspace.catalog)
+        also = "".join(
+            f"\nalso on {', '.join(str(one.base.candidate) for one in others)}\n" if others else ""
+        )
+        return f"{wanted} fit\n{_parts(first)}{_note(first)}{also}"
+    recipes = select(workspace, patterns)
+    if len(recipes) == 1:
+        found = question.in_image(recipes[0], wanted, workspace.catalog)
+        return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
+    return question.in_images(recipes, wanted, workspace.catalog)
 
 
 def explanation(workspace: Workspace, image: str, part: str | None) -> str:

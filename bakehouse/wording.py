@@ -38,8 +38,10 @@ def called(candidate: Candidate) -> str:
 
 
 def asker(demand: Demand) -> str:
-    """Who asks: a part, or the image."""
-    return str(demand.asker) if demand.asker else "the image"
+    """Who asks: a part, the image, or who typed the command."""
+    if demand.asker:
+        return str(demand.asker)
+    return "the image" if demand.requirement.location.line else "you"
 
 
 def need(demand: Demand) -> Reason:
@@ -49,7 +51,9 @@ def need(demand: Demand) -> Reason:
 
 def needs(demand: Demand) -> str:
     """The verb of a demand: only what goes with something in the image doesn't bring it in."""
-    return "asks for" if demand.asker is None else "needs" if demand.brings else "goes with"
+    if demand.asker:
+        return "needs" if demand.brings else "goes with"
+    return "asks for" if demand.requirement.location.line else "ask for"
 
 
 def place(spot: Location) -> str:
@@ -129,9 +133,7 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
         return "brings", f"{name} {candidate.given[name]}, not {ranged(demand.requirement)}"
     if other == candidate:
         return "needs", f"{asked(demand.requirement)}, and itself brings {candidate.given[name]}"
-    if other and other.name == name:
-        return "needs", f"{asked(demand.requirement)}, not {other.given[name]}"
-    return "needs", asked(demand.requirement)
+    return "needs", f"{asked(demand.requirement)}{f', not {other.given[name]}' if other else ''}"
 
 
 def other_side(refusal: Refusal) -> Iterator[Reason]:

@@ -124,7 +124,7 @@ debian 12, the newest known: the image asks for 12   images/small.yaml:2
 torch 2.8
   the image asks for it                              images/small.yaml:3
   not 3.0: needs nccl >=3, and none fits             components/torch/component.yaml:3
-  not 2.9: needs glibc >=2.39                        components/torch/component.yaml:4
+  not 2.9: needs glibc >=2.39, not 2.36              components/torch/component.yaml:4
     debian 12 brings glibc 2.36                      components/debian/component.yaml:4
 
 `./bake explain small torch` tells all of one part

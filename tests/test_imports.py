@@ -39,6 +39,9 @@ ALLOWED = {
     "nearest": "component catalog recipe candidates resolution pins",
     "explain": "component catalog recipe candidates plan wording pins nearest",
     "chosen": "component catalog candidates resolution wording pins nearest",
+    "question": (
+        "yamlfile component faces catalog recipe candidates resolution wording pins nearest explain chosen"
+    ),
     "rendering": "plan",
     "project": "yamlfile",
     "workspace": "yamlfile catalog recipe resolution plan explain rendering project",
@@ -96,7 +99,7 @@ ALLOWED = {
     "pinning": "component catalog recipe resolution project workspace pipconfig supplies pylock pin",
     # the tasks
     "workflow": ANY,
-    "tables": "yamlfile recipe resolution plan chosen workspace build checks smoke_report releases",
+    "tables": "yamlfile recipe resolution plan chosen question workspace build checks smoke_report releases",
     "cleaning": "plan workspace containers daemon",
     "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",
     "selftest": "project workspace provision",
