@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from packaging.utils import canonicalize_name
 
@@ -131,11 +132,41 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
             if known.is_certain and (parties := clash(known, pool)):
                 involved = {str(one): one for one in (owner, *parties) if one is not candidate}
                 return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
+    if found := _replaced(candidate, selection):
+        return found
     for package in candidate.face.packages:
         first, locker = selection.locked.get(canonicalize_name(package.name), (package, None))
         if first.version != package.version:
             return Refusal(candidate, package.name, other=locker, packages=(package, first))
     return None
+
+
+def held(base: Candidate, package: Package) -> Package | None:
+    """What a base has in a package's place and has to keep; its version is empty where nobody knows it."""
+    for one in base.component.frozen:
+        if fnmatchcase(canonicalize_name(package.name), one.pattern):
+            return Package(package.name, base.given.get(one.known_as, ""), "", "", 0, one.location)
+    return None
+
+
+def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """Why a candidate's lock, or the recipe's own, can't go with what a base has to keep."""
+    if candidate.component.frozen:
+        for package, owner in selection.locked.values():
+            kept = held(candidate, package) if owner is None else None
+            if kept and kept.version != _public(package.version):
+                return Refusal(candidate, package.name, packages=(kept, package))
+    for base in (one for one in selection.chosen if one.component.frozen):
+        for package in candidate.face.packages:
+            kept = held(base, package)
+            if kept and kept.version != _public(package.version):
+                return Refusal(candidate, package.name, other=base, packages=(package, kept))
+    return None
+
+
+def _public(version: str) -> str:
+    """A version without what tells one build of it from another: `2.5.1+cu124` is `2.5.1`."""
+    return version.partition("+")[0]
 
 
 def clash(known: Incompatibility, pool: Iterable[Candidate]) -> tuple[Candidate, ...]:

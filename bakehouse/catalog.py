@@ -16,7 +16,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import evidence, face, is_version
 from bakehouse.fields import Fields
 from bakehouse.matrix import variants
-from bakehouse.registries import borrowed, registries
+from bakehouse.registries import borrowed, frozen, registries
 from bakehouse.yamlfile import load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -133,7 +133,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
     order = fields.number("order", 50)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
-    hosts = registries(fields)
+    hosts, kept = registries(fields), frozen(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(f"`{launcher}` is no launcher", fields.place("launchers"), "`mpirun` or `torchrun`")
@@ -160,6 +160,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
         location=fields.location,
         builds_on=builds_on,
         registries=hosts,
+        frozen=kept,
     )
 
 

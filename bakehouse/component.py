@@ -142,6 +142,17 @@ class Registries:
 
 
 @dataclass(frozen=True, slots=True)
+class Frozen:
+    """Python packages of a base that nothing may replace."""
+
+    pattern: str
+    """Their name, or a glob of names."""
+    known_as: str
+    """What the base provides under this name is their version; empty where nobody knows it."""
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
     """A part of an image: its facts, how to install it and how to check it."""
 
@@ -163,6 +174,8 @@ class Component:
     """Components whose build stages its own one takes something from; it requires them too."""
     registries: Registries | None = None
     """None where images are named with their registry."""
+    frozen: tuple[Frozen, ...] = ()
+    """What a base has to keep; the first that matches a name counts."""
 
     @property
     def is_base(self) -> bool:

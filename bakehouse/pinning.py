@@ -11,7 +11,7 @@ from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
-from bakehouse.resolution import resolve
+from bakehouse.resolution import Resolution, resolve
 from bakehouse.workspace import Say, Workspace
 
 
@@ -49,12 +49,24 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:
     say(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
     wanted = [line.split("#")[0].strip() for line in data.decode().splitlines()]
-    files = pylock.resolve([line for line in wanted if line], constraints, _index(workspace.project, python))
+    files = _resolved([line for line in wanted if line], constraints, resolution, workspace, python)
     lock = path.with_name(path.name + ".lock")
     lines = [lock_heading(path.name, data), *(file.line for file in files)]
     write_whole(lock, "".join(f"{line}\n" for line in lines))
     own = sum(file.name not in brought for file in files)
     yield f"{lock.name}: {len(files)} packages, {own} of them not brought by components"
+
+
+def _resolved(
+    wanted: list[str], constraints: list[str], resolution: Resolution, workspace: Workspace, python: str
+) -> tuple[pylock.LockedFile, ...]:
+    """What requirements come to beside what the base has to keep: that has to fit them, and is left out."""
+    base, index = resolution.base.candidate, _index(workspace.project, python)
+    kept = {one.pattern: base.given.get(one.known_as) for one in base.component.frozen}
+    known = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
+    files = pylock.resolve(wanted, [*constraints, *known], index)
+    there = [file.name for file in files if any(fnmatchcase(file.name, name) for name in kept)]
+    return pylock.resolve(wanted, constraints, index, without=there) if there else files
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

@@ -119,6 +119,8 @@ class Image:
     base_facts: Mapping[str, str] = field(default_factory=dict)
     build_base: str = ""
     """What build stages start from, where it is not the base itself."""
+    frozen: tuple[str, ...] = ()
+    """Names and globs of the Python packages that the base has to keep."""
     toolchain: tuple[str, ...] = ()
     """The distribution's packages that build stages share."""
     unpinned: tuple[Artifact, ...] = ()
@@ -194,8 +196,9 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     base = _base(resolution.base, source, host)
     shared = {name: text for name, text in templates.items() if name != _REQUIREMENTS}
     build_reference = source.build_reference and host + source.build_reference
+    frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
     foundation = _key(
-        base, build_reference, resolution.base.face.build_apt, resolution.base.face.facts, shared
+        base, build_reference, resolution.base.face.build_apt, resolution.base.face.facts, frozen, shared
     )
     stages: tuple[Stage, ...] = ()
     for choice in resolution.choices:
@@ -252,6 +255,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         base_part=_part(resolution.base),
         base_facts=resolution.base.face.facts,
         build_base=build_reference,
+        frozen=frozen,
         toolchain=resolution.base.face.build_apt,
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None

@@ -69,16 +69,22 @@ def lock(
 
 
 def resolve(
-    requirements: Sequence[str], constraints: Sequence[str], index: Index, *, alone: bool = False
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    *,
+    alone: bool = False,
+    without: Sequence[str] = (),
 ) -> tuple[LockedFile, ...]:
     """The newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
-    `alone` leaves out what they depend on. Raises ConflictError, in uv's words, where nothing fits.
+    `alone` leaves out what they depend on, `without` names packages that are there already, which go with
+    all that only they need. Raises ConflictError, in uv's words, where nothing fits.
     """
     environment, tags = _environment(index.python_version), _tags(index.python_version)
     chosen = [
         (one["name"], one["version"], _choose(one, tags))
-        for one in _compile(requirements, constraints, index, alone=alone)
+        for one in _compile(requirements, constraints, index, alone=alone, without=without)
         if "marker" not in one or Marker(one["marker"]).evaluate(environment)
     ]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
@@ -91,7 +97,12 @@ def resolve(
 
 
 def _compile(
-    requirements: Sequence[str], constraints: Sequence[str], index: Index, *, alone: bool
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    *,
+    alone: bool,
+    without: Sequence[str],
 ) -> list[Mapping[str, Any]]:
     """The packages of the PEP 751 lock that uv makes."""
     with tempfile.TemporaryDirectory() as name:
@@ -99,12 +110,14 @@ def _compile(
         wanted, bounds, output = folder / "wanted.txt", folder / "bounds.txt", folder / "pylock.toml"
         wanted.write_text("".join(f"{one}\n" for one in requirements))
         bounds.write_text("".join(f"{one}\n" for one in constraints))
+        (there := folder / "there.txt").write_text("".join(f"{one}\n" for one in without))
         command = [
             str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python-version", index.python_version, "--python-platform", PLATFORM,
             # pip takes the newest version of all its indexes; uv by itself stops at the first that has any.
             "--index-strategy=unsafe-best-match", "--constraints", str(bounds),
             *(("--no-deps",) if alone else ()),
+            *(("--excludes", str(there)) if without else ()),
             *(("--no-index",) if index.pip.no_index else ()),
             "--output-file", str(output), str(wanted),
         ]  # fmt: skip

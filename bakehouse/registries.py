@@ -1,13 +1,15 @@
-"""Reads where a base's images are, where each region has a registry of its own."""
+"""Reads what is said of a vendor's images: where they are in each region, what of them has to stay."""
 
 import re
 from collections.abc import Collection, Mapping
 
-from bakehouse.component import Component, Registries
+from bakehouse.component import Component, Frozen, Registries
 from bakehouse.errors import Diagnostic, Problems
 from bakehouse.fields import Fields
 from bakehouse.yamlfile import suggestion
 
+_ANY = "any"
+_PACKAGES = re.compile("[a-z0-9*]+(-[a-z0-9*]+)*")
 _REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 _HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
 
@@ -25,6 +27,17 @@ def registries(fields: Fields) -> Registries | None:
     if hosts:
         return Registries(hosts, "", fields.place("registries"))
     return Registries({}, other, fields.place("registries_of")) if other else None
+
+
+def frozen(fields: Fields) -> tuple[Frozen, ...]:
+    """The Python packages that a base has to keep, each with what tells their version, or `any`."""
+    found = []
+    for name, value in fields.text_pairs("frozen"):
+        if not _PACKAGES.fullmatch(name.text):
+            label = "small letters, digits, `-` and `*`"
+            fields.report(f"`{name.text}` names no Python packages", name.location, label)
+        found.append(Frozen(name.text, "" if value.text == _ANY else value.text, name.location))
+    return tuple(found)
 
 
 def borrowed(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, clash, refuse
+from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, clash, held, refuse
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
 from bakehouse.lockfile import Package
@@ -187,7 +187,7 @@ class _Search:
             for candidate in selection.chosen
         )
         choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
-        owners, mine = _share_packages(choices, self._recipe.content.packages)
+        owners, mine = _share_packages(base.candidate, choices, self._recipe.content.packages)
         pool = (*selection.chosen, *self._targets)
         warnings = [
             (one, known)
@@ -220,13 +220,18 @@ def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
 
 
 def _share_packages(
-    choices: list[Choice], mine: tuple[Package, ...]
+    base: Candidate, choices: list[Choice], mine: tuple[Package, ...]
 ) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
-    """Give each Python package to the lowest part that needs it, and to the recipe what none does."""
+    """Give each Python package to the lowest part that needs it, and to the recipe what none does.
+
+    What the base has and keeps is given to nobody.
+    """
     taken: set[str] = set()
 
     def take(packages: tuple[Package, ...]) -> tuple[Package, ...]:
-        own = tuple(one for one in packages if canonicalize_name(one.name) not in taken)
+        own = tuple(
+            one for one in packages if canonicalize_name(one.name) not in taken and not held(base, one)
+        )
         taken.update(canonicalize_name(one.name) for one in own)
         return own
 

@@ -6,13 +6,16 @@ from pathlib import Path
 from bakehouse.candidates import Candidate, Demand, Refusal
 from bakehouse.component import DRIVER, INSTANCE, Requirement
 from bakehouse.errors import Location, Reason
+from bakehouse.lockfile import Package
 
 _MOST_VERSIONS = 3
 _MOST_VARIANTS = 3
+_UNKNOWN = "as it is"
 _PLURALS = {
     "brings": "bring",
     "does": "do",
     "is": "are",
+    "keeps": "keep",
     "leaves": "leave",
     "locks": "lock",
     "needs": "need",
@@ -122,7 +125,8 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
             return "needs", f"{asked(own)}, {'and none fits' if is_tried else 'which nothing here brings'}"
         return "leaves", f"no {name} that fits"
     if refusal.packages:
-        return "locks", f"{name} {refusal.packages[0].version}"
+        line = refusal.packages[0]
+        return _verb(line), f"{name} {line.version or _UNKNOWN}"
     if refusal.known:
         return "does", f"not work with {' and '.join(map(called, refusal.others))}"
     if demand is None:
@@ -136,12 +140,18 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     return "needs", f"{asked(demand.requirement)}{f', not {other.given[name]}' if other else ''}"
 
 
+def _verb(line: Package) -> str:
+    """What a base keeps stands in no lock, so no file is known of it."""
+    return "locks" if line.file else "keeps"
+
+
 def other_side(refusal: Refusal) -> Iterator[Reason]:
     """What a refused candidate does not go with, or who says so; each fact with its place."""
     demand, other, known = refusal.demand, refusal.other, refusal.known
     if refusal.packages:
         line = refusal.packages[1]
-        yield Reason(f"{other or 'the image'} locks {line.name} {line.version}", line.location)
+        fact = f"{other or 'the image'} {_verb(line)} {line.name} {line.version or _UNKNOWN}"
+        yield Reason(fact, line.location)
     elif known:
         owner = next(
             (one for one in refusal.others if known in one.face.conflicts),

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """finish NAME [PATTERN...]: makes /out a layer to be linked over the base, the same at every build.
 
 Drops what matches and what nothing needs at run time, compiles byte code, keeps RECORD true, lists the files.
@@ -57,6 +57,13 @@ for record in records:
     with record.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
 for folder in sorted({record.parent.parent for record in records}):
+    if sys.version_info < (3, 9):  # noqa: UP036 - it is the base's Python
+        for path in sorted(folder.rglob("*.py")):
+            if not re.search("/tests?/", str(path)):
+                place = str(Path("/", path.relative_to(OUT)))
+                hashed = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                py_compile.compile(str(path), dfile=place, quiet=2, invalidation_mode=hashed)
+        continue
     # More than one worker: a single one takes another way through compileall, with other bytes
     compileall.compile_dir(
         folder,

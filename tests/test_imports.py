@@ -34,7 +34,7 @@ ALLOWED = {
     "candidates": "lockfile component recipe",
     "resolution": "lockfile component catalog recipe candidates",
     "plan": "yamlfile lockfile component ownfiles recipe resolution",
-    "wording": "component candidates",
+    "wording": "lockfile component candidates",
     "pins": "component recipe wording",
     "nearest": "component catalog recipe candidates resolution pins",
     "explain": "component catalog recipe candidates plan wording pins nearest",

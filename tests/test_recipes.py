@@ -203,7 +203,7 @@ def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
 
 
 def has_its_framework(candidate: Candidate) -> bool:
-    """Whether the catalogue has the framework's release that a wheel is for: AWS's libraries have older ones."""
+    """Whether the catalogue has the framework's release that a wheel is for: AWS has older ones."""
     return all(
         any(one.allows(release.version) for release in catalog().components[one.name].releases)
         for one in candidate.face.requires
