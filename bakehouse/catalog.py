@@ -107,10 +107,15 @@ def _load_catalog(roots: Iterable[Path], problems: Problems) -> Catalog:
             except RecipeError as error:
                 problems.extend(error.diagnostics)
                 unread.add(folder.name)
+    return checked(components, frozenset(unread), problems)
+
+
+def checked(components: dict[str, Component], unread: frozenset[str], problems: Problems) -> Catalog:
+    """A catalogue of components as they were read, with what they say of one another."""
     for component in components.values():
         lent = borrowed(component, components, unread, problems)
         components[component.name] = replace(component, registries=lent)
-    catalog = Catalog(components, frozenset(unread))
+    catalog = Catalog(components, unread)
     _check_names(catalog, problems)
     for component in components.values():
         problems.extend(_stage_mistakes(component, catalog))

@@ -27,6 +27,8 @@ _SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
     "pypi": (re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+"), "name==version"),
     "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
 }
+_LONGEST_VERSION = 500
+"""Python makes no number of thousands of digits."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
 
@@ -65,6 +67,8 @@ def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirem
     elif re.fullmatch(r"[0-9][0-9A-Za-z.+]*", text):
         text = f"=={text}" if text.count(".") > 1 else f"=={text}.*"
     try:
+        if len(text) > _LONGEST_VERSION:
+            raise InvalidSpecifier
         SpecifierSet(text)
     except InvalidSpecifier:
         hint = 'write versions as ">=2.9,<3" or "2.9.1"; "*" is any'
@@ -91,6 +95,8 @@ def environment(fields: Fields) -> dict[str, str]:
 
 def is_version(text: str) -> bool:
     """Whether a text is a version as Python packages have them, without space around it."""
+    if len(text) > _LONGEST_VERSION:
+        return False
     try:
         Version(text)
     except InvalidVersion:
