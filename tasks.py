@@ -161,6 +161,30 @@ def build(context: Context, images: str, json: bool = False) -> None:
     positional=["images"],
     help={
         "images": _IMAGES,
+        "real": "fetch every Python package of the locks, also those of more than 20 MB",
+        "json": _JSON,
+    },
+)
+@_command
+def rehearse(context: Context, images: str, real: bool = False, json: bool = False) -> None:
+    """
+    Execute every step of images, with stand-ins for what can't be had here: rehearsed, not built.
+
+    ./bake rehearse pytorch-efa-cu128
+    ./bake rehearse 'pytorch-smp*'
+    """
+    from bakehouse import workflow
+
+    wishes = workflow.Wishes(json=json, real=real)
+    outcome = workflow.rehearse_images(open_workspace(), _patterns(images), _say, wishes)
+    print(tables.rehearsal_table(outcome.rehearsed), end="")
+    outcome.require_all()
+
+
+@task(
+    positional=["images"],
+    help={
+        "images": _IMAGES,
         "check": "only checks of this name, `a,b` for several",
         "gpus": "GPUs to hand to the containers; the ranks then talk through NCCL",
         "timeout": "seconds for each check, instead of its own deadline",

@@ -23,6 +23,8 @@ class BuiltImage:
     digest: Digest
     """The manifest's digest in the engine's own store; the image's id where that is no containerd store."""
     bytes: int
+    is_rehearsed: bool = False
+    """Whether it has stand-ins in it: whatever its name is, it is no build of that image."""
 
 
 Verify = Callable[[BuiltImage], object]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"
+REHEARSED_LABEL = "org.bakehouse.rehearsed"
 API_SECONDS = 120
 POOL = 64
 REMOVAL_ATTEMPTS = 5
@@ -65,7 +66,8 @@ class DockerEngine:
                 found = self._client.images.get(reference)
             except ImageNotFound:
                 return None
-        return StoredImage(str(found.id), int(found.attrs["Size"]))
+        is_rehearsed = REHEARSED_LABEL in ((found.attrs.get("Config") or {}).get("Labels") or {})
+        return StoredImage(str(found.id), int(found.attrs["Size"]), is_rehearsed)
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:

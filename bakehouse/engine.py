@@ -45,6 +45,8 @@ class StoredImage:
 
     digest: str
     bytes: int
+    is_rehearsed: bool = False
+    """Whether there are stand-ins in it: it may be neither tried nor published."""
 
 
 @dataclass(frozen=True, slots=True)

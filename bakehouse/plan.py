@@ -270,10 +270,14 @@ def _below(template: str, builds_on: Iterable[str] = ()) -> set[str]:
 
 def _base(choice: Choice, source: BaseSource, host: str) -> BootstrappedBase | RegistryBase:
     if source.suite:
-        key = _key(source.suite, source.packages)
-        reference = f"bakehouse/{choice.name}:{choice.version}-{key[:8]}"
-        return BootstrappedBase(reference, source.suite, source.packages)
+        return bootstrapped(choice.name, choice.version, source)
     return RegistryBase(host + source.reference, Digest(source.digest) if source.digest else None)
+
+
+def bootstrapped(name: str, version: str, source: BaseSource) -> BootstrappedBase:
+    """A base that is made here, under the name that all images on it have for it."""
+    key = _key(source.suite, source.packages)
+    return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages)
 
 
 def _part(choice: Choice) -> Part:

@@ -72,6 +72,9 @@ def publish(
     The same content under the same key is published once: later calls find it and change nothing.
     """
     image = built.image
+    if built.is_rehearsed:
+        message = f"`{image.name}` was rehearsed, not built: there are stand-ins in it"
+        raise PublishError(Diagnostic(message, hint=f"run `./bake release {image.name}`"))
     _check_pinned(image)
     if not publication.untested:
         _check_tested(built, report)

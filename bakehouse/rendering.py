@@ -70,6 +70,11 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     )
 
 
+def filled(template: str, **values: object) -> str:
+    """A template of its own with values in place, as Dockerfiles are rendered."""
+    return _tidy(_environment(()).from_string(template).render(**values))
+
+
 def _tidy(dockerfile: str) -> str:
     """A blank line after each heredoc, which hadolint's parser needs; elsewhere never two in a row."""
     lines: list[str] = []

@@ -15,7 +15,7 @@ from bakehouse import checks, cluster, smoke_report
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome as Outcome
 from bakehouse.engine import ContainerSpec, Engine
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import Diagnostic, SmokeError, UsageError
 from bakehouse.smoke_checks import Check, job_checks
 from bakehouse.smoke_report import CheckResult as CheckResult
 from bakehouse.smoke_report import SmokeReport as SmokeReport
@@ -44,6 +44,9 @@ def smoke(
     kept. `deadline` replaces each check's own. A failed check is in the report, not raised: see
     `smoke_report.require_passed`.
     """
+    if built.is_rehearsed:
+        message = f"`{built.image.name}` was rehearsed, not built: what stand-ins do proves nothing"
+        raise SmokeError(Diagnostic(message, hint=f"run `./bake build {built.image.name}`"))
     engine.sweep()
     say = _one_at_a_time(progress)
     run = _Run(engine, built, state / "smoke" / built.image.name, gpus, deadline, say)

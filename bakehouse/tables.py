@@ -10,6 +10,8 @@ from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan import Image, Plan
 from bakehouse.recipe import Recipe
+from bakehouse.rehearsal import REHEARSED
+from bakehouse.rehearsing import Rehearsed
 from bakehouse.releases import ReleaseRecord
 from bakehouse.resolution import NothingFits, Resolution, resolve
 from bakehouse.smoke_report import SmokeReport
@@ -112,6 +114,26 @@ def built_table(built: Sequence[BuiltImage]) -> str:
     width = max(len(one.image.name) for one in built)
     lines = [f"{one.image.name.ljust(width)}  {one.digest[:19]}  {megabytes(one.bytes)}" for one in built]
     return "\n".join(lines) + "\n"
+
+
+def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
+    """Each rehearsed image, what was not real in it, and what of its answers is as declared."""
+    lines = []
+    for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
+        image = one.rehearsal.real
+        files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
+        names = ", ".join(one.rehearsal.standins) or "none"
+        told = f"{len(one.agree)} answers as declared"
+        told += f", {len(one.differ)} not" if one.differ else ""
+        proof = "unverified" if one.rehearsal.standins else "verified"
+        lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stand-ins")
+        lines.append(f"  not real: {names}")
+        lines.append(f"  {told}: {proof}")
+        lines += [
+            f"  not as declared: {answer.component} {answer.declared}: {answer.error or answer.installed}"
+            for answer in one.differ
+        ]
+    return "\n".join(lines) + "\n" if lines else ""
 
 
 def smoke_table(reports: Sequence[SmokeReport]) -> str:

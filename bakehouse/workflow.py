@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,7 +18,9 @@ from bakehouse import (
     provision,
     push,
     pusher,
+    rehearsing,
     releases,
+    runs,
     smoke,
     smoke_report,
 )
@@ -28,10 +30,11 @@ from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError
 from bakehouse.files import write_whole
-from bakehouse.plan import BootstrappedBase, Digest, Image
+from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Mode, Progress, mode_for
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.releases import ReleaseRecord
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.supplies import supplies
@@ -57,6 +60,8 @@ class Wishes:
     create: bool = False
     moving_tag: bool = False
     registry: str = ""
+    real: bool = False
+    """Let a rehearsal fetch every package of a lock, however large."""
 
 
 @contextlib.contextmanager
@@ -82,13 +87,78 @@ def build_images(
             colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
             progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
         try:
-            return _build(workspace.project, plan.images, progress)
+            built = _build(workspace.project, plan.images, progress)
         except BuildError as error:
             lost = any(one.message.endswith(buildfailure.LOST_LAYER) for one in error.diagnostics)
             if not lost or not provision.restart(progress.say):
                 raise
             progress.say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
-            return _build(workspace.project, plan.images, progress)
+            built = _build(workspace.project, plan.images, progress)
+    today = datetime.now(UTC).date()
+    _record(workspace, {one.image.name: runs.built(one.image, today) for one in built})
+    return built
+
+
+def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wishes: Wishes) -> Outcome:
+    """Let BuildKit execute every step of images, with stand-ins for what can't be had here.
+
+    All are tried; those that went through are written down group by group.
+    """
+    project, plan = workspace.project, plan_images(workspace, patterns)
+    debian = _debian(workspace)
+    prepared = rehearsing.prepare(plan.images, workspace.templates, debian, project.state, real=wishes.real)
+    with contextlib.ExitStack() as stack:
+        mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
+        colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
+        connected = stack.enter_context(engine(progress.say, *_BUILDS))
+        provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
+        given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
+        return rehearsing.carry_out(
+            prepared,
+            debian=debian,
+            state=project.state,
+            engine=connected,
+            gateway=daemon.inspect().bridge or "",
+            supplies=stack.enter_context(given),
+            progress=progress,
+            done=lambda made: _record(workspace, _rehearsals(made)),
+        )
+
+
+def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, runs.Run]:
+    today = datetime.now(UTC).date()
+    return {
+        one.rehearsal.real.name: runs.rehearsed(one.rehearsal.real, one.rehearsal.standins, today)
+        for one in made
+    }
+
+
+def _debian(workspace: Workspace) -> BootstrappedBase:
+    """The base that stand-ins of other bases are made of."""
+    found = [
+        bootstrapped(component.name, release.version, variant.face.base)
+        for component in workspace.catalog.components.values()
+        for release in component.releases
+        for variant in release.variants
+        if variant.face.base and variant.face.base.suite == rehearsing.SUITE
+    ]
+    if not found:
+        message = f"no component bootstraps Debian `{rehearsing.SUITE}`, which stand-ins are made of"
+        raise EngineError(Diagnostic(message))
+    return found[0]
+
+
+def _record(workspace: Workspace, made: Mapping[str, runs.Run]) -> None:
+    """Write down how far images were run; of a user's project, its own images alone."""
+    project = workspace.project
+    own = {
+        name: run
+        for name, run in made.items()
+        if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
+    }
+    if own:
+        runs.record(project.images, own, project.state / "locks")
 
 
 def _build(project: Project, images: Sequence[Image], progress: Progress) -> tuple[BuiltImage, ...]:
@@ -204,7 +274,11 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tup
     plan = plan_images(workspace, patterns)
     with engine(say, Feature.PLATFORM) as connected:
         found = [(image, connected.image(image.reference)) for image in plan.images]
-    built = tuple(BuiltImage(image, Digest(stored.digest), stored.bytes) for image, stored in found if stored)
+    built = tuple(
+        BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+        for image, stored in found
+        if stored
+    )
     if len(built) == len(found):
         return built
     return build_images(workspace, patterns, say, Wishes())

@@ -52,6 +52,10 @@ def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
             if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
         }
         if not found:
+            if pattern.startswith("rehearsal/"):
+                message = f"`{pattern}` is rehearsed, not built: there are stand-ins in it"
+                problems.add(Diagnostic(message, hint=f"`{pattern.removeprefix('rehearsal/')}` is the image"))
+                continue
             what = "no image matches" if any(sign in pattern for sign in "*?[") else "there is no image"
             hint = suggestion(pattern, workspace.recipes) or "`./bake list` names the images"
             problems.add(Diagnostic(f"{what} `{pattern}`", hint=hint))

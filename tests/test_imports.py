@@ -97,9 +97,22 @@ ALLOWED = {
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",
     "pinning": "component catalog recipe resolution project workspace pipconfig supplies pylock pin",
+    # rehearsals, and how far images were run
+    "rehearsal": "component lockfile plan",
+    "standins": "plan project rehearsal",
+    "standin_server": "",
+    "standin_bases": "plan rendering project rehearsal standins standin_server",
+    "rehearsing": (
+        "plan rendering engine scratch supplies buildx buildfailure bootstrap progress checks "
+        "rehearsal standins standin_server standin_bases"
+    ),
+    "runs": "plan locks",
     # the tasks
     "workflow": ANY,
-    "tables": "yamlfile recipe resolution plan chosen question workspace build checks smoke_report releases",
+    "tables": (
+        "yamlfile recipe resolution plan chosen question workspace build checks smoke_report releases "
+        "rehearsal rehearsing"
+    ),
     "cleaning": "plan workspace containers daemon",
     "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",
     "selftest": "project workspace provision",
@@ -124,6 +137,7 @@ DOORS = {
         "nearest",
         "pylock",
         "resolution",
+        "standins",
     },
     "requests": {"containers", "distribution", "embedded_registry", "pusher"},
     "yaml": {"yamlfile"},

@@ -1,0 +1,261 @@
+"""Carries rehearsals out: makes the stand-ins, lets BuildKit execute every step, asks what is in the result.
+
+What an image with stand-ins answers is told and proves nothing: it counts as unverified.
+"""
+
+import configparser
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bakehouse import bootstrap, buildx, checks, rehearsal, rendering, standin_bases, standin_server, standins
+from bakehouse.buildfailure import ImagesFailed
+from bakehouse.checks import Answer
+from bakehouse.engine import Engine
+from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.files import write_whole
+from bakehouse.plan import BootstrappedBase, Digest, Image
+from bakehouse.progress import Progress
+from bakehouse.rehearsal import BaseNeed, Made, Rehearsal
+from bakehouse.scratch import private_folder
+from bakehouse.supplies import Supplies
+
+SUITE = "bookworm"
+"""Of Debian, which all stand-ins of bases are made of: its Python is known to them."""
+IMAGES_AT_ONCE = 8
+"""In one graph: more would share no more stages, and let more steps run beside each other than help."""
+_ASK_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """An image whose steps BuildKit has executed with stand-ins: rehearsed, not built."""
+
+    rehearsal: Rehearsal
+    digest: Digest
+    agree: tuple[str, ...] = ()
+    """Components that answered as declared."""
+    differ: tuple[Answer, ...] = ()
+    """What answered otherwise or not at all; of a stand-in that says nothing about the real part."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a rehearsal of many images went: one that failed doesn't keep the others from being tried."""
+
+    rehearsed: list[Rehearsed] = field(default_factory=list)
+    failures: list[Diagnostic] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def require_all(self) -> None:
+        """Raise BuildError with everything that failed."""
+        if self.failures:
+            raise BuildError(*self.failures)
+
+
+def prepare(
+    images: Sequence[Image],
+    templates: Mapping[str, str],
+    debian: BootstrappedBase,
+    state: Path,
+    *,
+    real: bool = False,
+) -> tuple[Rehearsal, ...]:
+    """Make the stand-ins of images and write all that BuildKit is given, below `state`/rehearsal."""
+    root = state / "rehearsal"
+    found = []
+    apt: set[str] = {*standin_bases.PROGRAMS}
+    for image in images:
+        text = rendering.render_image(image, templates)[0].content.decode()
+        apt |= rehearsal.apt_names(text)
+        needs = rehearsal.file_needs(image, rehearsal.stage_texts(text), real=real)
+        files = standins.make_all((need for found in needs.values() for need in found), root / "files")
+        wanted = rehearsal.base_needs(image)
+        bases = {need: standin_bases.reference(need, _below(need, debian)) for need in wanted}
+        one = rehearsal.rehearse(image, needs, Made(files, bases))
+        _write(one, templates, root)
+        found.append(one)
+    standins.apt_repository(apt, root / "apt")
+    return tuple(found)
+
+
+def carry_out(
+    rehearsals: Sequence[Rehearsal],
+    *,
+    debian: BootstrappedBase,
+    state: Path,
+    engine: Engine,
+    gateway: str,
+    supplies: Supplies,
+    progress: Progress,
+    done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
+) -> Outcome:
+    """Let BuildKit execute rehearsals that were prepared; gives what came of each."""
+    root, outcome = state / "rehearsal", Outcome()
+    with (
+        standin_server.serve(root, gateway) as url,
+        private_folder(state) as folder,
+    ):
+        given = _supplied(supplies, url, folder)
+        own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
+        for base in dict.fromkeys([debian, *own]):
+            bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
+        _make_bases(rehearsals, debian, root, engine, given, progress)
+        for group in _groups(rehearsals):
+            before = len(outcome.rehearsed)
+            _try(group, root, engine, given, progress, outcome)
+            done(outcome.rehearsed[before:])
+    return outcome
+
+
+def _below(need: BaseNeed, debian: BootstrappedBase) -> str:
+    return (need.bootstrapped or debian).reference
+
+
+def _write(one: Rehearsal, templates: Mapping[str, str], root: Path) -> None:
+    """The rendered files of a rehearsed image, its bake file with the rehearsal's own tags, and its lock."""
+    for file in rendering.render_image(one.image, templates):
+        content = file.content
+        if file.path.endswith("/docker-bake.json"):
+            [(name, target)] = json.loads(content)["target"].items()
+            target |= {"tags": [one.reference], "output": [rehearsal.OUTPUT]}
+            content = (json.dumps({"target": {name: target}}, indent=2) + "\n").encode()
+        path = root / "images" / file.path
+        if not path.is_file() or path.read_bytes() != content:
+            write_whole(path, content)
+        path.chmod(0o755 if file.is_executable else 0o644)
+    write_whole(root / "images" / one.real.name / "standins.lock", rehearsal.lock_text(one))
+
+
+def _make_bases(
+    rehearsals: Sequence[Rehearsal],
+    debian: BootstrappedBase,
+    root: Path,
+    engine: Engine,
+    given: Supplies,
+    progress: Progress,
+) -> None:
+    """All bases that the engine doesn't have yet, in one graph."""
+    wanted = dict(pair for one in rehearsals for pair in one.bases)
+    absent = {need: name for need, name in wanted.items() if not engine.image(name)}
+    if not absent:
+        return
+    progress.say(f"{len(absent)} bases get stand-ins: {', '.join(need.text for need in absent)}")
+    targets = {
+        name: buildx.Target(
+            name, standin_bases.target_name(name), standin_bases.write(need, _below(need, debian), root)
+        )
+        for need, name in absent.items()
+    }
+    _bake(list(targets.values()), root, given, progress)
+
+
+def _groups(rehearsals: Sequence[Rehearsal]) -> Iterator[Sequence[Rehearsal]]:
+    """Images that share the most come together: those of one base, then of one family of names."""
+    ordered = sorted(rehearsals, key=lambda one: (one.bases[0][1], one.real.name))
+    for start in range(0, len(ordered), IMAGES_AT_ONCE):
+        yield ordered[start : start + IMAGES_AT_ONCE]
+
+
+def _try(
+    group: Sequence[Rehearsal],
+    root: Path,
+    engine: Engine,
+    given: Supplies,
+    progress: Progress,
+    outcome: Outcome,
+) -> None:
+    """Bake a group; without what fails, again, until the rest goes through."""
+    left = list(group)
+    while left:
+        try:
+            digests = _bake([_target(one) for one in left], root, given, progress)
+        except ImagesFailed as error:
+            failed = error.images
+            progress.say(f"failed: {', '.join(sorted(failed))}; going on without")
+            hint = _hint(root, failed)
+            outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
+            outcome.failed += sorted(failed)
+            left = [one for one in left if one.real.name not in failed]
+            continue
+        for one in left:
+            _ask(one, Digest(digests[one.real.name]), root, engine, outcome)
+        names = ", ".join(one.real.name for one in left)
+        progress.say(f"{rehearsal.REHEARSED}: {names}")
+        return
+
+
+def _hint(root: Path, failed: frozenset[str]) -> str:
+    return f"the Dockerfile that was tried is in {root / 'images' / min(failed)}"
+
+
+def _target(one: Rehearsal) -> buildx.Target:
+    sources = {stage.name: stage.source / "install.j2" for stage in one.real.stages}
+    name = one.real.name
+    return buildx.Target(name, one.image.target, Path("images", name, "docker-bake.json"), sources)
+
+
+def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine, outcome: Outcome) -> None:
+    """Read back what is installed, as far as stand-ins can say; only a real part can be wrong."""
+    name = one.real.name
+    log = root / "verified" / name / "components.log"
+    answers = checks.ask(engine, one.image, digest, log=log, seconds=_ASK_SECONDS).versions
+    differ = tuple(answer for answer in answers if not answer.agrees)
+    wrong = [answer for answer in differ if one.is_real(answer.component)]
+    if wrong:
+        outcome.failures += [checks.mismatch(one.real, digest, answer, log) for answer in wrong]
+        outcome.failed.append(name)
+        return
+    agree = tuple(answer.component for answer in answers if answer.agrees and answer.installed is not None)
+    outcome.rehearsed.append(Rehearsed(one, digest, agree, differ))
+
+
+def _bake(
+    targets: Sequence[buildx.Target], root: Path, given: Supplies, progress: Progress
+) -> dict[str, str]:
+    return buildx.bake(
+        targets,
+        cwd=root,
+        state=root,
+        secrets=given.secrets,
+        arguments=given.arguments,
+        on_event=progress,
+    )
+
+
+def _supplied(supplies: Supplies, url: str, folder: Path) -> Supplies:
+    """What the machine gives to steps, and the stand-ins first."""
+
+    def text(name: str) -> str:
+        return supplies.secrets[name].read_text() if name in supplies.secrets else ""
+
+    texts = {
+        "mirrors": f"{url}/sha256\n{text('mirrors')}",
+        "apt": f'{text("apt")}Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n',
+        "pip": _pip_conf(text("pip"), url),
+    }
+    for name, content in texts.items():
+        path = folder / name
+        path.touch(mode=0o600)
+        path.write_text(content)
+    arguments = dict(supplies.arguments)
+    if arguments:
+        host = urlsplit(url).hostname or ""
+        for name in ("no_proxy", "NO_PROXY"):
+            arguments[name] = ",".join(filter(None, (arguments.get(name), host)))
+    return Supplies({**supplies.secrets, **{name: folder / name for name in texts}}, arguments)
+
+
+def _pip_conf(text: str, url: str) -> str:
+    parser = configparser.RawConfigParser()
+    parser.read_string(text or "[global]\n")
+    words = {"find-links": f"{url}/packages", "trusted-host": urlsplit(url).netloc}
+    for key, value in words.items():
+        there = parser.get("global", key, fallback="")
+        parser.set("global", key, f"{there} {value}".strip())
+    written = io.StringIO()
+    parser.write(written)
+    return written.getvalue()

@@ -1,0 +1,80 @@
+"""How far each image was ever run: `images/runs.json`, committed, written whole or not at all.
+
+A run counts only while the image's key is the one it was made with: a change of recipe, component or template
+puts an image back to `rendered`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+
+from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.files import write_whole
+from bakehouse.locks import exclusive
+from bakehouse.plan import Image
+
+
+class Level(StrEnum):
+    """How far an image was run, the furthest first."""
+
+    BUILT = "built"
+    REHEARSED = "rehearsed"
+    RENDERED = "rendered"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The furthest that an image was run."""
+
+    level: Level
+    key: str
+    """Of the real image, in a rehearsal too."""
+    date: str
+    standins: tuple[str, ...] = ()
+    """The components that were not the real ones."""
+
+
+def load(images: Path) -> dict[str, Run]:
+    """The runs on record, by image; none where there is no record. Raises RecipeError where it is broken."""
+    path = images / "runs.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    try:
+        return {
+            name: Run(Level(run["level"]), run["key"], run["date"], tuple(run.get("standins", ())))
+            for name, run in json.loads(text).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message, hint = f"`{path.name}` is no record of runs", "take the committed one back, or remove it"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint)) from error
+
+
+def level(image: Image, runs: Mapping[str, Run]) -> Level:
+    """How far an image as it is planned now was run."""
+    run = runs.get(image.name)
+    return run.level if run and run.key == image.key else Level.RENDERED
+
+
+def record(images: Path, made: Mapping[str, Run], locks: Path) -> None:
+    """Add runs to the record; a rehearsal doesn't hide that the very same image was built."""
+    with exclusive(locks / "runs.lock"):
+        known = load(images)
+        for name, run in made.items():
+            old = known.get(name)
+            if not (old and old.key == run.key and old.level is Level.BUILT and run.level is not Level.BUILT):
+                known[name] = run
+        text = json.dumps({name: asdict(known[name]) for name in sorted(known)}, indent=1) + "\n"
+        write_whole(images / "runs.json", text)
+
+
+def built(image: Image, today: date) -> Run:
+    return Run(Level.BUILT, image.key, today.isoformat())
+
+
+def rehearsed(image: Image, standins: tuple[str, ...], today: date) -> Run:
+    return Run(Level.REHEARSED, image.key, today.isoformat(), standins)

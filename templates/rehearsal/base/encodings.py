@@ -1,0 +1,48 @@
+"""Makes this Python answer as another one: for rehearsals, where Debian's stands for those that aren't here.
+
+It takes the place of the package `encodings`, the first that an interpreter reads from a file, and hands over
+to the real one. Which version to answer is written beside the interpreter, or is in its name.
+"""
+
+import _io
+import sys
+
+
+def _first_line(path, start=""):
+    try:
+        with _io.FileIO(path) as file:
+            lines = str(file.read(), "ascii").splitlines()
+    except OSError:
+        return ""
+    return next((line[len(start) :].strip() for line in lines if line.startswith(start)), "")
+
+
+def _answer():
+    folder, _, name = (sys.executable or "").rpartition("/")
+    above = folder.rpartition("/")[0]
+    number = name[len("python3.") :] if name.startswith("python3.") else ""
+    return (
+        _first_line(above + "/pyvenv.cfg", "version = ")
+        or _first_line(above + "/rehearsed-python")
+        or ("3." + number if number.isdigit() else "")
+        or _first_line("/etc/rehearsed-python")
+    )
+
+
+class _VersionInfo(tuple):
+    major, minor, micro, releaselevel, serial = (
+        property(lambda own, number=number: own[number]) for number in range(5)
+    )
+
+
+_numbers = [int(one) for one in _answer().split(".") if one.isdigit()]
+if _numbers[:2] not in ([], [*sys.version_info[:2]]):
+    # No release has the patch number 99: what sees it knows that it sees no real one
+    sys.version_info = _VersionInfo((_numbers[0], _numbers[1], 99, "final", 0))
+    sys.hexversion = _numbers[0] << 24 | _numbers[1] << 16 | 99 << 8 | 0xF0
+    _own = ".".join(map(str, sys.implementation.version[:3]))
+    _told = f"{_numbers[0]}.{_numbers[1]}.99"
+    sys.version = f"{_told} (rehearsal, Jan 1 2026, 00:00:00) [{_own} stands in]"
+
+with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
+    exec(compile(_file.read(), __file__, "exec"))
