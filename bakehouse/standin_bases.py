@@ -96,8 +96,9 @@ def context(need: BaseNeed, debian: str) -> tuple[RenderedFile, ...]:
         environment=_environment(need, provides),
         cuda=".".join(provides["cuda"].split(".")[:2]) if "cuda" in provides else "",
         prefix=_prefix(dict(need.facts)) if "python" in provides else "",
-        programs=PROGRAMS if need.part.component != "nvidia-cuda" else (),
-        amazon="amazon-linux" in provides,
+        programs=PROGRAMS,
+        is_equipped=need.part.component != "nvidia-cuda",
+        is_amazon="amazon-linux" in provides,
     )
     code = [path for path in sorted((GENERIC / "base").glob("*.py")) if not need.bootstrapped]
     return (
@@ -158,13 +159,12 @@ def _python(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
     facts = dict(need.facts)
     prefix = _prefix(facts)
     minor = python_of(provides)
-    text = f"home = /usr/lib/bakehouse-rehearsal/bin\ninclude-system-site-packages = true\nversion = {minor}.99\n"
+    home = "home = /usr/lib/bakehouse-rehearsal/bin\ninclude-system-site-packages = true\n"
+    text = f"{home}version = {minor}.99\n"
     tree: Tree = {f"{prefix}/pyvenv.cfg": (text.encode(), 0o644)}
     site = f"{prefix}/lib/python{minor}/site-packages"
-    for name, version in sorted(provides.items()):
-        if not _PYTHON_PACKAGES.fullmatch(name):
-            continue
-        package = _PACKAGES.get(name, name)
+    for package, version in _python_packages(provides).items():
+        name = next((name for name, other in _PACKAGES.items() if other == package), package)
         stem = package.replace("-", "_")
         file = f"{stem}-{version}-py3-none-any.whl"
         part = Part(name, version, "", provides=tuple(sorted(provides.items())))
@@ -172,6 +172,19 @@ def _python(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
         wheel = make(Need("wheel", part, folder, package, version, file))
         tree |= {f"{site}/{path}": one for path, one in unpacked(wheel).items()}
     return tree
+
+
+def _python_packages(provides: Mapping[str, str]) -> dict[str, str]:
+    """The packages of Python among what a base provides; CUDA's parts come as packages of a framework."""
+    found = {
+        _PACKAGES.get(name, name): version
+        for name, version in sorted(provides.items())
+        if _PYTHON_PACKAGES.fullmatch(name)
+    }
+    for name in ("cudnn", "nccl"):
+        if name in provides and "cuda" in provides:
+            found[f"nvidia-{name}-cu{provides['cuda'].split('.')[0]}"] = provides[name]
+    return found
 
 
 def _prefix(facts: Mapping[str, str]) -> str:
@@ -241,5 +254,6 @@ def _environment(need: BaseNeed, provides: Mapping[str, str]) -> dict[str, str]:
     return {
         "CUDA_VERSION": provides["cuda"],
         "PATH": ":".join([*path, "/usr/local/nvidia/bin:/usr/local/cuda/bin:$PATH"]),
+        "NVIDIA_VISIBLE_DEVICES": "all",
         "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
     }

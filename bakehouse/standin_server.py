@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["sha256", digest, name] if _NAME.fullmatch(digest) and _NAME.fullmatch(name):
                 return self._file(self.folder / "files" / digest / name)
             case ["apt", name] if _NAME.fullmatch(name):
-                return self._file(self.folder / "apt" / quote(name)) or self._file(self.folder / "apt" / name)
+                return self._file(self.folder / "apt" / name)
         return None
 
     def _page(self) -> str:
@@ -87,8 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
             path for path in self.folder.glob("files/*/*") if path.suffix in (".whl", ".gz", ".zip")
         )
         links = [
-            f'<a href="/sha256/{path.parent.name}/{quote(path.name)}#sha256={path.parent.name}">{path.name}</a><br>\n'
-            for path in paths
+            f'<a href="/sha256/{digest}/{quote(name)}#sha256={digest}">{name}</a><br>\n'
+            for digest, name in ((path.parent.name, path.name) for path in paths)
         ]
         return f"<!DOCTYPE html><html><body>\n{''.join(links)}</body></html>\n"
 

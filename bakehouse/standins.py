@@ -1,7 +1,7 @@
 """Makes stand-ins: small files of the shape of parts that can't be had here, the same bytes every time.
 
 A component says what its own are like in `standins/<artifact or package>/`: a tree of files, in which
-`@version@`, and `@name@` of what it provides, are filled in. Others get what any source, wheel or program has.
+`@version@`, and `@name@` of what it provides, are filled in. Others get what any source or wheel has.
 """
 
 import base64
@@ -243,7 +243,7 @@ def apt_repository(names: Iterable[str], folder: Path) -> None:
     for asked in sorted({*names, NOTHING}):
         name, _, version = asked.partition("=")
         data = debian_package(name, version or _VERSION)
-        file = f"{name}_{(version or _VERSION).replace(':', '%3a')}_amd64.deb"
+        file = f"{name}_{(version or _VERSION).replace(':', '-')}_amd64.deb"
         write_whole(folder / file, data)
         digest = hashlib.sha256(data).hexdigest()
         control = _control(name, version or _VERSION)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from packaging.tags import Tag
-from packaging.utils import parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from bakehouse.candidates import Candidate
@@ -365,8 +365,19 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     patterns = {re.sub(r"\$\{.*?\}", "*", lock) for lock in named}
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     found -= {path for path in found if "__pycache__" in path or path.startswith("files/")}
+    found -= {path for path in found if path.startswith("standins/")}
     found -= {"component.yaml", "install.j2", "smoke.py"}
     assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
+    variants = [one for release in catalog().components[name].releases for one in release.variants]
+    found = {path.name for path in (RECIPES / "components" / name).glob("standins/*")}
+    found -= {artifact.name for one in variants for artifact in one.face.artifacts}
+    if found:
+        found -= {canonicalize_name(package.name) for one in variants for package in one.face.packages}
+    assert found == set()
 
 
 @pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])

@@ -1,0 +1,244 @@
+"""Rehearsals as plans: what gets a stand-in, and that nothing else of an image changes."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse import rehearsal, rehearsing, rendering, standin_bases
+from bakehouse.component import Artifact
+from bakehouse.errors import Location
+from bakehouse.lockfile import Package
+from bakehouse.plan import BootstrappedBase, Image, Part, RegistryBase, Sha256, Stage, StageKey
+from bakehouse.rehearsal import BaseNeed, Made, Need, Rehearsal
+from bakehouse.workspace import open_workspace, plan_images
+from tests import fake_engine
+from tests.conftest import templates
+from tests.dockerfiles import Instruction, instructions
+
+DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
+FAMILIES = (
+    "mpi-cpu",
+    "pytorch-cpu",
+    "pytorch-efa-cu128",
+    "pytorch-1.10-cu113-py38-smp",
+    "pytorch-2.5-cu124-py311-smp2",
+)
+SHA = Sha256("ab" * 32)
+NOWHERE = Location(Path("component.yaml"), 1, 1)
+
+
+def package(file: str, size: int = 1000) -> Package:
+    name, version = file.removesuffix(".tar.gz").split("-")[:2]
+    return Package(name, version, "0" * 64, file, size, NOWHERE)
+
+
+def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
+    return Stage(
+        name="part",
+        key=StageKey("b" * 64),
+        part=Part("part", "1.0", ""),
+        source=Path("part"),
+        template="",
+        artifacts={one.name: one for one in artifacts},
+        wheels=tuple(one for one in packages if not one.is_sdist),
+        sdists=tuple(one for one in packages if one.is_sdist),
+        build_apt=(),
+        facts={},
+        files={},
+    )
+
+
+def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str = "3.11") -> Image:
+    plain = fake_engine.image(parts=(Part("python", python, ""),))
+    return replace(plain, stages=(stage(*packages, artifacts=artifacts),), base_part=Part("debian", "12", ""))
+
+
+def stood_in(one: Image, text: str = "", *, real: bool = False) -> list[str]:
+    return [need.file for need in rehearsal.file_needs(one, {"part": text}, real=real)["part"]]
+
+
+def rehearsed(one: Image, text: str = "") -> Rehearsal:
+    needs = rehearsal.file_needs(one, {"part": text})
+    made = Made(dict.fromkeys(needs["part"], SHA), dict.fromkeys(rehearsal.base_needs(one), "bases:1"))
+    return rehearsal.rehearse(one, needs, made)
+
+
+def test_large_wheels_get_stand_ins_and_small_ones_are_real() -> None:
+    small, large = package("small-1-py3-none-any.whl"), package("large-1-py3-none-any.whl", 20_000_001)
+
+    assert stood_in(image(small, large)) == ["large-1-py3-none-any.whl"]
+
+
+def test_all_packages_are_real_where_that_is_asked() -> None:
+    assert stood_in(image(package("large-1-py3-none-any.whl", 30_000_000)), real=True) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "python", "expected"),
+    [
+        ("one-1-cp311-cp311-manylinux_2_17_x86_64.whl", "3.11", False),
+        ("one-1-cp38-cp38-manylinux_2_17_x86_64.whl", "3.8", True),
+        ("one-1-cp38-abi3-manylinux_2_17_x86_64.whl", "3.8", False),
+        ("one-1-py3-none-manylinux_2_17_x86_64.whl", "3.8", False),
+        ("one-1-py2.py3-none-any.whl", "3.8", False),
+        ("one-1.tar.gz", "3.8", False),
+    ],
+)
+def test_what_is_compiled_for_a_python_that_is_not_here_gets_a_stand_in(
+    file: str, python: str, expected: bool
+) -> None:
+    assert bool(stood_in(image(package(file), python=python))) is expected
+
+
+def test_artifacts_of_vendors_get_stand_ins_and_those_of_debian_are_real() -> None:
+    vendor = Artifact("source", "url", "https://example.org/a.tar.gz", "a.tar.gz", None, NOWHERE)
+    debian = Artifact("other", "debian", "metis=5.1.0", "metis.tar.xz", SHA, NOWHERE)
+
+    assert stood_in(image(artifacts=(vendor, debian))) == ["a.tar.gz"]
+
+
+def test_one_stand_in_of_a_stage_has_what_the_stage_drops() -> None:
+    text = "finish part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
+    needs = rehearsal.file_needs(
+        image(package("a-1-py3-none-any.whl", 30_000_000), package("b-1-py3-none-any.whl", 30_000_000)),
+        {"part": text},
+    )["part"]
+
+    patterns = ("opt/venv/lib/python3.11/site-packages/torch/test", "opt/venv/bin/x")
+    assert [need.dropped for need in needs] == [patterns, ()]
+
+
+def test_names_of_the_distribution_s_packages_are_read_from_what_is_run() -> None:
+    text = 'RUN <<"END"\napt-get install -q -y --no-install-recommends gcc libssl1.1=1.1.1f-1 g++\nEND\n'
+
+    assert rehearsal.apt_names(text) == {"gcc", "libssl1.1=1.1.1f-1", "g++"}
+
+
+def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -> None:
+    one = image(package("small-1-py3-none-any.whl"))
+    made = rehearsed(one)
+
+    assert made.image.key != one.key
+    assert made.image.stages[0].key != one.stages[0].key
+    assert made.image.base.reference == "bases:1"
+    assert made.reference == f"bakehouse/rehearsal/mpi-cpu:{made.image.key[:8]}"
+    assert made.real.key == one.key
+    assert made.standins == ()
+    assert made.is_real("part")
+
+
+def test_nothing_that_stands_on_a_stand_in_of_a_base_counts_as_real() -> None:
+    one = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
+
+    assert rehearsed(one).standins == ("debian",)
+    assert not rehearsed(one).is_real("part")
+
+
+def test_the_key_changes_with_a_stand_in() -> None:
+    one = image(package("large-1-py3-none-any.whl", 30_000_000))
+    needs = rehearsal.file_needs(one, {})
+    bases = dict.fromkeys(rehearsal.base_needs(one), "bases:1")
+    keys = {
+        rehearsal.rehearse(one, needs, Made({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
+        for digest in "ab"
+    }
+
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("provides", "expected"),
+    [
+        ({"ubuntu": "20.04"}, "3.8"),
+        ({"ubuntu": "24.04"}, "3.12"),
+        ({"ubuntu": "20.04", "python": "3.10.14"}, "3.10"),
+        ({"amazon-linux": "2023"}, "3.11"),
+    ],
+)
+def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str], expected: str) -> None:
+    assert rehearsal.python_of(provides) == expected
+
+
+def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
+    provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
+    need = BaseNeed(Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
+    files = {
+        file.path: file.content.decode(errors="replace") for file in standin_bases.context(need, "debian:1")
+    }
+
+    assert 'VERSION_ID="24.04"' in files["tree/usr/lib/os-release"]
+    assert "ln -s cuda-12.8 /usr/local/cuda" in files["Dockerfile"]
+    assert "*v = 12080;" in files["Dockerfile"]
+    assert "ENV CUDA_VERSION=12.8.1" in files["Dockerfile"]
+    assert not [path for path in files if "nvcc" in path or "libnccl" in path]
+
+
+def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
+    part = Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
+    paths = {
+        file.path for file in standin_bases.context(BaseNeed(part, None, is_build_base=True), "debian:1")
+    }
+
+    assert {"tree/usr/local/cuda-12.8/bin/nvcc", "tree/usr/local/cuda-12.8/include/cuda.h"} <= paths
+
+
+def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
+    need = BaseNeed(Part("debian", "12", ""), DEBIAN)
+    [dockerfile] = standin_bases.context(need, DEBIAN.reference)
+    words = [one.word for one in instructions(dockerfile.content.decode())]
+
+    assert words == ["FROM", "RUN", "LABEL"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: str, tmp_path: Path) -> None:
+    workspace = open_workspace()
+    [one] = plan_images(workspace, [name]).images
+    [made] = rehearsing.prepare([one], workspace.templates, DEBIAN, tmp_path)
+    folder = tmp_path / "rehearsal" / "images" / name
+    real = rendering.render_image(one, templates())[0].content.decode()
+
+    written = (folder / "Dockerfile").read_text()
+
+    assert _comparable(written, made) == _comparable(real, made)
+    assert "rehearsed, not built" in written.splitlines()[0]
+    assert 'org.bakehouse.rehearsed="rehearsed, not built"' in written
+    [(target, bake)] = json.loads((folder / "docker-bake.json").read_text())["target"].items()
+    assert target == one.target
+    assert bake["tags"] == [made.reference]
+    lock = json.loads((folder / "standins.lock").read_text())
+    assert lock["key"] == one.key
+    assert {row["stand_in"] for row in lock["files"]} == {digest for _, digest in made.files}
+    for need, digest in made.files:
+        assert (tmp_path / "rehearsal" / "files" / digest / need.file).is_file()
+
+
+def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
+    """Instructions without what a rehearsal may change."""
+    bases = [reference for _, reference in made.bases]
+    bases += [made.real.build_base] if made.real.build_base else []
+    base = made.real.base
+    bases += [base.pinned if isinstance(base, RegistryBase) else base.reference]
+    found = []
+    for one in instructions(dockerfile):
+        rest, bodies = (
+            re.sub(r"\b([0-9a-f]{64}|unknown)\b", "SHA256", text)
+            for text in (one.rest, "\0".join(one.heredocs))
+        )
+        if one.word == "FROM":
+            words = one.rest.split(" ")
+            rest = " ".join(["BASE" if words[0] in bases else words[0], *words[1:]])
+        if one.word != "LABEL":
+            found.append(Instruction(one.word, rest, (bodies,)))
+    return found
+
+
+def test_a_need_says_what_it_is_for() -> None:
+    need = Need(
+        "wheel", Part("pytorch", "2.9.1", "cu128"), Path("pytorch"), "torch", "2.9.1", "torch-2.9.1.whl"
+    )
+
+    assert need.text == "pytorch 2.9.1: torch-2.9.1.whl"
