@@ -203,11 +203,11 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     stages: tuple[Stage, ...] = ()
     for choice in resolution.choices:
         if choice.candidate.component.template:
-            names = _below(choice.candidate.component.template, choice.candidate.component.builds_on)
+            names = _below(choice.candidate.component.template, choice.candidate.component.builds_on, stages)
             below = [stage.key for stage in stages if stage.name in names]
             stages = (*stages, _stage(choice, resolution, foundation, below))
     if resolution.user_packages:
-        names = _below(templates[_REQUIREMENTS])
+        names = _below(templates[_REQUIREMENTS], (), stages)
         below = [stage.key for stage in stages if stage.name in names]
         stages = (*stages, _user_stage(resolution, foundation, below, templates))
     environment = _environment(choices, recipe)
@@ -263,9 +263,19 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     )
 
 
-def _below(template: str, builds_on: Iterable[str] = ()) -> set[str]:
+def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> set[str]:
     """The stages that one starts from or takes files of; packages are installed into `python`'s."""
-    return {*builds_on, "python"} if "package_stage" in template else {*builds_on}
+    names = {*builds_on, "python"} if "package_stage" in template else {*builds_on}
+    return names | {*packages_below(stages)} if "packages_below" in template else names
+
+
+def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:
+    """The stages that end in Python packages: what is compiled against some of them needs them all."""
+    return tuple(
+        stage.name
+        for stage in stages
+        if "packages(" in stage.template and (stage.wheels or stage.sdists or stage.artifacts)
+    )
 
 
 def _base(choice: Choice, source: BaseSource, host: str) -> BootstrappedBase | RegistryBase:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
-from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage
+from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage, packages_below
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -195,6 +195,7 @@ def _stage_text(
             "version": stage.part.version,
             "epoch": EPOCH,
             "package_stage": "venv" if has_python_stage else "toolchain",
+            "packages_below": packages_below(image.stages[: image.stages.index(stage)]),
             "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
         }
     )

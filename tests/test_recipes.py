@@ -231,7 +231,7 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
     [
         (SMP_IMAGE, SMP_VERSIONS),
         (
-            "pytorch-efa-cu128",
+            "pytorch-2.10-cu128-py312-efa",
             {
                 "ubuntu": "24.04",
                 "python": "3.12",
@@ -300,14 +300,14 @@ def test_smp_brings_what_it_is_linked_with() -> None:
     [
         # EFA's installer dropped Ubuntu 20.04 at 1.43 and took 22.04 in at 1.18
         (SMP_IMAGE, "efa", "1.47.0"),
-        ("pytorch-efa-cu128", "efa", "1.14.1"),
+        ("pytorch-2.10-cu128-py312-efa", "efa", "1.14.1"),
         # SMP and SMDDP are for one PyTorch
         (SMP_IMAGE, "pytorch", "2.10.0"),
         # Wheels for a newer CUDA than the base's
-        ("pytorch-efa-cu128", "pytorch", "2.13.0"),
+        ("pytorch-2.10-cu128-py312-efa", "pytorch", "2.13.0"),
         # NCCL out of the plugin's reach, and a second plugin
-        ("pytorch-efa-cu128", "nccl", "2.10.3"),
-        ("pytorch-efa-cu128", "aws-ofi-nccl", "1.1.3"),
+        ("pytorch-2.10-cu128-py312-efa", "nccl", "2.10.3"),
+        ("pytorch-2.10-cu128-py312-efa", "aws-ofi-nccl", "1.1.3"),
         # Another distribution's Python
         (SMP_IMAGE, "python", "3.12"),
         ("pytorch-cu130", "python", "3.8"),

@@ -1,0 +1,7 @@
+"""CMake, which build stages alone have."""
+
+import shutil
+
+
+def check_it_does_not_ship() -> None:
+    assert shutil.which("cmake") is None

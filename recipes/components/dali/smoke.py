@@ -1,0 +1,23 @@
+"""NVIDIA DALI as the image has it."""
+
+from importlib.metadata import distributions
+
+
+def installed() -> str:
+    found = {one.name: one.version for one in distributions()}
+    (version,) = {found[name] for name in found if name.startswith("nvidia-dali-cuda")}
+    return version
+
+
+def check_prepares_data_without_gpu() -> None:
+    import numpy
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=None)
+    def doubled():  # type: ignore[no-untyped-def]
+        return fn.external_source(lambda sample: numpy.array([sample.idx_in_batch], numpy.int32), batch=False) * 2
+
+    pipeline = doubled()
+    pipeline.build()
+    (output,) = pipeline.run()
+    assert [int(output.at(index)[0]) for index in range(2)] == [0, 2]

@@ -1,0 +1,24 @@
+"""What the drivers of the SageMaker SDK 3 look for, looked for as they do."""
+
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+
+
+def check_the_script_finds_python_and_pip() -> None:
+    script = "command -v python3 || command -v python; command -v pip3 || command -v pip"
+    found = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert len(found.splitlines()) == 2, found
+
+
+def check_the_mpi_driver_finds_its_parts() -> None:
+    if shutil.which("mpirun") is None:
+        reason = "the image has no MPI"
+        raise unittest.SkipTest(reason)
+    import mpi4py
+    import paramiko
+
+    assert mpi4py.__version__
+    assert paramiko.SSHClient
+    assert Path("/usr/sbin/sshd").exists()
