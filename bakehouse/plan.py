@@ -170,6 +170,7 @@ def make_plan(
     for resolution in resolutions:
         images.append(_image(resolution, templates, _host(resolution, region, problems)))
         _check_layers(images[-1], resolution.recipe, problems)
+        _check_apt(images[-1], resolution, problems)
     problems.raise_as(RecipeError)
     return Plan(tuple(images))
 
@@ -378,6 +379,14 @@ def parts_text(parts: Iterable[Part]) -> list[str]:
 
 def _version_text(part: Part) -> str:
     return f"{part.version} ({part.variant})" if part.variant else part.version
+
+
+def _check_apt(image: Image, resolution: Resolution, problems: Problems) -> None:
+    if (image.apt or image.toolchain) and resolution.base.face.provides.get("amazon-linux"):
+        message = f"apt packages can't be installed in image `{image.name}`: {', '.join(image.apt)}"
+        label = "Amazon Linux, whose packages come with dnf"
+        hint = "leave them out, or start from an image on Ubuntu"
+        problems.add(Diagnostic(message, resolution.recipe.base.location, label, hint=hint))
 
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:

@@ -72,3 +72,19 @@ def test_regions_and_hosts_are_plain_words(regions: Tree) -> None:
 
     assert "`EU` is no name of a region" in regions.mistakes()
     assert "is no host of a registry" in regions.mistakes()
+
+
+def test_amazon_linux_has_no_apt(regions: Tree) -> None:
+    regions.component(
+        "vendor",
+        BASE.replace("build_image", "digest: unknown, build_image")
+        + '    provides: {amazon-linux: "2023"}\n',
+    )
+    regions.image(IMAGE + "apt: [htop]\n")
+
+    with pytest.raises(RecipeError) as caught:
+        base_in(regions, None)
+
+    text = said(caught.value)
+    assert "apt packages can't be installed in image `small`: htop" in text
+    assert "Amazon Linux, whose packages come with dnf" in text
