@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from bakehouse import report, tables
-from bakehouse.errors import BakehouseError
+from bakehouse.errors import BakehouseError, SmokeError
 from bakehouse.workspace import (
     check_rendered,
     open_workspace,
@@ -204,6 +205,107 @@ def smoke(context: Context, images: str, check: str = "", gpus: int = 0, timeout
     wishes = workflow.Wishes(only=tuple(_patterns(check)), gpus=gpus, deadline=float(timeout) or None)
     built = workflow.built_images(workspace, patterns, _say)
     print(tables.smoke_table(workflow.smoke_images(workspace, built, _say, wishes)), end="")
+
+
+@task(
+    name="run",
+    positional=["image"],
+    auto_shortflags=False,
+    iterable=["group", "cpus", "hyperparameter", "channel", "environment", "kill"],
+    help={
+        "image": "an image of a recipe, or any that the engine has",
+        "source-dir": "the folder of the training code; without it, the code that the image holds",
+        "entry-point": "the script, a path below --source-dir",
+        "hosts": "hosts of one type",
+        "instance-type": "what the hosts are told they are, such as ml.p4d.24xlarge",
+        "group": "hosts of a heterogeneous cluster, `name=type:count`; repeatable",
+        "distribution": "as the estimator's, JSON or a file that holds it",
+        "hyperparameter": "`name=value`; repeatable",
+        "channel": "`name=folder`, to be read at /opt/ml/input/data/<name>; repeatable",
+        "processes": "ranks on each host; 0 is what the distribution says, else one",
+        "environment": "`NAME=value`; repeatable",
+        "gpus": "GPUs for each host",
+        "cpus": "`group=cores` that each of its hosts may use; repeatable",
+        "memory": "what each host may use, such as 2g",
+        "timeout": "seconds until the job is stopped, as MaxRuntimeInSeconds",
+        "stop-after": "seconds until it is stopped, as StopTrainingJob does: SIGTERM, then SIGKILL",
+        "stop-grace": "seconds between the two",
+        "kill": "`algo-2@10s`: a host that dies; repeatable",
+        "seed": "deals hosts to groups as an earlier run did",
+        "json": "the report as one object on standard output",
+        "verbose": "also what the toolkit prints of its environment; it is in the logs anyway",
+    },
+)
+@_command
+def run_training_job(
+    context: Context,
+    image: str,
+    group: list[str],
+    cpus: list[str],
+    hyperparameter: list[str],
+    channel: list[str],
+    environment: list[str],
+    kill: list[str],
+    source_dir: str = "",
+    entry_point: str = "",
+    hosts: int = 0,
+    instance_type: str = "",
+    distribution: str = "",
+    processes: int = 0,
+    gpus: int = 0,
+    memory: str = "",
+    timeout: int = 3600,
+    stop_after: int = 0,
+    stop_grace: int = 120,
+    seed: int = 0,
+    json: bool = False,
+    verbose: bool = False,
+) -> None:
+    """
+    Run a training job on this machine as SageMaker runs it, and tell what SageMaker would have said.
+
+    ./bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2
+    ./bake run tensorflow-cpu --source-dir src --entry-point train.py
+        --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
+    ./bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
+    """
+    import os
+
+    from bakehouse import job_report, run_options, running, workflow
+    from bakehouse.jobs import Job
+    from bakehouse.jobstream import JobStream
+
+    workspace = open_workspace()
+    asked = run_options.cluster(group, hosts, instance_type, cpus, gpus)
+    job = Job(
+        image="",
+        name=running.job_name(image),
+        groups=asked.groups,
+        processes=processes or 1,
+        seed=(seed or running.any_seed()) if asked.is_heterogeneous else None,
+        entry_point=entry_point,
+        hyperparameters=run_options.hyperparameters(hyperparameter),
+        environment=run_options.environment(environment),
+        memory=run_options.size(memory, "--memory"),
+        deadline=float(timeout),
+        stop_after=float(stop_after) if stop_after else None,
+        stop_grace=float(stop_grace),
+    )
+    job = running.with_launcher(job, run_options.distribution(distribution))
+    wanted = running.Wanted(
+        replace(job, kills=run_options.kills(kill, job.host_names)),
+        Path(source_dir) if source_dir else None,
+        run_options.channels(channel),
+        running.efa_types(workspace.catalog),
+    )
+    first = {host: number * job.processes for number, host in enumerate(job.rank_hosts)}
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    stream = JobStream({**dict.fromkeys(job.host_names, 0), **first}, _say, colour=colour, whole=verbose)
+    found = workflow.run_job(workspace, image, wanted, _say, stream.feed)
+    stream.end()
+    print(job_report.as_json(found) if json else job_report.text(found), end="")
+    if not found.passed:
+        raise Exit(code=SmokeError.exit_code)
 
 
 @task(

@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,15 @@ class Entry:
     def read(self) -> bytes:
         file = self._archive.extractfile(self._member)
         return file.read() if file else b""
+
+    def write_below(self, folder: Path) -> None:
+        """Write it to its name below a folder, which it can't leave."""
+        target = folder / self.name
+        file = self._archive.extractfile(self._member)
+        if file and target.resolve().is_relative_to(folder.resolve()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

@@ -134,7 +134,7 @@ def _check_option(word: str, task: "Task[Any]") -> None:
 
 
 def _takes_value(word: str, task: "Task[Any]") -> bool:
-    name = word.lstrip("-").replace("-", "_")
+    name = word.lstrip("-")
     arguments: list[Argument] = task.get_arguments()
     return "=" not in word and any(name in one.names and one.takes_value for one in arguments)
 

@@ -3,64 +3,23 @@
 The hosts `algo-1`, `algo-2`, … share a network of their own; the toolkit in the image starts the ranks.
 """
 
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bakehouse.engine import Container, ContainerSpec, Ended, Engine
+from bakehouse.jobs import ML, MOUNTS, Job, input_files
 from bakehouse.ranks import Note, SplitLog, read_notes, split_log
 
-ML = "/opt/ml"
-CODE_FOLDER = f"{ML}/code"
-MOUNTS = (f"{ML}/input", f"{ML}/output", f"{ML}/model", f"{ML}/checkpoints")
-"""Not /opt/ml itself: code baked at /opt/ml/code has to stay visible."""
-CODE_CHANNEL = "code"
-INSTANCE_TYPE = "ml.c5.xlarge"
 STOP_GRACE = 3.0
+_TURN = 0.25
+"""Seconds between two looks at the hosts."""
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A training job on one or more hosts."""
-
-    image: str
-    """A digest of the engine's store."""
-    name: str
-    hosts: int = 1
-    processes: int = 1
-    """Ranks a host."""
-    command: tuple[str, ...] = ()
-    """What the hosts run in place of the image's own start; empty: `train`, as SageMaker starts it."""
-    source: Mapping[str, bytes] = field(default_factory=dict)
-    """Training code, in a channel that the toolkit copies to /opt/ml/code when nothing lies there."""
-    baked: Mapping[str, bytes] = field(default_factory=dict)
-    """Training code put beside what the image holds at /opt/ml/code."""
-    entry_point: str = ""
-    hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    """The user's, and those that `distribution` turns into."""
-    channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    gpus: int = 0
-    deadline: float = 120.0
-    grace: float = 5.0
-    """How long the other hosts get to end by themselves once one has failed."""
-    image_name: str = ""
-
-    @property
-    def ranks(self) -> int:
-        return self.hosts * self.processes
-
-    @property
-    def host_names(self) -> tuple[str, ...]:
-        return tuple(f"algo-{number}" for number in range(1, self.hosts + 1))
-
-    def host_of(self, rank: int) -> str:
-        """Where a rank runs: launchers fill one host after the other."""
-        return self.host_names[min(rank // self.processes, self.hosts - 1)]
+Heard = Callable[[str, bytes], None]
+"""Gets a host's name and what it printed, as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +35,8 @@ class HostEnd:
     """What /opt/ml/output/failure says, where it was written."""
     model: Mapping[str, int] = field(default_factory=dict)
     """The model's files and their sizes."""
+    seconds: float | None = None
+    """When it ended, after the start of the job; None where it was ended with the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,79 +52,55 @@ class JobEnd:
     """The same, taken apart by ranks."""
     timed_out: bool
     seconds: float
+    stopped: bool = False
+    """Somebody asked it to stop before it ended by itself."""
 
     @property
     def exit_codes(self) -> tuple[int | None, ...]:
         return tuple(end.exit_code for end in self.hosts)
 
 
-def input_files(job: Job, host: str) -> dict[str, bytes]:
-    """All that lies below /opt/ml on one host before it starts: configuration, channels and code."""
-    names = sorted(job.host_names)
-    resources = {
-        "current_host": host,
-        "current_instance_type": INSTANCE_TYPE,
-        "current_group_name": "homogeneousCluster",
-        "hosts": names,
-        "instance_groups": [
-            {"instance_group_name": "homogeneousCluster", "instance_type": INSTANCE_TYPE, "hosts": names}
-        ],
-        "network_interface_name": "eth0",
-    }
-    channels = dict(job.channels)
-    parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
-    if job.source:
-        channels[CODE_CHANNEL] = job.source
-        parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"
-    parameters |= job.hyperparameters
-    config = {
-        "resourceconfig": resources,
-        "hyperparameters": {name: json.dumps(value) for name, value in parameters.items()},
-        "inputdataconfig": dict.fromkeys(channels, _CHANNEL),
-    }
-    files = {
-        f"{ML}/input/config/{name}.json": json.dumps(content, indent=2, sort_keys=True).encode()
-        for name, content in config.items()
-    }
-    files |= {f"{CODE_FOLDER}/{path}": data for path, data in job.baked.items()}
-    for channel, content in channels.items():
-        files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
-    return files
+def run(
+    engine: Engine,
+    job: Job,
+    folder: Path,
+    *,
+    heard: Heard = lambda host, data: None,
+    kept: Mapping[str, Path] | None = None,
+) -> JobEnd:
+    """Run `job` to its end or its deadline; its logs stay in `folder`, nothing stays in the engine.
 
-
-def run(engine: Engine, job: Job, folder: Path) -> JobEnd:
-    """Run `job` to its end or its deadline; its logs stay in `folder`, nothing stays in the engine."""
+    `heard` gets what the hosts print. `kept` names folders of the hosts, and folders here below which what
+    each host left there is written, by the host's name.
+    """
     with ExitStack() as stack:
         network = stack.enter_context(engine.network(job.name))
         hosts = {
             host: stack.enter_context(engine.container(_spec(job, host, network))) for host in job.host_names
         }
-        started = time.monotonic()
+        watch = _Watch(hosts, job)
         for host, container in hosts.items():
-            container.start(folder / f"{host}.log")
-        ended = _wait(hosts, job)
-        timed_out = len(ended) < len(hosts) and not any(end.exit_code for end in ended.values())
-        seconds = time.monotonic() - started
+            container.start(folder / f"{host}.log", partial(heard, host))
+        ended = watch.to_the_end()
+        timed_out = len(ended) < len(hosts) and not watch.stopped and not watch.failed
+        seconds = watch.elapsed()
         for host in hosts.keys() - ended.keys():
             hosts[host].stop(STOP_GRACE)
-        ends = tuple(_host_end(host, container, ended.get(host)) for host, container in hosts.items())
+        ends = tuple(_host_end(host, hosts[host], ended.get(host), watch.ended_at) for host in hosts)
         notes = read_notes(
             content
             for container in hosts.values()
             for content in container.read(f"{ML}/output/data/ranks").values()
         )
+        for path, target in (kept or {}).items():
+            for host, container in hosts.items():
+                container.copy(path, target / host)
     logs, split = _keep_logs(job, folder)
-    return JobEnd(ends, notes, logs, split, timed_out, seconds)
-
-
-_CHANNEL: Mapping[str, Any] = {
-    "TrainingInputMode": "File",
-    "S3DistributionType": "FullyReplicated",
-    "RecordWrapperType": "None",
-}
+    return JobEnd(ends, notes, logs, split, timed_out, seconds, watch.stopped)
 
 
 def _spec(job: Job, host: str, network: str) -> ContainerSpec:
+    group = job.group_of(host)
     return ContainerSpec(
         image=job.image,
         command=job.command or ("train",),
@@ -173,27 +110,65 @@ def _spec(job: Job, host: str, network: str) -> ContainerSpec:
         environment={"TRAINING_JOB_NAME": job.name, **job.environment},
         files=input_files(job, host),
         mounts=MOUNTS,
-        gpus=job.gpus,
+        folders={f"{ML}/input/data/{name}": folder for name, folder in job.folders.items()},
+        gpus=group.gpus,
+        cpus=group.cpus,
+        memory=job.memory,
         image_name=job.image_name,
     )
 
 
-def _wait(hosts: Mapping[str, Container], job: Job) -> dict[str, Ended]:
-    """Who ended by the deadline; after the first failure the others get `job.grace` seconds."""
-    deadline = time.monotonic() + job.deadline
-    ended: dict[str, Ended] = {}
-    while len(ended) < len(hosts) and (left := deadline - time.monotonic()) > 0:
-        for host in hosts.keys() - ended.keys():
-            end = hosts[host].wait(min(left, 0.5))
-            if end is None:
-                continue
-            ended[host] = end
-            if end.exit_code:
-                deadline = min(deadline, time.monotonic() + job.grace)
-    return ended
+class _Watch:
+    """Waits for the hosts, and does to them in time what the job says happens."""
+
+    def __init__(self, hosts: Mapping[str, Container], job: Job) -> None:
+        self._hosts = hosts
+        self._job = job
+        self._started = time.monotonic()
+        self._deadline = job.deadline
+        self._alive = dict(job.kills)
+        self.ended_at: dict[str, float] = {}
+        self.stopped = False
+        self.failed = False
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    def to_the_end(self) -> dict[str, Ended]:
+        """Who ended by the deadline; after the first failure the others get the job's grace."""
+        ended: dict[str, Ended] = {}
+        while len(ended) < len(self._hosts) and self._deadline > self.elapsed():
+            self._disturb(ended)
+            for host in sorted(self._hosts.keys() - ended.keys()):
+                end = self._hosts[host].wait(_TURN)
+                if end:
+                    ended[host] = end
+                    self._note_end(host, end)
+        return ended
+
+    def _note_end(self, host: str, end: Ended) -> None:
+        now = self.elapsed()
+        self.ended_at[host] = now
+        # How the others take the loss of a host that was killed here is what its killing is for.
+        if end.exit_code and host not in self._job.kills:
+            self.failed = True
+            if not self.stopped:
+                self._deadline = min(self._deadline, now + self._job.grace)
+
+    def _disturb(self, ended: Mapping[str, Ended]) -> None:
+        now = self.elapsed()
+        for host in [host for host, at in self._alive.items() if at <= now]:
+            del self._alive[host]
+            if host not in ended:
+                self._hosts[host].signal("SIGKILL")
+        if self._job.stop_after is not None and now >= self._job.stop_after and not self.stopped:
+            self.stopped = True
+            self._deadline = min(self._deadline, now + self._job.stop_grace)
+            for host in self._hosts.keys() - ended.keys():
+                self._hosts[host].signal("SIGTERM")
 
 
-def _host_end(host: str, container: Container, ended: Ended | None) -> HostEnd:
+def _host_end(host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]) -> HostEnd:
     failure = container.read(f"{ML}/output/failure")
     return HostEnd(
         host,
@@ -202,15 +177,17 @@ def _host_end(host: str, container: Container, ended: Ended | None) -> HostEnd:
         bool(container.sizes(f"{ML}/output/success")),
         failure["failure"].decode(errors="replace") if failure else None,
         container.sizes(f"{ML}/model"),
+        ended_at.get(host),
     )
 
 
 def _keep_logs(job: Job, folder: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
     """Write a log of its own for each rank, beside the hosts'."""
     logs, split = {}, {}
-    for number, host in enumerate(job.host_names):
+    for host in job.host_names:
+        place = job.rank_hosts.index(host) if host in job.rank_hosts else 0
         logs[host] = (folder / f"{host}.log").read_text(errors="replace")
-        split[host] = split_log(logs[host], number * job.processes)
+        split[host] = split_log(logs[host], place * job.processes)
         for rank, text in split[host].ranks.items():
             # mpirun prints on its own host what the ranks of all hosts print.
             (folder / f"{job.host_of(rank)}-rank-{rank}.log").write_text(text)

@@ -146,7 +146,13 @@ class DockerEngine:
             "mounts": [
                 Mount(target=path, source=None, type="volume", no_copy=True, labels=labels)
                 for path in spec.mounts
+            ]
+            + [
+                Mount(target=path, source=folder, type="bind", read_only=True)
+                for path, folder in spec.folders.items()
             ],
+            "mem_limit": spec.memory,
+            "nano_cpus": round(spec.cpus * 1e9) if spec.cpus else None,
         }
         if not spec.keep_entrypoint:
             arguments["entrypoint"] = list(spec.command)
@@ -158,6 +164,10 @@ class DockerEngine:
         return arguments
 
 
+def _deaf(chunk: bytes) -> None:
+    """Nobody listens."""
+
+
 class _DockerContainer:
     """The `Container` behind the docker SDK."""
 
@@ -165,11 +175,11 @@ class _DockerContainer:
         self._container = container
         self._follower: threading.Thread | None = None
 
-    def start(self, log: Path) -> None:
+    def start(self, log: Path, heard: Callable[[bytes], None] = _deaf) -> None:
         with _told_as("start a container"):
             self._container.start()
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._follower = threading.Thread(target=self._follow, args=(log,), daemon=True)
+        self._follower = threading.Thread(target=self._follow, args=(log, heard), daemon=True)
         self._follower.start()
 
     def wait(self, seconds: float) -> Ended | None:
@@ -186,6 +196,13 @@ class _DockerContainer:
             self._finish_log()
             self._container.reload()
         return Ended(code, bool(self._container.attrs["State"]["OOMKilled"]))
+
+    def signal(self, name: str) -> None:
+        from docker.errors import APIError
+
+        # One that has ended meanwhile is not there to be signalled.
+        with _told_as("signal a container"), contextlib.suppress(APIError):
+            self._container.kill(signal=name)
 
     def stop(self, grace: float) -> None:
         with _told_as("stop a container"):
@@ -204,6 +221,11 @@ class _DockerContainer:
         with archives.unpacked(self._archive(path)) as entries:
             return {entry.name: entry.size for entry in entries}
 
+    def copy(self, path: str, folder: Path) -> None:
+        with archives.unpacked(self._archive(path)) as entries:
+            for entry in entries:
+                entry.write_below(folder)
+
     def remove(self) -> None:
         with _told_as("remove a container"):
             _until_gone(lambda: self._container.remove(force=True, v=True))
@@ -215,7 +237,7 @@ class _DockerContainer:
         with _told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
             yield from self._container.get_archive(path)[0]
 
-    def _follow(self, log: Path) -> None:
+    def _follow(self, log: Path, heard: Callable[[bytes], None]) -> None:
         import docker.errors
         import requests
 
@@ -223,6 +245,7 @@ class _DockerContainer:
         with log.open("wb", buffering=0) as file, contextlib.suppress(*lost):
             for chunk in self._container.logs(stream=True, follow=True):
                 file.write(chunk)
+                heard(chunk)
 
     def _finish_log(self) -> None:
         if self._follower:

@@ -1,7 +1,7 @@
 """What Bakehouse asks of a container engine: the narrow waist between its steps and `containers`."""
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,12 @@ class ContainerSpec:
     """Absolute paths inside the container and what lies there before it starts."""
     mounts: tuple[str, ...] = ()
     """Paths that get an empty volume of their own, which goes with the container."""
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Paths inside the container and the folders of this machine that can be read there."""
     gpus: int = 0
+    cpus: float | None = None
+    memory: int | None = None
+    """Bytes; more ends the process that asks for them."""
     shared_memory: int = 2 * GIB
     image_name: str = ""
     """The recipe's name of the image, for people who list containers."""
@@ -61,11 +66,14 @@ class Swept:
 class Container(Protocol):
     """A container that was made; it is removed when the context that gave it ends."""
 
-    def start(self, log: Path) -> None:
-        """Start it; all it prints goes to `log` as it comes."""
+    def start(self, log: Path, heard: Callable[[bytes], None] = ...) -> None:
+        """Start it; all it prints goes to `log`, and to `heard`, as it comes."""
 
     def wait(self, seconds: float) -> Ended | None:
         """How it ended, or None while it still runs after `seconds`."""
+
+    def signal(self, name: str) -> None:
+        """Send a signal to its first process, if that still runs."""
 
     def stop(self, grace: float) -> None:
         """Send SIGTERM, and SIGKILL after `grace` seconds."""
@@ -78,6 +86,9 @@ class Container(Protocol):
 
     def sizes(self, path: str) -> dict[str, int]:
         """As `read`, with sizes for contents."""
+
+    def copy(self, path: str, folder: Path) -> None:
+        """Write the regular files under `path` below a folder of this machine."""
 
 
 class Engine(Protocol):

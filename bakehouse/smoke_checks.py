@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from bakehouse.checks import INSIDE
-from bakehouse.cluster import CODE_CHANNEL, CODE_FOLDER, ML, Job
+from bakehouse.jobs import CODE_CHANNEL, CODE_FOLDER, ML, Job, homogeneous
 from bakehouse.plan import Digest, Image
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
@@ -67,7 +67,10 @@ def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "train_success", "train_ok.py"
     if image.entry_point:
         job = replace(
-            _job(image, digest, name), entry_point=image.entry_point, deadline=BAKED_SECONDS, gpus=gpus
+            _job(image, digest, name),
+            entry_point=image.entry_point,
+            deadline=BAKED_SECONDS,
+            groups=homogeneous(gpus=gpus),
         )
         return Check(name, job, f"{CODE_FOLDER}/{image.entry_point}", is_ours=False)
     job = replace(
@@ -98,7 +101,9 @@ def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
         return Check(name, not_tested="the image carries no mpirun")
     parameters = {"sagemaker_mpi_enabled": True, _PROCESSES: 2}
     job = _trained(image, digest, name, script)
-    job = replace(job, hosts=2, processes=2, hyperparameters=parameters, deadline=TWO_HOST_SECONDS)
+    job = replace(
+        job, groups=homogeneous(2), processes=2, hyperparameters=parameters, deadline=TWO_HOST_SECONDS
+    )
     return _check(name, script, job)
 
 
@@ -120,7 +125,7 @@ def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
     job = _trained(image, digest, name, script)
     # What torchrun's options --tee and --log-dir would say; the toolkit passes no options on.
     told_apart = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
-    job = replace(job, hosts=2, processes=2, hyperparameters=parameters, environment=told_apart)
+    job = replace(job, groups=homogeneous(2), processes=2, hyperparameters=parameters, environment=told_apart)
     return _check(name, script, job)
 
 
@@ -132,4 +137,4 @@ def _nccl(image: Image, digest: Digest, gpus: int) -> Check | None:
         return Check(name, not_tested="no GPU was given; `--gpus` gives those of this machine")
     job = _launched(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
     command = (*job.command, "--transport=nccl")
-    return _check(name, script, replace(job, command=command, processes=gpus, gpus=gpus))
+    return _check(name, script, replace(job, command=command, processes=gpus, groups=homogeneous(gpus=gpus)))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bakehouse.checks import Answer, Answers, Outcome
-from bakehouse.cluster import ML, Job, JobEnd
+from bakehouse.cluster import JobEnd
+from bakehouse.jobs import ML, Job
 from bakehouse.ranks import Failure, Step, first_failure, spans, without
 from bakehouse.smoke_checks import Check
 from bakehouse.smoke_report import CheckResult

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from bakehouse import (
@@ -20,25 +20,30 @@ from bakehouse import (
     pusher,
     rehearsing,
     releases,
+    running,
     runs,
     smoke,
     smoke_report,
 )
 from bakehouse.build import BuiltImage
+from bakehouse.cluster import Heard
 from bakehouse.daemon import Feature
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.engine import Engine
-from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError
+from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.files import write_whole
+from bakehouse.job_report import JobReport
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Mode, Progress, mode_for
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.releases import ReleaseRecord
+from bakehouse.running import Wanted
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.supplies import supplies
 from bakehouse.workspace import Say, Workspace, plan_images, render_images
+from bakehouse.yamlfile import suggestion
 
 _BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Feature.BUILDX)
 _RELATIVE_UNPACKED = 3.2
@@ -282,3 +287,24 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tup
     if len(built) == len(found):
         return built
     return build_images(workspace, patterns, say, Wishes())
+
+
+def run_job(workspace: Workspace, name: str, wanted: Wanted, say: Say, heard: Heard) -> JobReport:
+    """Run a user's job in an image of the catalogue, built if it isn't yet, or in any that the engine has."""
+    project = workspace.project
+    if name in workspace.recipes:
+        [built] = built_images(workspace, [name], say)
+        reference = built.digest
+    with engine(say, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
+        if name not in workspace.recipes:
+            stored = connected.image(name)
+            if stored is None:
+                hint = suggestion(name, workspace.recipes) or "`./bake list` names the images"
+                message = f"`{name}` is no image of a recipe, and the engine has none of that name"
+                raise UsageError(Diagnostic(message, hint=hint))
+            reference = Digest(stored.digest)
+        connected.sweep()
+        job = replace(wanted.job, image=reference, image_name=name)
+        folder = project.state / "runs" / job.name
+        address = daemon.inspect().bridge or ""
+        return running.run(connected, replace(wanted, job=job), folder, address, heard)

@@ -20,13 +20,21 @@ class Run:
     prints: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)
     stopped: bool = False
+    heeds_sigterm: bool = True
+    signals: list[str] = field(default_factory=list)
 
-    def start(self, log: Path) -> None:
+    def start(self, log: Path, heard: Callable[[bytes], None] = lambda chunk: None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.prints)
+        heard(self.prints.encode())
 
     def wait(self, seconds: float) -> Ended | None:
         return None if self.exit_code is None else Ended(self.exit_code)
+
+    def signal(self, name: str) -> None:
+        self.signals.append(name)
+        if self.exit_code is None and (name == "SIGKILL" or self.heeds_sigterm):
+            self.exit_code = 137 if name == "SIGKILL" else 143
 
     def stop(self, grace: float) -> None:
         self.stopped = True
@@ -44,6 +52,11 @@ class Run:
 
     def sizes(self, path: str) -> dict[str, int]:
         return {name: len(content) for name, content in self.read(path).items()}
+
+    def copy(self, path: str, folder: Path) -> None:
+        for name, content in self.read(path).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
 
 
 class FakeEngine:

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,3 +48,13 @@ def test_a_file_asked_for_has_its_own_name() -> None:
 def test_nothing_gives_no_files() -> None:
     with archives.unpacked([]) as entries:
         assert list(entries) == []
+
+
+def test_an_entry_is_not_written_outside_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with archives.unpacked([archives.pack({"/model/../../evil": b"x", "/model/good": b"y"})]) as entries:
+        for entry in entries:
+            entry.write_below(folder)
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "good"]

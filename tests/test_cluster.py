@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse import cluster
-from bakehouse.cluster import Job
 from bakehouse.engine import ContainerSpec
+from bakehouse.jobs import Group, Job, homogeneous, input_files
 from tests.fake_engine import DIGEST, FakeEngine, Run
 
 JOB = Job(
     DIGEST,
     "mpi-2x2",
-    hosts=2,
+    groups=homogeneous(2),
     processes=2,
     source={"train.py": b"print()"},
     entry_point="train.py",
@@ -24,7 +24,7 @@ JOB = Job(
 
 
 def config(name: str, job: Job = JOB, host: str = "algo-2") -> object:
-    return json.loads(cluster.input_files(job, host)[f"/opt/ml/input/config/{name}.json"])
+    return json.loads(input_files(job, host)[f"/opt/ml/input/config/{name}.json"])
 
 
 def test_each_host_is_told_who_it_is_and_who_the_others_are() -> None:
@@ -56,7 +56,7 @@ def test_hyperparameters_are_strings_of_json() -> None:
 
 
 def test_channels_and_code_lie_where_the_toolkit_looks() -> None:
-    files = cluster.input_files(JOB, "algo-1")
+    files = input_files(JOB, "algo-1")
 
     assert files["/opt/ml/input/data/training/part/0.bin"] == b"\x00"
     assert files["/opt/ml/input/data/code/train.py"] == b"print()"
@@ -72,7 +72,7 @@ def test_code_that_is_baked_in_is_not_delivered() -> None:
     job = replace(JOB, source={}, baked={"more.py": b""})
 
     assert "sagemaker_submit_directory" not in str(config("hyperparameters", job))
-    assert "/opt/ml/code/more.py" in cluster.input_files(job, "algo-1")
+    assert "/opt/ml/code/more.py" in input_files(job, "algo-1")
 
 
 def test_hosts_start_as_sagemaker_starts_them(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_a_job_left_behind_is_read(tmp_path: Path) -> None:
         "/opt/ml/output/data/ranks/0.jsonl": b'{"rank": 0, "host": "algo-1", "step": "arrived", "at": 1}\n',
     }
 
-    end = cluster.run(FakeEngine(lambda spec: Run(files=left)), replace(JOB, hosts=1), tmp_path)
+    end = cluster.run(FakeEngine(lambda spec: Run(files=left)), replace(JOB, groups=homogeneous()), tmp_path)
 
     assert end.hosts[0].success
     assert end.hosts[0].failure is None
@@ -138,3 +138,104 @@ def test_a_job_that_does_not_end_is_stopped_at_its_deadline(tmp_path: Path) -> N
     assert end.timed_out
     assert end.exit_codes == (0, None)
     assert hosts["algo-2"].stopped
+
+
+GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("dnn", "ml.p4d.24xlarge", 1))
+
+
+def test_hosts_are_dealt_to_groups_at_random_and_the_same_way_for_a_seed() -> None:
+    job = replace(JOB, groups=GROUPS, seed=1)
+
+    dealt = {frozenset(replace(job, seed=seed).hosts_by_group["dnn"]) for seed in range(20)}
+
+    assert dealt == {frozenset({host}) for host in ("algo-1", "algo-2", "algo-3")}
+    assert job.hosts_by_group == replace(job).hosts_by_group
+    assert sorted(host for hosts in job.hosts_by_group.values() for host in hosts) == [*job.host_names]
+
+
+def test_each_host_is_told_its_own_group_and_all_others() -> None:
+    job = replace(JOB, groups=GROUPS, seed=3)
+    [trainer] = job.hosts_by_group["dnn"]
+    told = json.loads(input_files(job, trainer)["/opt/ml/input/config/resourceconfig.json"])
+
+    assert (told["current_group_name"], told["current_instance_type"]) == ("dnn", "ml.p4d.24xlarge")
+    assert {one["instance_group_name"]: tuple(one["hosts"]) for one in told["instance_groups"]} == (
+        job.hosts_by_group
+    )
+
+
+def test_ranks_are_those_of_the_groups_that_the_launcher_starts_in() -> None:
+    job = replace(JOB, groups=GROUPS, seed=3, launched_in=("data",), processes=2)
+
+    assert job.ranks == 4
+    assert [job.host_of(rank) for rank in range(4)] == [
+        host for host in job.hosts_by_group["data"] for _ in range(2)
+    ]
+
+
+def test_code_in_s3_is_named_by_its_address() -> None:
+    job = replace(JOB, source={}, submit_directory="s3://code/source.tar.gz")
+
+    assert '\\"s3://code/source.tar.gz\\"' in json.dumps(config("hyperparameters", job))
+
+
+def test_a_folder_is_a_channel_that_the_hosts_can_read(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run())
+    cluster.run(engine, replace(JOB, folders={"more": "/data"}), tmp_path)
+
+    assert {folder for spec in engine.specs for folder in spec.folders.items()} == {
+        ("/opt/ml/input/data/more", "/data")
+    }
+    assert "more" in str(config("inputdataconfig", replace(JOB, folders={"more": "/data"})))
+
+
+def test_a_job_that_is_stopped_gets_sigterm_first(tmp_path: Path) -> None:
+    runs = [Run(None), Run(None)]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=5.0, deadline=9.0), tmp_path)
+
+    assert [run.signals for run in runs] == [["SIGTERM"], ["SIGTERM"]]
+    assert (end.stopped, end.timed_out, end.exit_codes) == (True, False, (143, 143))
+
+
+def test_a_job_that_does_not_heed_is_ended_after_the_grace(tmp_path: Path) -> None:
+    runs = [Run(None, heeds_sigterm=False), Run()]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=0.1, deadline=9.0), tmp_path)
+
+    assert runs[0].stopped
+    assert end.exit_codes == (None, 0)
+
+
+def test_a_host_that_is_killed_gives_the_others_their_time_to_notice(tmp_path: Path) -> None:
+    runs = [Run(None), Run(None)]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, kills={"algo-2": 0.0}, deadline=1.0, grace=0.0), tmp_path)
+
+    assert [run.signals for run in runs] == [[], ["SIGKILL"]]
+    assert end.exit_codes == (None, 137)
+    assert end.seconds >= 1.0
+
+
+def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
+    heard: list[tuple[str, bytes]] = []
+    cluster.run(
+        FakeEngine(lambda spec: Run(prints=f"I am {spec.hostname}\n")),
+        JOB,
+        tmp_path,
+        heard=lambda host, data: heard.append((host, data)),
+    )
+
+    assert heard == [("algo-1", b"I am algo-1\n"), ("algo-2", b"I am algo-2\n")]
+
+
+def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:
+    left = {"/opt/ml/model/a/weights": b"x"}
+    cluster.run(
+        FakeEngine(lambda spec: Run(files=left)), JOB, tmp_path, kept={"/opt/ml/model": tmp_path / "model"}
+    )
+
+    assert (tmp_path / "model/algo-2/a/weights").read_bytes() == b"x"

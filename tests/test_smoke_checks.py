@@ -63,7 +63,7 @@ def test_two_hosts_ask_the_toolkit_for_mpi() -> None:
     job = named(job_checks(image(), DIGEST))["mpi_2x2"].job
 
     assert job is not None
-    assert (job.hosts, job.processes, job.command) == (2, 2, ())
+    assert (job.size, job.processes, job.command) == (2, 2, ())
     assert job.hyperparameters == {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": 2,

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from bakehouse import verdicts
 from bakehouse.checks import Answer, Answers, CheckAnswer, Outcome
-from bakehouse.cluster import HostEnd, Job, JobEnd
+from bakehouse.cluster import HostEnd, JobEnd
+from bakehouse.jobs import Job, homogeneous
 from bakehouse.ranks import Note, Step, split_log
 from bakehouse.smoke_checks import Check
 from bakehouse.smoke_report import CheckResult
 from tests.fake_engine import DIGEST
 
-JOB = Job(DIGEST, "mpi-2x2", hosts=2, processes=2)
+JOB = Job(DIGEST, "mpi-2x2", groups=homogeneous(2), processes=2)
 CHECK = Check("mpi_2x2", JOB, "bakehouse/inside/mpi_allreduce.py")
 FOLDER = Path("build/smoke/mpi-cpu/mpi_2x2")
 GOOD = HostEnd("algo-1", 0, success=True, model={"model.json": 3})

@@ -17,9 +17,9 @@ import pytest
 from bakehouse import archives, checks, cluster, containers, smoke_report
 from bakehouse.build import BuiltImage
 from bakehouse.checks import INSIDE, Outcome
-from bakehouse.cluster import Job
 from bakehouse.containers import OWNER_LABEL, DockerEngine
 from bakehouse.errors import BuildError
+from bakehouse.jobs import Job
 from bakehouse.plan import Digest, Image
 from bakehouse.smoke import CheckResult, smoke
 from bakehouse.smoke_checks import Check, job_checks

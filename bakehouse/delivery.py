@@ -1,0 +1,85 @@
+"""Delivers training code as SageMaker does: an archive in S3, which the toolkit in the image fetches.
+
+S3 is played by moto's server on an address of this machine that the job's hosts reach, for as long as the job
+runs. Whoever reaches that address can read the code meanwhile; the credentials are names, not secrets.
+"""
+
+import contextlib
+import io
+import logging
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.errors import Diagnostic, UsageError
+
+MAX_BYTES = 500_000_000
+REGION = "us-east-1"
+_BUCKET = "training-code"
+_KEY = "sourcedir.tar.gz"
+_IGNORED = ("__pycache__", ".git", ".venv")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where the code lies, and what a host has to know to fetch it."""
+
+    uri: str
+    environment: Mapping[str, str]
+
+
+@contextlib.contextmanager
+def in_s3(source: Path, address: str) -> Iterator[Delivery]:
+    """Offer a folder of code on a free port of `address` until the block ends."""
+    import boto3  # type: ignore[import-untyped]
+    from moto.server import ThreadedMotoServer
+
+    # A line for each request, among those of the job.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        environment = {
+            "S3_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+        client = boto3.client(
+            "s3",
+            endpoint_url=environment["S3_ENDPOINT_URL"],
+            region_name=REGION,
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
+        )
+        client.create_bucket(Bucket=_BUCKET)
+        client.put_object(Bucket=_BUCKET, Key=_KEY, Body=packed(source))
+        yield Delivery(f"s3://{_BUCKET}/{_KEY}", environment)
+    finally:
+        server.stop()
+
+
+def packed(source: Path) -> bytes:
+    """A folder as the SDK packs it: its files at the top of a gzipped archive.
+
+    Raises UsageError where there is no such folder, or where it is too big to be code.
+    """
+    if not source.is_dir():
+        message = f"there is no folder `{source}`"
+        raise UsageError(Diagnostic(message, hint="`--source-dir` is the folder that holds the entry point"))
+    total, buffer = 0, io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source)
+            if not path.is_file() or any(part in _IGNORED for part in name.parts):
+                continue
+            total += path.stat().st_size
+            if total > MAX_BYTES:
+                message = f"`{source}` holds more than {MAX_BYTES // 1_000_000} MB"
+                hint = "name the folder of the training code alone; data comes by `--channel`"
+                raise UsageError(Diagnostic(message, hint=hint))
+            archive.add(path, str(name), recursive=False)
+    return buffer.getvalue()

@@ -1,0 +1,165 @@
+"""A training job as SageMaker lays it out: its hosts and groups, and what lies below /opt/ml on each."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+ML = "/opt/ml"
+CODE_FOLDER = f"{ML}/code"
+MOUNTS = (f"{ML}/input", f"{ML}/output", f"{ML}/model", f"{ML}/checkpoints")
+"""Not /opt/ml itself: code baked at /opt/ml/code has to stay visible."""
+CODE_CHANNEL = "code"
+INSTANCE_TYPE = "ml.c5.xlarge"
+HOMOGENEOUS = "homogeneousCluster"
+"""The name that SageMaker gives the one group of a job without groups."""
+INTERFACE = "eth0"
+_CHANNEL: Mapping[str, Any] = {
+    "TrainingInputMode": "File",
+    "S3DistributionType": "FullyReplicated",
+    "RecordWrapperType": "None",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Hosts of one instance type."""
+
+    name: str = HOMOGENEOUS
+    instance_type: str = INSTANCE_TYPE
+    count: int = 1
+    cpus: float | None = None
+    """The cores that each of its hosts may use; None is all that this machine has."""
+    gpus: int = 0
+
+
+def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
+    """The one group of a job without groups."""
+    return (Group(count=count, gpus=gpus),)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job on one or more hosts."""
+
+    image: str
+    """A digest of the engine's store."""
+    name: str
+    groups: tuple[Group, ...] = (Group(),)
+    processes: int = 1
+    """Ranks a host."""
+    launched_in: tuple[str, ...] = ()
+    """The groups on whose hosts the launcher starts ranks; none means all."""
+    seed: int | None = None
+    """Deals hosts to groups at random, as SageMaker does; None deals them in order."""
+    command: tuple[str, ...] = ()
+    """What the hosts run in place of the image's own start; empty: `train`, as SageMaker starts it."""
+    source: Mapping[str, bytes] = field(default_factory=dict)
+    """Training code, in a channel that the toolkit copies to /opt/ml/code when nothing lies there."""
+    baked: Mapping[str, bytes] = field(default_factory=dict)
+    """Training code put beside what the image holds at /opt/ml/code."""
+    submit_directory: str = ""
+    """Where the toolkit fetches the training code from instead: an archive's address in S3."""
+    entry_point: str = ""
+    hyperparameters: Mapping[str, object] = field(default_factory=dict)
+    """The user's, and those that `distribution` turns into."""
+    channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Further channels: folders of this machine, which the hosts can read."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    memory: int | None = None
+    """Bytes that each host may use; None is all that this machine has."""
+    deadline: float = 120.0
+    grace: float = 5.0
+    """How long the other hosts get to end by themselves once one has failed."""
+    stop_after: float | None = None
+    """When the job is stopped, as StopTrainingJob does: SIGTERM, and SIGKILL after `stop_grace`."""
+    stop_grace: float = 120.0
+    kills: Mapping[str, float] = field(default_factory=dict)
+    """Hosts that die, and when."""
+    image_name: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of hosts."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def gpus(self) -> int:
+        return sum(group.gpus * group.count for group in self.groups)
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        return tuple(f"algo-{number}" for number in range(1, self.size + 1))
+
+    @property
+    def hosts_by_group(self) -> dict[str, tuple[str, ...]]:
+        """Which hosts each group has: a name says nothing about its group."""
+        names = list(self.host_names)
+        if self.seed is not None:
+            Random(self.seed).shuffle(names)
+        dealt, start = {}, 0
+        for group in self.groups:
+            dealt[group.name] = tuple(sorted(names[start : start + group.count]))
+            start += group.count
+        return dealt
+
+    def group_of(self, host: str) -> Group:
+        dealt = self.hosts_by_group
+        return next(group for group in self.groups if host in dealt[group.name])
+
+    @property
+    def rank_hosts(self) -> tuple[str, ...]:
+        """The hosts that the launcher starts ranks on, in the toolkit's order."""
+        dealt = self.hosts_by_group
+        return tuple(sorted(host for name in self.launched_in or dealt for host in dealt[name]))
+
+    @property
+    def ranks(self) -> int:
+        return len(self.rank_hosts) * self.processes
+
+    def host_of(self, rank: int) -> str:
+        """Where a rank runs: launchers fill one host after the other."""
+        return self.rank_hosts[min(rank // self.processes, len(self.rank_hosts) - 1)]
+
+
+def input_files(job: Job, host: str) -> dict[str, bytes]:
+    """All that lies below /opt/ml on one host before it starts: configuration, channels and code."""
+    dealt, group = job.hosts_by_group, job.group_of(host)
+    resources = {
+        "current_host": host,
+        "current_instance_type": group.instance_type,
+        "current_group_name": group.name,
+        "hosts": sorted(job.host_names),
+        "instance_groups": [
+            {
+                "instance_group_name": one.name,
+                "instance_type": one.instance_type,
+                "hosts": list(dealt[one.name]),
+            }
+            for one in job.groups
+        ],
+        "network_interface_name": INTERFACE,
+    }
+    channels = dict(job.channels)
+    parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
+    if job.source:
+        channels[CODE_CHANNEL] = job.source
+        parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"
+    elif job.submit_directory:
+        parameters["sagemaker_submit_directory"] = job.submit_directory
+    parameters |= job.hyperparameters
+    config = {
+        "resourceconfig": resources,
+        "hyperparameters": {name: json.dumps(value) for name, value in parameters.items()},
+        "inputdataconfig": dict.fromkeys((*channels, *job.folders), _CHANNEL),
+    }
+    files = {
+        f"{ML}/input/config/{name}.json": json.dumps(content, indent=2, sort_keys=True).encode()
+        for name, content in config.items()
+    }
+    files |= {f"{CODE_FOLDER}/{path}": data for path, data in job.baked.items()}
+    for channel, content in channels.items():
+        files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
+    return files

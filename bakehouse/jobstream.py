@@ -1,0 +1,69 @@
+"""Turns what the hosts of a job print into one stream of whole lines, each with its host and rank."""
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+
+# Open MPI 4 and 5, the toolkit's rewriting of the first, and torchrun: see `ranks`.
+_TAG = re.compile(
+    r"^(?:\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>: ?"
+    r"|\[default(?P<local>\d+)\]:)"
+)
+_COLOURS = (36, 33, 32, 35, 34, 31)
+_RESET = "\x1b[0m"
+_DUMP = ("Training Env:", "Invoking script with the following command:")
+"""Between these lines the toolkit prints all it knows, twice: two hundred lines a host."""
+
+
+class JobStream:
+    """Hands on lines as `algo-1:3 │ text`, coloured by host; safe to be fed by a thread for each host."""
+
+    def __init__(
+        self, hosts: Mapping[str, int], write: Callable[[str], None], *, colour: bool, whole: bool = True
+    ) -> None:
+        """`hosts` tells what each host's first rank is called in the job: torchrun counts from 0 on each.
+
+        Without `whole`, the toolkit's account of its environment is left out, and empty lines are.
+        """
+        self._whole = whole
+        self._dumping: set[str] = set()
+        self._first = hosts
+        self._open = dict.fromkeys(hosts, "")
+        self._colours = {
+            host: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m" if colour else ""
+            for number, host in enumerate(hosts)
+        }
+        self._width = max(map(len, hosts), default=0) + 3
+        self._write = write
+        self._lock = threading.Lock()
+
+    def feed(self, host: str, data: bytes) -> None:
+        with self._lock:
+            *lines, self._open[host] = (self._open[host] + data.decode(errors="replace")).split("\n")
+            for line in lines:
+                self._line(host, line)
+
+    def end(self) -> None:
+        """Hand on what no line's end followed."""
+        with self._lock:
+            for host, rest in self._open.items():
+                if rest:
+                    self._line(host, rest)
+                self._open[host] = ""
+
+    def _line(self, host: str, line: str) -> None:
+        if not self._whole and self._is_left_out(host, line.strip()):
+            return
+        tag = _TAG.match(line)
+        rank = (tag["rank"] or str(self._first[host] + int(tag["local"]))) if tag else ""
+        name = f"{host}:{rank}" if rank else host
+        text = line[tag.end() :] if tag else line
+        colour = self._colours[host]
+        self._write(f"{colour}{name.ljust(self._width)}│{_RESET if colour else ''} {text.rstrip()}")
+
+    def _is_left_out(self, host: str, line: str) -> bool:
+        if line == _DUMP[0]:
+            self._dumping.add(host)
+        elif line == _DUMP[1]:
+            self._dumping.discard(host)
+        return not line or host in self._dumping

@@ -1,0 +1,141 @@
+"""Reads what `./bake run` is asked for, as words of a command line, into a job."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.jobs import Group, homogeneous
+
+_GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
+_KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_MOST_GROUPS = 5
+_MOST_HOSTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The hosts that a run is to have."""
+
+    groups: tuple[Group, ...]
+    is_heterogeneous: bool
+
+
+def cluster(groups: Sequence[str], hosts: int, instance_type: str, cpus: Sequence[str], gpus: int) -> Cluster:
+    """The groups of `--group name=type:count`, or the one of `--hosts` and `--instance-type`."""
+    if groups and (hosts or instance_type):
+        hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
+        _refuse("`--group` takes the place of `--hosts` and `--instance-type`", hint)
+    if groups:
+        found = tuple(_group(word) for word in groups)
+        names = [group.name for group in found]
+        if len(set(names)) < len(names):
+            _refuse("two groups have the same name", "SageMaker takes each name once")
+        if len(found) > _MOST_GROUPS:
+            _refuse(f"{len(found)} groups", f"SageMaker takes at most {_MOST_GROUPS}")
+    else:
+        [one] = homogeneous(hosts or 1)
+        found = (replace(one, instance_type=instance_type or one.instance_type),)
+    shares = {name: _number(text, "--cpus") for name, text in (_pair(word, "--cpus") for word in cpus)}
+    known = {group.name for group in found}
+    for name in shares.keys() - known:
+        _refuse(f"`--cpus` names group `{name}`", f"there are {', '.join(sorted(known))}")
+    found = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in found)
+    if sum(group.count for group in found) > _MOST_HOSTS:
+        _refuse(f"more than {_MOST_HOSTS} hosts", "try fewer: they share this machine")
+    return Cluster(found, bool(groups))
+
+
+def hyperparameters(words: Sequence[str]) -> dict[str, object]:
+    """`k=v` pairs; a value that is JSON is taken as that, as the SDK's are, and others as text."""
+    found: dict[str, object] = {}
+    for name, text in (_pair(word, "--hyperparameter") for word in words):
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def distribution(text: str) -> Mapping[str, object]:
+    """What `distribution` says: JSON, or the name of a file that holds it."""
+    if not text:
+        return {}
+    path = Path(text)
+    if not text.lstrip().startswith("{"):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            hint = """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a file that holds it"""
+            _refuse(f"can't read `{path}` as a distribution", hint)
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        _refuse(f"the distribution is no JSON: {error}", "keys and texts need double quotes")
+    if not isinstance(found, dict):
+        _refuse("the distribution is no JSON object", 'such as `{"mpi": {"enabled": true}}`')
+    return found
+
+
+def channels(words: Sequence[str]) -> dict[str, Path]:
+    """`name=folder` pairs."""
+    return {name: Path(folder) for name, folder in (_pair(word, "--channel") for word in words)}
+
+
+def environment(words: Sequence[str]) -> dict[str, str]:
+    """`NAME=value` pairs."""
+    return dict(_pair(word, "--environment") for word in words)
+
+
+def kills(words: Sequence[str], hosts: Sequence[str]) -> dict[str, float]:
+    """`algo-2@10s`: which host dies, and when."""
+    found = {}
+    for word in words:
+        match = _KILL.fullmatch(word)
+        if match is None:
+            _refuse(f"`--kill {word}` names no host and time", "write `--kill algo-2@10s`")
+        if match["host"] not in hosts:
+            _refuse(f"`--kill` names `{match['host']}`", f"there are {', '.join(hosts)}")
+        found[match["host"]] = float(match["seconds"])
+    return found
+
+
+def size(text: str, option: str) -> int | None:
+    """Bytes of `512m` or `2g`; None where nothing is said."""
+    match = re.fullmatch(r"(?P<number>[0-9]+)(?P<unit>[mg])", text.lower())
+    if not text:
+        return None
+    if match is None:
+        _refuse(f"`{option} {text}` is no size", "such as `512m` or `2g`")
+    return int(match["number"]) * {"m": 2**20, "g": 2**30}[match["unit"]]
+
+
+def _group(word: str) -> Group:
+    match = _GROUP.fullmatch(word)
+    if match is None or match["count"] == "0":
+        _refuse(f"`--group {word}` is no group", "write `--group data=ml.c5.18xlarge:2`")
+    return Group(match["name"], match["type"], int(match["count"] or 1))
+
+
+def _pair(word: str, option: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not sign or not name:
+        _refuse(f"`{option} {word}` has no `=`", f"write `{option} name=value`")
+    return name, value
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number <= 0:
+        _refuse(f"`{option}` with `{text}`", "a number of cores above 0, such as `data=1.5`")
+    return number
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise UsageError(Diagnostic(message, hint=hint))

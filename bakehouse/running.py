@@ -1,0 +1,93 @@
+"""Runs a user's training job on one machine: `./bake run`, and the same for programs."""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bakehouse import cluster, delivery, job_report
+from bakehouse.catalog import Catalog
+from bakehouse.cluster import Heard
+from bakehouse.component import INSTANCE
+from bakehouse.engine import Engine
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.files import write_whole
+from bakehouse.job_report import JobReport
+from bakehouse.jobs import ML, Job
+
+KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
+"""What a job leaves: where on its hosts, and below which folder here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job as its user asks for it."""
+
+    job: Job
+    """Without code and channels."""
+    source: Path | None = None
+    """The folder of the training code; None is the code that the image holds."""
+    channels: Mapping[str, Path] = field(default_factory=dict)
+    efa_types: frozenset[str] = frozenset()
+
+
+def run(
+    engine: Engine, wanted: Wanted, folder: Path, address: str, heard: Heard = lambda host, data: None
+) -> JobReport:
+    """Run a job to its end; its logs, model, output and report lie below `folder`, which is emptied first.
+
+    `address` is one of this machine that the hosts reach. Raises UsageError for code or data that is not
+    there, before anything is started.
+    """
+    job = replace(wanted.job, folders={name: _folder(name, path) for name, path in wanted.channels.items()})
+    if wanted.source and job.entry_point and not (wanted.source / job.entry_point).is_file():
+        message = f"`{wanted.source}` holds no `{job.entry_point}`"
+        raise UsageError(Diagnostic(message, hint="`--entry-point` is a path below `--source-dir`"))
+    with contextlib.ExitStack() as stack:
+        if wanted.source:
+            delivered = stack.enter_context(delivery.in_s3(wanted.source, address))
+            environment = {**delivered.environment, **job.environment}
+            job = replace(job, submit_directory=delivered.uri, environment=environment)
+        kept = {path: folder / name for path, name in KEPT.items()}
+        end = cluster.run(engine, job, folder / "logs", heard=heard, kept=kept)
+    found = job_report.report(job, end, folder, wanted.efa_types)
+    write_whole(folder / "report.json", job_report.as_json(found))
+    return found
+
+
+def with_launcher(job: Job, distribution: Mapping[str, object]) -> Job:
+    """The job with the hyperparameters that a distribution turns into."""
+    return job
+
+
+def efa_types(catalog: Catalog) -> frozenset[str]:
+    """The instance types that have EFA interfaces."""
+    component = catalog.components.get(INSTANCE)
+    releases = component.releases if component else ()
+    return frozenset(
+        variant.name
+        for release in releases
+        for variant in release.variants
+        if variant.face.provides.get("efa-interfaces", "0") != "0"
+    )
+
+
+def any_seed() -> int:
+    """A number that deals hosts to groups anew each time, short enough to be typed again."""
+    return secrets.randbelow(999) + 1
+
+
+def job_name(image: str, now: float | None = None) -> str:
+    """A name as SageMaker takes it, of the image's and the time."""
+    letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
+    return f"{letters.strip('-')[:40].rstrip('-')}-{stamp}"
+
+
+def _folder(name: str, path: Path) -> str:
+    if not path.is_dir():
+        message = f"channel `{name}` has no folder `{path}`"
+        raise UsageError(Diagnostic(message, hint="`--channel training=data` mounts the folder `data`"))
+    return str(path.resolve())

@@ -1,0 +1,136 @@
+"""What SageMaker would have said of a job, and what this machine saw besides."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.cluster import HostEnd, JobEnd
+from bakehouse.job_report import Status, as_json, report, text
+from bakehouse.jobs import Group, Job, homogeneous
+from bakehouse.ranks import Note, SplitLog, Step
+from tests.fake_engine import DIGEST
+
+FOLDER = Path("build/runs/x")
+JOB = Job(DIGEST, "mpi-cpu-1", homogeneous(2), processes=2, deadline=60.0)
+DONE = JobEnd(
+    hosts=(HostEnd("algo-1", 0, success=True, seconds=9.5), HostEnd("algo-2", 0, success=True, seconds=10.0)),
+    notes=(),
+    logs={"algo-1": "one\n", "algo-2": "two\n"},
+    split={"algo-1": SplitLog({}, "one\n"), "algo-2": SplitLog({}, "two\n")},
+    timed_out=False,
+    seconds=10.0,
+)
+
+
+def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = False) -> JobEnd:
+    second = HostEnd("algo-2", code, out_of_memory=out_of_memory, failure=failure, seconds=3.0)
+    return replace(DONE, hosts=(replace(DONE.hosts[0], exit_code=None, seconds=None), second))
+
+
+def test_a_job_that_completed() -> None:
+    found = report(JOB, DONE, FOLDER)
+
+    assert found.passed
+    assert text(found) == (
+        """\
+mpi-cpu-1: Completed after 10.0 s, as SageMaker would say
+  algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
+  algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10.0 s
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> None:
+    found = report(JOB, failed(3, "ValueError: no\nmore"), FOLDER)
+
+    assert (found.status, found.reason) == (
+        Status.FAILED,
+        "AlgorithmError: ValueError: no\nmore, exit code: 3",
+    )
+    assert text(found) == (
+        """\
+mpi-cpu-1: Failed after 10.0 s, as SageMaker would say
+  AlgorithmError: ValueError: no …
+  algo-1  homogeneousCluster  ml.c5.xlarge  still running
+  algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
+  first to fail: algo-2: exited with 3
+    | two
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_sagemaker_keeps_the_first_1024_characters() -> None:
+    reason = report(JOB, failed(1, "x" * 2000), FOLDER).reason
+
+    assert reason == f"AlgorithmError: {'x' * 1024}, exit code: 1"
+
+
+def test_a_host_that_ran_out_of_memory() -> None:
+    found = report(JOB, failed(137, out_of_memory=True), FOLDER)
+
+    assert found.hosts[1].end == "exit 137: out of memory"
+    assert (found.cause, found.hint) == (
+        "ran out of memory",
+        "take a larger instance type, or a smaller batch",
+    )
+
+
+def test_a_crash_is_told_by_its_signal() -> None:
+    assert report(JOB, failed(139), FOLDER).cause == "crashed (segmentation fault)"
+
+
+def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
+    note = Note(3, "algo-2", Step.FAILED, 2.0, "ValueError: no")
+    split = {**DONE.split, "algo-1": SplitLog({3: "three\n"}, "")}
+    found = report(JOB, replace(failed(), notes=(note,), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
+    assert "  first to fail: rank 3 on algo-2: ValueError: no\n    | three\n" in text(found)
+
+
+def test_a_job_that_took_too_long() -> None:
+    end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
+    found = report(JOB, end, FOLDER)
+
+    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 60 s")
+    assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
+
+
+def test_a_job_that_was_stopped() -> None:
+    found = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), FOLDER)
+
+    assert (found.status, found.reason, found.passed) == (Status.STOPPED, "stopped after 5 s", False)
+
+
+def test_a_host_that_was_killed_here_is_a_lost_host() -> None:
+    found = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), FOLDER)
+
+    assert (found.status, found.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
+    assert found.hosts[1].end == "killed by this run"
+
+
+def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
+    job = replace(JOB, groups=(Group("dnn", "ml.p4d.24xlarge", 2),), seed=7)
+    log = "x [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1\n"
+    end = replace(DONE, logs={**DONE.logs, "algo-1": log})
+
+    assert report(job, end, FOLDER).passed
+    found = report(job, end, FOLDER, frozenset({"ml.p4d.24xlarge"}))
+
+    assert not found.passed
+    assert text(found).endswith(
+        """\
+  hosts were dealt to groups by --seed 7
+  NCCL: NET/Socket
+  failed: the ranks talked through TCP sockets (NET/Socket); ml.p4d.24xlarge has EFA for that
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_the_report_is_json_for_programs() -> None:
+    found = json.loads(as_json(report(JOB, DONE, FOLDER)))
+
+    assert (found["status"], found["passed"], found["folder"]) == ("Completed", True, "build/runs/x")

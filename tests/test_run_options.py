@@ -1,0 +1,139 @@
+"""The words of `./bake run` as a job, and what is said about those that make none."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse import run_options
+from bakehouse.errors import UsageError
+from bakehouse.jobs import Group
+
+
+def test_hosts_of_one_type() -> None:
+    found = run_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
+
+    assert found.groups == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
+    assert not found.is_heterogeneous
+
+
+def test_groups_of_several_types_with_their_share_of_the_machine() -> None:
+    words = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
+
+    assert run_options.cluster(words, 0, "", ["data=1.5"], 1).groups == (
+        Group("data", "ml.c5.18xlarge", 2, 1.5, 1),
+        Group("dnn", "ml.p4d.24xlarge", 1, None, 1),
+    )
+
+
+def test_hyperparameters_are_json_where_they_can_be() -> None:
+    assert run_options.hyperparameters(["lr=0.1", "name=x y", "deep=[1, 2]", "equal=a=b"]) == {
+        "lr": 0.1,
+        "name": "x y",
+        "deep": [1, 2],
+        "equal": "a=b",
+    }
+
+
+def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
+    text = '{"mpi": {"enabled": true}}'
+    (tmp_path / "mpi.json").write_text(text)
+
+    assert run_options.distribution(text) == run_options.distribution(str(tmp_path / "mpi.json"))
+    assert run_options.distribution("") == {}
+
+
+def test_what_dies_and_when() -> None:
+    assert run_options.kills(["algo-2@10s", "algo-1@0.5"], ["algo-1", "algo-2"]) == {
+        "algo-2": 10.0,
+        "algo-1": 0.5,
+    }
+
+
+@pytest.mark.parametrize(("text", "found"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
+def test_sizes(text: str, found: int | None) -> None:
+    assert run_options.size(text, "--memory") == found
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "hint"),
+    [
+        (
+            lambda: run_options.cluster(["a=ml.x"], 2, "", [], 0),
+            "`--group` takes the place of `--hosts` and `--instance-type`",
+            "give every group its type and count: `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: run_options.cluster(["data"], 0, "", [], 0),
+            "`--group data` is no group",
+            "write `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: run_options.cluster(["a=ml.x:0"], 0, "", [], 0),
+            "`--group a=ml.x:0` is no group",
+            "write `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: run_options.cluster(["a=ml.x", "a=ml.y"], 0, "", [], 0),
+            "two groups have the same name",
+            "SageMaker takes each name once",
+        ),
+        (
+            lambda: run_options.cluster([f"g{n}=ml.x" for n in range(6)], 0, "", [], 0),
+            "6 groups",
+            "SageMaker takes at most 5",
+        ),
+        (
+            lambda: run_options.cluster([], 65, "", [], 0),
+            "more than 64 hosts",
+            "try fewer: they share this machine",
+        ),
+        (
+            lambda: run_options.cluster(["a=ml.x"], 0, "", ["b=1"], 0),
+            "`--cpus` names group `b`",
+            "there are a",
+        ),
+        (
+            lambda: run_options.cluster(["a=ml.x"], 0, "", ["a=many"], 0),
+            "`--cpus` with `many`",
+            "a number of cores above 0, such as `data=1.5`",
+        ),
+        (
+            lambda: run_options.hyperparameters(["lr"]),
+            "`--hyperparameter lr` has no `=`",
+            "write `--hyperparameter name=value`",
+        ),
+        (
+            lambda: run_options.distribution("no/such.json"),
+            "can't read `no/such.json` as a distribution",
+            """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a file that holds it""",
+        ),
+        (
+            lambda: run_options.distribution("{'mpi': 1}"),
+            "the distribution is no JSON: Expecting property name enclosed in double quotes:"
+            " line 1 column 2 (char 1)",
+            "keys and texts need double quotes",
+        ),
+        (
+            lambda: run_options.kills(["algo-2"], ["algo-1"]),
+            "`--kill algo-2` names no host and time",
+            "write `--kill algo-2@10s`",
+        ),
+        (
+            lambda: run_options.kills(["algo-2@1"], ["algo-1"]),
+            "`--kill` names `algo-2`",
+            "there are algo-1",
+        ),
+        (
+            lambda: run_options.size("much", "--memory"),
+            "`--memory much` is no size",
+            "such as `512m` or `2g`",
+        ),
+    ],
+)
+def test_what_makes_no_job_is_told(call: object, told: str, hint: str) -> None:
+    assert callable(call)
+    with pytest.raises(UsageError) as caught:
+        call()
+
+    [found] = caught.value.diagnostics
+    assert (found.message, found.hint) == (told, hint)
