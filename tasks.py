@@ -82,8 +82,7 @@ def resolve(context: Context, images: str, with_: list[str]) -> None:
     """
     workspace = open_workspace()
     if with_:
-        patterns = [] if images == "*" else _patterns(images)
-        print(tables.fit(workspace, patterns, with_), end="")
+        print(tables.fit(workspace, _patterns(images), with_), end="")
         return
     recipes = select(workspace, _patterns(images))
     print(tables.resolution_table(resolve_all(workspace, recipes)), end="")
@@ -96,12 +95,44 @@ def resolve(context: Context, images: str, with_: list[str]) -> None:
 @_command
 def explain(context: Context, image: str, part: str = "") -> None:
     """
-    Tell why each version of an image was chosen: who asked for it, and why it is not a newer one.
+    Tell why each version of an image was chosen: who asked for it, and what keeps newer ones out.
 
     ./bake explain pytorch-cu130
     ./bake explain pytorch-cu130 nccl
     """
     print(tables.explanation(open_workspace(), image, part or None), end="")
+
+
+@task(
+    positional=["image"],
+    help={
+        "image": "an image; with --from also a family or a glob",
+        "other": "the image to compare it with; `diff a b` works too",
+        "from": "a commit: compare what the images were there",
+        "to": "with what they were at this commit, instead of now",
+    },
+)
+@_command
+def diff(context: Context, image: str, other: str = "", from_: str = "", to: str = "") -> None:
+    """
+    Compare the parts of two images, or of the same images at two commits.
+
+    ./bake diff pytorch-cpu pytorch-cu130
+    ./bake diff 'pytorch-*' --from HEAD~1
+    """
+    print(tables.difference(open_workspace(), image, other, from_, to), end="")
+
+
+@task(positional=["images"], help={"images": _IMAGES})
+@_command
+def outdated(context: Context, images: str) -> None:
+    """
+    List the parts of images that have a newer release in the catalogue, and what holds each back.
+
+    ./bake outdated
+    ./bake outdated pytorch-cpu
+    """
+    print(tables.outdated_parts(open_workspace(), _patterns(images)), end="")
 
 
 @task(positional=["images"], help={"images": _IMAGES})

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
-from bakehouse.candidates import Demand, Refusal
+from bakehouse.candidates import Conflict, Demand, Refusal
 from bakehouse.catalog import Catalog
 from bakehouse.component import Release, Requirement
 from bakehouse.errors import Location, Reason
@@ -28,9 +28,9 @@ from bakehouse.wording import (
     versions,
 )
 
-CALLS = 150
+CALLS = 100
 """How often the resolver is asked what a newer version of one part would take."""
-CALLS_FOR_EACH = 40
+CALLS_FOR_EACH = 15
 """The same, where all parts are told."""
 _WIDEST = 76
 _MOST_WAYS = 3
@@ -191,10 +191,25 @@ def _demand(demand: Demand, choice: Choice, newer: _Newer) -> _Line:
 
 
 def _one_change(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
-    """Newer versions that one change of the recipe would give."""
+    """Newer versions that one change of the recipe would give, of a pin that has to do with it."""
     wanted = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
-    search = Search(resolution.recipe, catalog, CALLS_FOR_EACH, (wanted,))
+    search = Search(
+        resolution.recipe, catalog, CALLS_FOR_EACH, (wanted,), involved(choice, resolution, catalog)
+    )
+    if isinstance(search.at_best, Conflict):
+        return []
     return [_way(choice.name, one) for one in search.nearest(_MOST_CHANGES, most=1).combinations]
+
+
+def involved(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[str]:
+    """The names that have to do with newer releases: what they ask for and bring, and who has that."""
+    names = {choice.name}
+    for release in catalog.components[choice.name].releases:
+        if release.version == choice.version:
+            break
+        for face in (variant.face for variant in release.variants):
+            names |= {one.name for one in (*face.requires, *face.constraints)} | face.provides.keys()
+    return names | {one.name for one in _all(resolution) if names & one.candidate.given.keys()}
 
 
 def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> list[_Line]:
@@ -203,7 +218,10 @@ def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> 
     if not _is_newer_known(catalog, name, version):
         return [_Line(f"{version} is the newest {name} that the catalogue knows")]
     wanted = Requirement(name, f">{version}", recipe.location)
-    nearest = Search(recipe, catalog, CALLS, (wanted,)).nearest(_MOST_WAYS)
+    search = Search(recipe, catalog, CALLS, (wanted,))
+    if isinstance(search.at_best, Conflict):
+        return [_Line(f"a newer {name} does not go with the other parts, in any of their versions")]
+    nearest = search.nearest(_MOST_WAYS)
     if nearest.combinations:
         return [_way(name, one) for one in nearest.combinations]
     if nearest.is_cut:

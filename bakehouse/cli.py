@@ -95,7 +95,9 @@ def _named(values: list[str], task: "Task[Any]", given: Sequence[str]) -> list[s
             return values
         return [f"--images={','.join(values)}"]
     named = [
-        f"--{name}={value}" for name, value in zip(names, values, strict=False) if name in ("image", "part")
+        f"--{name}={value}"
+        for name, value in zip(names, values, strict=False)
+        if name in ("image", "part", "other")
     ]
     return named + values[len(named) :]
 

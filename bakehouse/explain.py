@@ -44,6 +44,17 @@ def smallest(conflict: Conflict, search: Search) -> Conflict:
     return _telling(found if isinstance(found, Conflict) else conflict)
 
 
+def in_a_word(conflict: Conflict) -> Reason | None:
+    """The first thing that keeps the newest candidate out."""
+    told = _telling(conflict)
+    refusals = [one for one in told.refusals if not is_about_itself(one)] or told.refusals
+    for group in groups(refusals)[:1]:
+        return Reason(
+            f"{subject(group)} {predicate(group[0], is_plural=len(versions(group)) > 1)}", spot(group[0])
+        )
+    return None
+
+
 def _telling(conflict: Conflict) -> Conflict:
     """Where nothing fits once a part is chosen, what nothing fits for then tells more."""
     deeper = [one.then for one in conflict.refusals if one.then]

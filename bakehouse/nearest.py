@@ -7,7 +7,7 @@ bounded number of times.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -66,12 +66,18 @@ class Search:
     """One recipe's ways out, by a bounded number of calls of the resolver."""
 
     def __init__(
-        self, recipe: Recipe, catalog: Catalog, calls: int, extra: tuple[Requirement, ...] = ()
+        self,
+        recipe: Recipe,
+        catalog: Catalog,
+        calls: int,
+        extra: tuple[Requirement, ...] = (),
+        names: Container[str] | None = None,
     ) -> None:
+        """`extra` has to hold too, and is never given up; with `names`, nothing else is given up."""
         self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
         self._catalog = catalog
         self._calls = self._left = calls
-        self._pins = pins(recipe)
+        self._pins = tuple(one for one in pins(recipe) if names is None or one.name in names)
         self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict] = {}
 
     @property
@@ -108,6 +114,11 @@ class Search:
         """Give a pin up for good if nothing fits without it either."""
         if isinstance(self.attempt({**found, pin: how}), Conflict):
             found[pin] = how
+
+    @property
+    def at_best(self) -> Resolution | Conflict | None:
+        """What there is with all versions given up; where nothing is, only leaving parts out can help."""
+        return self.attempt({pin: Give.MOVE for pin in self._pins if pin.least is Give.MOVE})
 
     def nearest(self, wanted: int, most: int = _MOST_CHANGES) -> Nearest:
         """Ways out, the ones with the fewest changes first."""

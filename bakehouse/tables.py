@@ -1,10 +1,11 @@
 """What the tasks print on standard output."""
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bakehouse import chosen, question
+from bakehouse import chosen, comparison, outdated, question, revisions
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
@@ -17,6 +18,9 @@ from bakehouse.resolution import NothingFits, Resolution, resolve
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.workspace import Workspace, resolve_all, select
 from bakehouse.yamlfile import suggestion
+
+_FEW = 4
+"""Images of which each is told by itself."""
 
 
 def listing(workspace: Workspace, *, as_json: bool) -> str:
@@ -79,6 +83,35 @@ def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> 
         found = question.in_image(recipes[0], wanted, workspace.catalog)
         return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
     return question.in_images(recipes, wanted, workspace.catalog)
+
+
+def difference(workspace: Workspace, image: str, other: str, since: str, until: str) -> str:
+    """What differs between two images, or between images at a commit and later."""
+    if bool(other) == bool(since):
+        message = "`diff` compares with another image, or with a commit"
+        hint = "name a second image, or a commit with `--from`"
+        raise UsageError(Diagnostic(message, hint=hint))
+    if other:
+        first, second = (resolve_all(workspace, select(workspace, [name]))[0] for name in (image, other))
+        told = comparison.comparison(first, second) or "  the same parts\n"
+        return f"{first.recipe.name} → {second.recipe.name}\n{told}"
+    with contextlib.ExitStack() as stack:
+        before = stack.enter_context(revisions.past(workspace.project, since))
+        after = stack.enter_context(revisions.past(workspace.project, until)) if until else workspace
+        return comparison.through_time(before.recipes, before.catalog, after.recipes, after.catalog, image)
+
+
+def outdated_parts(workspace: Workspace, patterns: Sequence[str]) -> str:
+    """The parts that are not the newest known: of a few images with what holds them back, of many in sums."""
+    recipes = select(workspace, patterns)
+    if not patterns:
+        recipes = tuple(one for one in recipes if one.status == "current")
+    resolutions = resolve_all(workspace, recipes)
+    if len(resolutions) <= _FEW:
+        return "\n".join(outdated.table(one, workspace.catalog) for one in resolutions)
+    told = outdated.summary(resolutions, workspace.catalog)
+    example = f"`./bake outdated {resolutions[0].recipe.name}` tells what holds each part of an image back\n"
+    return f"{len(resolutions)} images; part, newest known, what they have\n\n{told}\n{example}"
 
 
 def explanation(workspace: Workspace, image: str, part: str | None) -> str:

@@ -42,8 +42,11 @@ ALLOWED = {
     "question": (
         "yamlfile component faces catalog recipe candidates resolution wording pins nearest explain chosen"
     ),
+    "comparison": "yamlfile catalog lockfile recipe resolution",
+    "outdated": "component catalog candidates resolution wording nearest explain chosen",
     "rendering": "plan",
     "project": "yamlfile",
+    "revisions": "catalog recipe project",
     "workspace": "yamlfile catalog recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
@@ -117,8 +120,8 @@ ALLOWED = {
     # the tasks
     "workflow": ANY,
     "tables": (
-        "yamlfile recipe resolution plan chosen question workspace build checks smoke_report releases "
-        "rehearsal rehearsing"
+        "yamlfile recipe resolution plan chosen question comparison outdated revisions workspace "
+        "build checks smoke_report releases rehearsal rehearsing"
     ),
     "cleaning": "plan workspace containers daemon",
     "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",
@@ -139,6 +142,7 @@ DOORS = {
         "catalog",
         "checks",
         "chosen",
+        "comparison",
         "component",
         "faces",
         "lockfile",
@@ -168,6 +172,7 @@ PROGRAMS = {
     "provision",
     "pylock",
     "registry_keeper",
+    "revisions",
     "selftest",
     "supplies",
 }
