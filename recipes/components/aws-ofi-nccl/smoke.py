@@ -1,8 +1,20 @@
-"""The plugin as the image has it. It can't tell its version."""
+"""The plugin as the image has it; whether NCCL opens it and takes it, the checks of `efa` see."""
+
+from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
+
+PLUGIN = Path("/usr/local/lib/libnccl-net.so")
 
 
-def check_can_be_loaded() -> None:
-    """With its libfabric, and with the face that NCCL 2.10 looks for."""
-    assert ctypes.CDLL("libnccl-net.so").ncclNetPlugin_v4
+def installed() -> str | None:
+    """It names itself since 1.1.4."""
+    found = re.search(r"aws-ofi-nccl (\d+\.\d+\.\d+)", PLUGIN.read_bytes().decode("latin-1"))
+    return found[1] if found else None
+
+
+def check_has_a_face_for_nccl() -> None:
+    plugin = ctypes.CDLL(str(PLUGIN))
+    assert any(hasattr(plugin, f"ncclNetPlugin_v{number}") for number in range(2, 30))
