@@ -7,6 +7,9 @@ from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.registry import is_named
 from bakehouse.releases import ReleaseRecord, load
 
+REHEARSAL = "rehearsal/"
+"""What names of rehearsed images begin with."""
+
 
 def retrieve(images: Path, image: str, *, registry: str | None = None, untested: bool = False) -> str:
     """The `image_uri` of the newest tested release of `image`."""
@@ -36,6 +39,12 @@ def newest(images: Path, image: str, *, registry: str | None = None, untested: b
 
 
 def _never_released(images: Path, image: str) -> UsageError:
+    if image.startswith(REHEARSAL):
+        message, name = (
+            f"`{image}` was rehearsed, not built: it has no address",
+            image.removeprefix(REHEARSAL),
+        )
+        return UsageError(Diagnostic(message, hint=f"run `./bake release {name}`"))
     known = sorted(folder.name for folder in images.iterdir() if folder.is_dir()) if images.is_dir() else []
     if image in known:
         message, hint = f"`{image}` has not been released yet", f"run `./bake release {image}`"

@@ -7,6 +7,7 @@ import configparser
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ SUITE = "bookworm"
 IMAGES_AT_ONCE = 8
 """In one graph: more would share no more stages, and let more steps run beside each other than help."""
 _ASK_SECONDS = 300.0
+_ASKED_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,13 @@ def _try(
             outcome.failed += sorted(failed)
             left = [one for one in left if one.real.name not in failed]
             continue
-        for one in left:
-            _ask(one, Digest(digests[one.real.name]), root, engine, outcome)
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+            made = [Digest(digests[one.real.name]) for one in left]
+            asked = threads.map(lambda one, digest: _ask(one, digest, root, engine), left, made)
+            for one, (found, wrong) in zip(left, asked, strict=True):
+                outcome.failures += wrong
+                outcome.failed += [one.real.name] if wrong else []
+                outcome.rehearsed += [] if wrong else [found]
         names = ", ".join(one.real.name for one in left)
         progress.say(f"{rehearsal.REHEARSED}: {names}")
         return
@@ -198,19 +205,17 @@ def _target(one: Rehearsal) -> buildx.Target:
     return buildx.Target(name, one.image.target, Path("images", name, "docker-bake.json"), sources)
 
 
-def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine, outcome: Outcome) -> None:
+def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Rehearsed, list[Diagnostic]]:
     """Read back what is installed, as far as stand-ins can say; only a real part can be wrong."""
     name = one.real.name
     log = root / "verified" / name / "components.log"
     answers = checks.ask(engine, one.image, digest, log=log, seconds=_ASK_SECONDS).versions
     differ = tuple(answer for answer in answers if not answer.agrees)
-    wrong = [answer for answer in differ if one.is_real(answer.component)]
-    if wrong:
-        outcome.failures += [checks.mismatch(one.real, digest, answer, log) for answer in wrong]
-        outcome.failed.append(name)
-        return
+    wrong = [
+        checks.mismatch(one.real, digest, answer, log) for answer in differ if one.is_real(answer.component)
+    ]
     agree = tuple(answer.component for answer in answers if answer.agrees and answer.installed is not None)
-    outcome.rehearsed.append(Rehearsed(one, digest, agree, differ))
+    return Rehearsed(one, digest, agree, differ), wrong
 
 
 def _bake(

@@ -120,6 +120,8 @@ class Mirrors:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
+    """Many steps ask at once: a connection that finds no place hangs until its program gives up."""
 
     # A client that goes away in the middle is the client's business.
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -3,18 +3,19 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from bakehouse import chosen, comparison, outdated, question, revisions
+from bakehouse import chosen, comparison, outdated, question, revisions, runs
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.plan import Image, Plan
+from bakehouse.plan import Image, Plan, make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.rehearsal import REHEARSED
 from bakehouse.rehearsing import Rehearsed
 from bakehouse.releases import ReleaseRecord
 from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.runs import Run
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.workspace import Workspace, resolve_all, select
 from bakehouse.yamlfile import suggestion
@@ -25,7 +26,8 @@ _FEW = 4
 
 def listing(workspace: Workspace, *, as_json: bool) -> str:
     """One line, or one object, for each image."""
-    rows = [_row(recipe, workspace) for recipe in select(workspace, ())]
+    known = runs.load(workspace.project.images)
+    rows = [_row(recipe, workspace, known) for recipe in select(workspace, ())]
     if as_json:
         return json.dumps(rows, indent=2) + "\n"
     name_width = max(len(str(row["image"])) for row in rows)
@@ -37,18 +39,22 @@ def listing(workspace: Workspace, *, as_json: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(recipe: Recipe, workspace: Workspace) -> dict[str, object]:
+def _row(recipe: Recipe, workspace: Workspace, known: Mapping[str, Run]) -> dict[str, object]:
+    run = None
     try:
         resolution = resolve(recipe, workspace.catalog)
     except NothingFits:
         versions = None
     else:
         versions = {choice.name: choice.version for choice in (resolution.base, *resolution.choices)}
+        [image] = make_plan([resolution], workspace.templates).images
+        run = runs.level(image, known)
     return {
         "image": recipe.name,
         "status": recipe.status,
         "summary": recipe.summary,
         "versions": versions,
+        "run": run,
     }
 
 

@@ -121,7 +121,7 @@ ALLOWED = {
     "workflow": ANY,
     "tables": (
         "yamlfile recipe resolution plan chosen question comparison outdated revisions workspace "
-        "build checks smoke_report releases rehearsal rehearsing"
+        "build checks smoke_report releases rehearsal rehearsing runs"
     ),
     "cleaning": "plan workspace containers daemon",
     "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",

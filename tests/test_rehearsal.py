@@ -19,13 +19,7 @@ from tests.conftest import templates
 from tests.dockerfiles import Instruction, instructions
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
-FAMILIES = (
-    "mpi-cpu",
-    "pytorch-cpu",
-    "pytorch-efa-cu128",
-    "pytorch-1.10-cu113-py38-smp",
-    "pytorch-2.5-cu124-py311-smp2",
-)
+FAMILIES = ("mpi-cpu", "pytorch-cpu", "pytorch-1.10-cu113-py38-smp", "pytorch-2.5-cu124-py311-smp2")
 SHA = Sha256("ab" * 32)
 NOWHERE = Location(Path("component.yaml"), 1, 1)
 
