@@ -15,6 +15,7 @@ from bakehouse.buildtimes import BuildTimes, StepTime, Work
 _HEARTBEAT_SECONDS = 30.0
 _REDRAW_SECONDS = 0.5
 _MOST_ROWS = 6
+_MOST_IMAGES, _FEW_IMAGES = 6, 3
 _BRIEF_SECONDS = 1.0
 """Steps that take less are counted, not told."""
 _MEGABYTE = 1_000_000
@@ -100,7 +101,7 @@ class Progress:
                 self._write("", self._facts("cached" if work.is_cached else "done", work, now))
             return
         how = "failed after" if work.step.error else "done in"
-        text = f"{work.label}: {how} {_time(seconds)}{_bytes(work)} ({', '.join(work.images)})"
+        text = f"{work.label}: {how} {_time(seconds)}{_bytes(work)} ({_images(work)})"
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
     def _tell_running(self, now: float) -> None:
@@ -114,11 +115,11 @@ class Progress:
             last = self._told.get(work.step.digest)
             if last is None:
                 self._told[work.step.digest] = now
-                text = f"{work.label}: {_command(work.step.text)} ({', '.join(work.images)})"
+                text = f"{work.label}: {_command(work.step.text)} ({_images(work)})"
                 self._write(text, self._facts("started", work, now))
             elif now - last >= _HEARTBEAT_SECONDS:
                 self._told[work.step.digest] = now
-                since = f"running for {_time(work.seconds(now))}{_bytes(work)} ({', '.join(work.images)})"
+                since = f"running for {_time(work.seconds(now))}{_bytes(work)} ({_images(work)})"
                 doing = f": {_clip(work.doing, 90)}" if work.doing else ""
                 self._write(f"{work.label}: {since}{doing}", self._facts("running", work, now))
 
@@ -180,6 +181,14 @@ def _time(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+
+def _images(work: Work) -> str:
+    """The images of a step; of many, the first few."""
+    names = list(work.images)
+    if len(names) <= _MOST_IMAGES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_FEW_IMAGES])} and {len(names) - _FEW_IMAGES} more"
 
 
 def _bytes(work: Work) -> str:

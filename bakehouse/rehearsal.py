@@ -77,7 +77,8 @@ class BaseNeed:
     @property
     def text(self) -> str:
         name = f"{self.part.component} {self.part.version}"
-        return f"{name} ({self.part.variant})" if self.part.variant else name
+        name = f"{name} ({self.part.variant})" if self.part.variant else name
+        return f"{name}, for build stages" if self.is_build_base else name
 
 
 @dataclass(frozen=True, slots=True)

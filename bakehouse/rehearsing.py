@@ -105,11 +105,17 @@ def carry_out(
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
-        _make_bases(rehearsals, debian, root, engine, given, progress)
-        for group in _groups(rehearsals):
+        missing = _make_bases(rehearsals, debian, root, engine, given, progress, outcome)
+        left = [one for one in rehearsals if not missing & {name for _, name in one.bases}]
+        outcome.failed += [one.real.name for one in rehearsals if one not in left]
+        for group in _groups(left):
             before = len(outcome.rehearsed)
             _try(group, root, engine, given, progress, outcome)
             done(outcome.rehearsed[before:])
+            if len(left) > IMAGES_AT_ONCE:
+                # Of many images nobody looks into each, and they would fill the disk.
+                for one in group:
+                    engine.remove_images(one.reference, ())
     return outcome
 
 
@@ -139,20 +145,30 @@ def _make_bases(
     engine: Engine,
     given: Supplies,
     progress: Progress,
-) -> None:
-    """All bases that the engine doesn't have yet, in one graph."""
+    outcome: Outcome,
+) -> set[str]:
+    """All bases that the engine doesn't have yet, in one graph; gives those that could not be made."""
     wanted = dict(pair for one in rehearsals for pair in one.bases)
     absent = {need: name for need, name in wanted.items() if not engine.image(name)}
-    if not absent:
-        return
-    progress.say(f"{len(absent)} bases get stand-ins: {', '.join(need.text for need in absent)}")
+    if absent:
+        progress.say(f"{len(absent)} bases get stand-ins: {', '.join(need.text for need in absent)}")
     targets = {
-        name: buildx.Target(
-            name, standin_bases.target_name(name), standin_bases.write(need, _below(need, debian), root)
+        need.text: buildx.Target(
+            need.text, standin_bases.target_name(name), standin_bases.write(need, _below(need, debian), root)
         )
         for need, name in absent.items()
     }
-    _bake(list(targets.values()), root, given, progress)
+    missing: set[str] = set()
+    while targets:
+        try:
+            _bake(list(targets.values()), root, given, progress)
+        except ImagesFailed as error:
+            outcome.failures += error.diagnostics
+            missing |= {name for need, name in absent.items() if need.text in error.images}
+            targets = {text: one for text, one in targets.items() if text not in error.images}
+            continue
+        break
+    return missing
 
 
 def _groups(rehearsals: Sequence[Rehearsal]) -> Iterator[Sequence[Rehearsal]]:

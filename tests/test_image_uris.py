@@ -83,3 +83,10 @@ def test_a_name_like_no_other(tmp_path: Path) -> None:
     assert refused(tmp_path / "missing", "x") == Diagnostic(
         "unknown image `x`", hint="`./bake list` shows the images"
     )
+
+
+def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
+    assert refused(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
+        "`rehearsal/mpi-cpu` was rehearsed, not built: it has no address",
+        hint="run `./bake release mpi-cpu`",
+    )

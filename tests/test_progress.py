@@ -114,6 +114,17 @@ def test_an_export_says_what_it_is_at() -> None:
     assert stream.getvalue().endswith("    3.0 s  export  a  unpacking to docker.io/bakehouse/a:1\n")
 
 
+def test_of_many_images_a_few_are_named() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    for number in range(9):
+        progress(step(target=f"image-{number}"))
+    clock.now += 2
+    for number in range(9):
+        progress(step(target=f"image-{number}", completed=1002.0))
+
+    assert stream.getvalue().endswith("(image-0, image-1, image-2 and 6 more)\n")
+
+
 def test_json_lines() -> None:
     progress, clock, stream = shown(Mode.JSON)
     progress.say("hello")

@@ -140,3 +140,12 @@ def test_a_name_that_no_registry_takes_is_refused_before_the_push(tmp_path: Path
 def test_the_image_uri_names_the_digest() -> None:
     published = PublishedImage("mpi-cpu", "127.0.0.1:5050", "bakehouse/mpi-cpu", ("x",), DIGEST)
     assert published.image_uri == f"127.0.0.1:5050/bakehouse/mpi-cpu@{DIGEST}"
+
+
+def test_a_rehearsed_image_is_refused_even_untested(tmp_path: Path) -> None:
+    built = replace(BUILT, is_rehearsed=True)
+    publication = Publication(day=date(2026, 11, 20), locks=tmp_path, untested=True)
+    registry = NamedRegistry("registry.example.com", lambda _: None)
+
+    with pytest.raises(PublishError, match="rehearsed, not built: there are stand-ins in it"):
+        publish(built, PASSED, registry, NoPusher(), publication, lambda _: None)

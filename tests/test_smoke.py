@@ -1,12 +1,13 @@
 """A smoke run: which checks ran, what is kept of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse import smoke_report
 from bakehouse.engine import ContainerSpec
-from bakehouse.errors import UsageError
+from bakehouse.errors import SmokeError, UsageError
 from bakehouse.report import failure_text
 from bakehouse.smoke import Outcome, SmokeReport, smoke
 from tests.fake_engine import DIGEST, FakeEngine, Run, built, image
@@ -131,3 +132,12 @@ def test_an_interrupted_run_removes_its_containers(tmp_path: Path) -> None:
 
 def test_a_report_in_which_nothing_was_tested_is_no_pass() -> None:
     assert not SmokeReport("mpi-cpu", DIGEST, "mpi", ()).passed
+
+
+def test_a_rehearsed_image_is_not_tried(tmp_path: Path) -> None:
+    engine = FakeEngine(good)
+
+    with pytest.raises(SmokeError, match="rehearsed, not built: what stand-ins do proves nothing"):
+        smoke(engine, replace(built(image()), is_rehearsed=True), tmp_path)
+
+    assert engine.specs == []

@@ -1,0 +1,168 @@
+"""Rehearsals with a real engine: images of different families, none of which can be built here."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from bakehouse import runs, workflow
+from bakehouse.errors import BakehouseError, PublishError, SmokeError
+from bakehouse.project import HOME
+from bakehouse.rehearsing import Outcome, Rehearsed
+from bakehouse.runs import Level
+from bakehouse.workspace import Workspace, open_workspace, plan_images
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+SMP, EFA, EXTENDED = (
+    "pytorch-1.10-cu113-py38-smp",
+    "pytorch-2.10-cu128-py312-efa",
+    "pytorch-2.13-cu130-py312-extended",
+)
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A project whose own recipe is wrong in one place: a rehearsal finds it, and the others go on."""
+    root = tmp_path_factory.mktemp("rehearsal")
+    (root / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (root / "own/images").mkdir(parents=True)
+    (root / "own/images/wrong.yaml").write_text(
+        'summary: One of its steps fails\nbase: {aws-dlc-pytorch: "2.13.0"}\n'
+        'variants: {aws-dlc-pytorch: "cpu-*"}\nrun:\n  - "true"\n  - |\n    echo about to fail\n    exit 3\n'
+    )
+    (root / "own/images/right.yaml").write_text(
+        'summary: All of its steps go through\nbase: {aws-dlc-pytorch: "2.13.0"}\n'
+        'variants: {aws-dlc-pytorch: "cpu-*"}\nrun: ["python3 -m pip --version > /opt/pip-version"]\n'
+    )
+    return open_workspace(root)
+
+
+@pytest.fixture(scope="module")
+def outcome(project: Workspace) -> Iterator[Outcome]:
+    found = workflow.rehearse_images(
+        project, [SMP, EFA, EXTENDED, "wrong", "right"], print, workflow.Wishes()
+    )
+    yield found
+    for one in found.rehearsed:
+        docker("image", "rm", "--force", one.rehearsal.reference)
+
+
+def one(outcome: Outcome, name: str) -> Rehearsed:
+    return next(found for found in outcome.rehearsed if found.rehearsal.real.name == name)
+
+
+def read(outcome: Outcome, name: str, *command: str) -> str:
+    reference = one(outcome, name).rehearsal.reference
+    return docker("run", "--rm", "--network=none", "--entrypoint=", reference, *command)
+
+
+def test_all_that_can_go_through_does(outcome: Outcome) -> None:
+    assert sorted(found.rehearsal.real.name for found in outcome.rehearsed) == sorted(
+        [SMP, EFA, EXTENDED, "right"]
+    )
+    assert outcome.failed == ["wrong"]
+
+
+def test_a_failing_step_is_told_with_its_line_and_what_it_printed(outcome: Outcome) -> None:
+    [failure] = outcome.failures
+    assert failure.message == "image `wrong` did not build: stage `image` failed with exit code 3"
+    assert failure.location is not None
+    assert failure.location.path.name == "Dockerfile"
+    assert failure.tail[-1] == "about to fail"
+    with pytest.raises(BakehouseError):
+        outcome.require_all()
+
+
+def test_the_installer_got_its_real_options(outcome: Outcome) -> None:
+    for name in (SMP, EFA):
+        [stage] = [stage for stage in one(outcome, name).rehearsal.real.stages if stage.name == "efa"]
+        noted = read(outcome, name, "cat", "/opt/amazon/efa-installer-options").split()
+        assert noted == stage.facts["flags"].split()
+
+
+def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
+    told = read(outcome, SMP, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
+    assert told.startswith("3.8.99 (rehearsal")
+    assert "cp38" in read(
+        outcome, SMP, "sh", "-c", "cat /opt/venv/lib/python3.8/site-packages/smdistributed*/WHEEL"
+    )
+    assert "pip" in read(outcome, "right", "cat", "/opt/pip-version")
+
+
+def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> None:
+    for found in outcome.rehearsed:
+        [inspected] = json.loads(docker("image", "inspect", found.rehearsal.reference))
+        assert inspected["Config"]["Labels"]["org.bakehouse.rehearsed"] == "rehearsed, not built"
+        assert "stand-in" in read(outcome, found.rehearsal.real.name, "cat", "/etc/bakehouse-rehearsal")
+
+
+def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outcome) -> None:
+    assert {"efa", "open-mpi", "smddp", "smp", "pytorch", "nccl", "python"} <= set(one(outcome, SMP).agree)
+    # Of the distribution, whose place Debian 12 takes
+    assert {answer.component for answer in one(outcome, SMP).differ} <= {"sshd", "jit", "glibc"}
+
+
+def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
+    known = runs.load(project.project.images)
+    assert set(known) == {"right"}
+    [image] = plan_images(project, ["right"]).images
+    assert runs.level(image, known) is Level.REHEARSED
+    assert known["right"].standins == ("aws-dlc-pytorch",)
+
+
+def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace) -> None:
+    """An image of real parts alone is the hardest case: its stages have the very same text."""
+    name = "mpi-cpu"
+    outcome = workflow.rehearse_images(project, [name], print, workflow.Wishes())
+    [found] = outcome.rehearsed
+    try:
+        assert found.differ == ()
+        assert found.rehearsal.standins == ("sagemaker-training",) or found.rehearsal.standins == ()
+        real = plan_images(project, [name]).images[0].base.reference
+        [base] = json.loads(docker("image", "inspect", real))
+        [own] = json.loads(docker("image", "inspect", found.rehearsal.bases[0][1]))
+        assert own["RootFS"]["Layers"][: len(base["RootFS"]["Layers"])] == base["RootFS"]["Layers"]
+        assert len(own["RootFS"]["Layers"]) > len(base["RootFS"]["Layers"])
+    finally:
+        docker("image", "rm", "--force", found.rehearsal.reference)
+
+
+def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
+    project: Workspace, outcome: Outcome
+) -> None:
+    [image] = plan_images(project, ["right"]).images
+    docker("tag", one(outcome, "right").rehearsal.reference, image.reference)
+    try:
+        built = workflow.built_images(project, ["right"], print)
+        with pytest.raises(SmokeError, match="rehearsed, not built"):
+            workflow.smoke_images(project, built, print, workflow.Wishes())
+        with pytest.raises(PublishError, match="rehearsed, not built"):
+            workflow.push_images(project, built, print, workflow.Wishes(untested=True))
+    finally:
+        docker("image", "rm", image.reference)
+
+
+@pytest.mark.parametrize("task", ["push", "smoke", "uri"])
+def test_tasks_refuse_the_name_of_a_rehearsal(task: str, project: Workspace) -> None:
+    ended = subprocess.run(
+        [str(HOME / "bake"), task, f"rehearsal/{SMP}"],
+        cwd=project.project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 64
+    assert "rehearsed, not built" in ended.stderr
+
+
+def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: Outcome) -> None:
+    again = workflow.rehearse_images(project, [EXTENDED], print, workflow.Wishes())
+
+    assert [found.digest for found in again.rehearsed] == [one(outcome, EXTENDED).digest]
