@@ -19,6 +19,7 @@ APT_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+](=[A-Za-z0-9.+:~-]+)?")
 """A package of the distribution; a hyphen at its end would tell apt to remove it."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
+_BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
@@ -49,7 +50,7 @@ def face(fields: Fields, folder: Path, above: Face) -> Face:
         path=(*above.path, *fields.matching("path", _FOLDER, "plain absolute path")),
         library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
         entrypoint=fields.texts("entrypoint") or above.entrypoint,
-        facts={**above.facts, **_texts(fields, "facts")},
+        facts={**above.facts, **_facts(fields)},
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,
     )
@@ -111,8 +112,15 @@ def evidence(fields: Fields) -> None:
     fields.choice("confidence", _CONFIDENCES, "high")
 
 
-def _texts(fields: Fields, key: str) -> dict[str, str]:
-    return {name.text: value.text for name, value in fields.text_pairs(key)}
+def _facts(fields: Fields) -> dict[str, str]:
+    """Templates put them into lines of shell, which a second line would leave."""
+    found = {}
+    for name, value in fields.text_pairs("facts"):
+        if "\n" in value.text:
+            hint = "`>-` joins the lines of a text"
+            fields.report(f"fact `{name.text}` has to be one line", value.location, hint=hint)
+        found[name.text] = value.text
+    return found
 
 
 def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
@@ -124,7 +132,10 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
     if not (name := fields.text("lock")):
         return None
     path = folder / name
-    if not is_file(path):
+    if not _BELOW.fullmatch(name):
+        label = "letters, digits and `._+-` between slashes, below the component's folder"
+        fields.report(f"`{name}` is no plain path of a lock", fields.place("lock"), label)
+    elif not is_file(path):
         hint = "make it with `./bake pin`"
         fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
     return Lock(path, fields.place("lock"))
