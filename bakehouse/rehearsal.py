@@ -37,6 +37,7 @@ MOST_BYTES = 20_000_000
 
 _FINISH = re.compile(r"^finish +(?P<words>.*)$", re.MULTILINE)
 _APT = re.compile(r"^ *apt-get install (?P<words>.*)$", re.MULTILINE)
+_COPIES = re.compile(r"^COPY --from=(\S+)", re.MULTILINE)
 _OWN_PYTHON = "3.11"
 """Of the Debian that all stand-ins of bases are made of."""
 
@@ -125,13 +126,16 @@ def base_needs(image: Image) -> tuple[BaseNeed, ...]:
 def file_needs(image: Image, stage_texts: Mapping[str, str], *, real: bool = False) -> dict[str, list[Need]]:
     """The files of each stage that have to have stand-ins; `real` keeps every package of a lock."""
     native = _interpreter_is_real(image)
-    found = {}
+    found: dict[str, list[Need]] = {}
     for stage in image.stages:
         patterns = dropped(stage_texts.get(stage.name, ""))
         needs = [_artifact_need(stage, one, patterns) for one in stage.artifacts.values() if _is_away(one)]
         if not real:
-            packages = (*stage.wheels, *stage.sdists)
-            needs += [_package_need(stage, one, patterns) for one in packages if _is_stood_in(one, native)]
+            packages = [one for one in (*stage.wheels, *stage.sdists) if _is_stood_in(one, native)]
+            # What is compiled against a stand-in is one too
+            below = _COPIES.findall(stage_texts.get(stage.name, ""))
+            packages += [one for one in stage.sdists if one not in packages and any(map(found.get, below))]
+            needs += [_package_need(stage, one, patterns) for one in packages]
         # What the stage drops has to come from one of them, and one is enough.
         first = next((need for need in needs if need.file.endswith(".whl")), None)
         found[stage.name] = [need if need is first else replace(need, dropped=()) for need in needs]

@@ -68,6 +68,8 @@ def make(need: Need) -> bytes:
     tree = own or _filled(_tree(GENERIC / "source"), need)
     if own and list(own) == ["file"]:
         return own["file"][0]
+    if need.file.endswith(".deb"):
+        return _deb(need.file.split("_")[0], need.file.split("_")[1], own)
     if not any(need.file.endswith(end) for end in (*_ARCHIVES, ".zip")):
         return _filled(_tree(GENERIC / "program"), need)["program"][0]
     return _packed(need, tree, top="" if own else _stem(need.file))
@@ -147,11 +149,12 @@ def _wheel(need: Need) -> bytes:
     tree |= _own_tree(need)
     for pattern in need.dropped:
         # What a stage drops lies below its Python's prefix: the wheel's `data` goes there
-        below = "/".join(_example(part) for part in pattern.split("/")[2:])
+        site = re.fullmatch(r"[^/]+/[^/]+/lib/python[^/]*/site-packages/(.+)", pattern)
+        below = _example(site[1] if site else pattern.partition("/")[2].partition("/")[2])
         if below:
             is_file = "." in below.rpartition("/")[2].removeprefix("python3.")
             path = below if is_file else f"{below}/stand-in"
-            tree[f"{name}-{version}.data/data/{path}"] = (b"", 0o644)
+            tree[path if site else f"{name}-{version}.data/data/{path}"] = (b"", 0o644)
     record = "".join(
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
         for path, (data, _) in sorted(tree.items())
@@ -271,11 +274,16 @@ def _alias(name: str) -> str:
 
 def debian_package(name: str, version: str) -> bytes:
     """A package that has nothing in it but what its name promises."""
-    tree: Tree = {f"usr/share/bakehouse-rehearsal/{name}": (f"{name} {version}\n".encode(), 0o644)}
+    tree: Tree = {}
     if found := re.fullmatch(r"python3\.(\d+)(?:-minimal)?", name):
         tree[f"usr/bin/python3.{found[1]}"] = (b"python3", 0)
     elif re.fullmatch(r"(gcc|g\+\+|gfortran|cpp|clang)-\d+", name):
         tree[f"usr/bin/{name}"] = (name.rpartition("-")[0].encode(), 0)
+    return _deb(name, version, tree)
+
+
+def _deb(name: str, version: str, tree: Tree) -> bytes:
+    tree = {**tree, f"usr/share/bakehouse-rehearsal/{name}": (f"{name} {version}\n".encode(), 0o644)}
     members = {
         "debian-binary": b"2.0\n",
         "control.tar.gz": _gzip(tar({"control": (_control(name, version).encode(), 0o644)})),

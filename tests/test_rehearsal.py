@@ -236,3 +236,13 @@ def test_a_need_says_what_it_is_for() -> None:
     )
 
     assert need.text == "pytorch 2.9.1: torch-2.9.1.whl"
+
+
+def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
+    base = image(package("framework-1-py3-none-any.whl", 30_000_000))
+    above = replace(stage(package("against-1.tar.gz")), name="above")
+    one = replace(base, stages=(*base.stages, above))
+    text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
+
+    assert [need.file for need in rehearsal.file_needs(one, {"above": text})["above"]] == ["against-1.tar.gz"]
+    assert rehearsal.file_needs(one, {"above": "FROM toolchain AS above\n"})["above"] == []

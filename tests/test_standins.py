@@ -166,3 +166,10 @@ def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) ->
 def test_nothing_else_is_served(served: Path, path: str) -> None:
     with standin_server.serve(served, "127.0.0.1") as url, pytest.raises(OSError, match="404"):
         urlopen(f"{url}/{path}")
+
+
+def test_a_package_of_the_distribution_has_what_its_component_says() -> None:
+    data = standins.make(need("cuda-compat-1-2_3.4_amd64.deb", "package", "cuda-compat"))
+
+    assert b"usr/local/cuda-1.2.3/compat/libcuda.so.999.0.0" in data
+    assert b"Package: cuda-compat-1-2\nVersion: 3.4\n" in data
