@@ -83,6 +83,8 @@ def _change(change: Change) -> str:
     pin = change.pin
     if pin.kind == "lock":
         return "the requirements' lock made again"
+    if change.base:
+        return f"base {pin.name} → {change.base} {change.now}"
     if not change.now:
         return f"without {pin.name}"
     if pin.kind == "variant":

@@ -1,5 +1,7 @@
 """Finds the words for a Conflict: who asks for what, why no candidate fits, and what would."""
 
+import re
+
 from bakehouse.candidates import Candidate, Conflict, Demand, Refusal
 from bakehouse.catalog import Catalog
 from bakehouse.errors import ConflictError, Diagnostic, Location, Reason, Table
@@ -21,7 +23,7 @@ from bakehouse.wording import (
 
 CALLS = 80
 """How often the resolver is asked to find a way out for an image that does not fit."""
-_MOST_GROUPS = 5
+_MOST_GROUPS = 3
 _MOST_HINTS = 3
 _MOST_BRINGING = 3
 _MOST_ROWS = 10
@@ -40,7 +42,7 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
 
 def smallest(conflict: Conflict, search: Search) -> Conflict:
     """The same conflict without what has nothing to do with it."""
-    found = search.attempt(search.core({}))
+    found = search.told()
     return _telling(found if isinstance(found, Conflict) else conflict)
 
 
@@ -57,17 +59,18 @@ def in_a_word(conflict: Conflict) -> Reason | None:
 
 def _telling(conflict: Conflict) -> Conflict:
     """Where nothing fits once a part is chosen, what nothing fits for then tells more."""
+    named = {one.name for one in conflict.recipe.components}
     deeper = [one.then for one in conflict.refusals if one.then]
+    deeper.sort(key=lambda one: one.name not in named)
     others = [one for one in conflict.refusals if not one.then and not is_about_itself(one)]
-    if not deeper or (others and conflict.name != conflict.recipe.base.name):
+    if not deeper or (others and deeper[0].name not in named and conflict.name != conflict.recipe.base.name):
         return conflict
     return _telling(deeper[0])
 
 
 def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Nearest | None) -> Diagnostic:
     """A conflict's causes in order, each with its place; the hint is the nearest way out."""
-    there, label, reasons = _causes(conflict)
-    told = _without(there, [*reasons, *_refusals(conflict, catalog)])
+    there, label, told = _causes(conflict, _refusals(conflict, catalog))
     hint = advice(nearest, conflict.recipe.name) if nearest else ""
     if any(one.packages for one in conflict.refusals) and not (nearest and _moves(nearest)):
         hint = "make the locks again with `./bake pin`, for versions that agree"
@@ -76,12 +79,14 @@ def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Near
 
 def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
     """The same with all candidates in a table, each with what keeps it out, and no hint."""
-    there, label, reasons = _causes(conflict)
     found = groups(conflict.refusals)
     if not found:
-        return Diagnostic(message, there, label, _without(there, [*reasons, *_refusals(conflict, catalog)]))
-    for group in found[:_MOST_GROUPS]:
-        reasons += [*other_side(group[0]), *_why_chosen(group[0], conflict, catalog)]
+        return Diagnostic(message, *_causes(conflict, _refusals(conflict, catalog)))
+    facts = [
+        fact
+        for group in found[:_MOST_GROUPS]
+        for fact in (*other_side(group[0]), *_why_chosen(group[0], conflict, catalog))
+    ]
     rows = [
         (subject(group), predicate(group[0], is_plural=len(versions(group)) > 1), place(spot(group[0])))
         for group in found[:_MOST_ROWS]
@@ -89,17 +94,21 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
     if rest := sum(map(len, found[_MOST_ROWS:])):
         rows.append((f"and {rest} more", "", ""))
     tables = (Table(f"candidates for {conflict.name}", tuple(rows)),)
-    return Diagnostic(message, there, label, _without(there, reasons), tables=tables)
+    return Diagnostic(message, *_causes(conflict, facts), tables=tables)
 
 
-def _causes(conflict: Conflict) -> tuple[Location, str, list[Reason]]:
+def _causes(conflict: Conflict, facts: list[Reason]) -> tuple[Location, str, tuple[Reason, ...]]:
+    """The place, its label, and the reasons, each once; what the caret says is not said again."""
     there, label, chain = _head(conflict)
-    return there, label, [*_asked_by_image(conflict.recipe), *chain, *_demands(conflict)]
-
-
-def _without(there: Location, reasons: list[Reason]) -> tuple[Reason, ...]:
-    """The reasons, each once; what the caret says is not said again."""
-    return tuple(dict.fromkeys(one for one in reasons if one.location != there))
+    facts = [*chain, *_demands(conflict), *facts]
+    base = conflict.recipe.base
+    mentions = re.compile(rf"\b{re.escape(base.name)} [0-9]")
+    pinned = [
+        one
+        for one in _asked_by_image(conflict.recipe)
+        if one.location != base.location or any(mentions.search(fact.text) for fact in facts)
+    ]
+    return there, label, tuple(dict.fromkeys(one for one in (*pinned, *facts) if one.location != there))
 
 
 def advice(nearest: Nearest, image: str) -> str:
@@ -126,6 +135,8 @@ def _told(combination: Combination, image: str) -> str:
 
 def _ask(change: Change) -> str:
     pin = change.pin
+    if change.base:
+        return f'`base: {{{change.base}: "{change.now}"}}`'
     if pin.is_given_by_command:
         return f"`--with {pin.name}={change.now}`"
     if pin.kind == "driver":
@@ -189,7 +200,8 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         return _nothing_there(conflict, catalog)
     found = groups(conflict.refusals)
     if len(found) == 1 and is_about_itself(found[0][0]):
-        return [Reason(f"the catalogue has {subject(found[0])}", found[0][0].candidate.release.location)]
+        there = Reason(f"the catalogue has {subject(found[0])}", found[0][0].candidate.release.location)
+        return [there, *(one for one in _providers(conflict, catalog, fitting_only=True) if one.location)]
     # That other versions are other versions is no news.
     telling = [group for group in found if not is_about_itself(group[0])] or found
     reasons = []
@@ -198,8 +210,10 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         told = predicate(first, is_plural=len(versions(group)) > 1)
         reasons.append(Reason(f"{subject(group)} {told}", spot(first)))
         reasons += [*other_side(first), *_why_chosen(first, conflict, catalog)]
-    if rest := telling[_MOST_GROUPS:]:
-        reasons.append(Reason(f"{sum(map(len, rest))} other builds of {conflict.name} don't fit either"))
+    if rest := [one for group in telling[_MOST_GROUPS:] for one in group]:
+        names = sorted({one.name for one in rest} - {conflict.name})[:_MOST_GROUPS]
+        why = f", because of {', '.join(names)}" if names else ""
+        reasons.append(Reason(f"{len(rest)} other builds of {conflict.name} don't fit either{why}"))
     return reasons
 
 
@@ -226,7 +240,7 @@ def _nothing_there(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     return [Reason(f"{name} has {told}", component.location)]
 
 
-def _providers(conflict: Conflict, catalog: Catalog) -> list[Reason]:
+def _providers(conflict: Conflict, catalog: Catalog, *, fitting_only: bool = False) -> list[Reason]:
     """Who could bring a name that is no component's: of each component, the first that would."""
     name, base = conflict.name, conflict.recipe.base.name
     demands = [one for one in conflict.demands if one.requirement.name == name]
@@ -239,7 +253,8 @@ def _providers(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     ]
     fitting = [one for one in found if all(demand.requirement.allows(one[1]) for demand in demands)]
     reasons = [Reason(f"nothing in the image brings {name}")] if fitting else []
-    for candidate, version in {one[0].name: one for one in reversed(fitting or found)}.values():
+    shown = fitting if fitting or fitting_only else found
+    for candidate, version in {one[0].name: one for one in reversed(shown)}.values():
         other = ", another base," if candidate.component.is_base and candidate.name != base else ""
         verb = "would bring" if fitting else "brings"
         reasons.append(Reason(f"{candidate}{other} {verb} {name} {version}", candidate.variant.location))

@@ -21,6 +21,7 @@ from bakehouse.component import DRIVER, Requirement
 from bakehouse.pins import Give, Giving, Pin, pins, relaxed
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.wording import ranged
 
 _MOST_CHANGES = 3
 _STEPS = 8
@@ -34,6 +35,8 @@ class Change:
     """The version or the variant instead; empty where the part is left out."""
     distance: int = 0
     """How many known versions lie between."""
+    base: str = ""
+    """Another base, which takes the place of the recipe's."""
 
     @property
     def is_left_out(self) -> bool:
@@ -101,19 +104,28 @@ class Search:
         brings what is missing, in another version.
         """
         found = dict(giving)
-        for pin in self._pins:
-            if pin.least is Give.MOVE and pin not in found:
-                self._give(found, pin, Give.MOVE)
-        held = {pin.name for pin in self._pins if pin.least is Give.MOVE and pin not in found}
-        for pin in self._pins:
-            if pin.most is Give.DROP and found.get(pin) is not Give.DROP and pin.name not in held:
-                self._give(found, pin, Give.DROP)
+        moved = [one for one in self._pins if one.least is Give.MOVE and one not in found]
+        self._give(found, [(one, Give.MOVE) for one in moved])
+        held = {one.name for one in moved if one not in found}
+        dropped = [one for one in self._pins if one.most is Give.DROP and found.get(one) is not Give.DROP]
+        self._give(found, [(one, Give.DROP) for one in dropped if one.name not in held])
         return found
 
-    def _give(self, found: dict[Pin, Give], pin: Pin, how: Give) -> None:
-        """Give a pin up for good if nothing fits without it either."""
-        if isinstance(self.attempt({**found, pin: how}), Conflict):
-            found[pin] = how
+    def _give(self, found: dict[Pin, Give], wanted: list[tuple[Pin, Give]]) -> None:
+        """Give pins up for good as far as nothing fits without them either; many at a time at first."""
+        if not wanted:
+            return
+        if isinstance(self.attempt({**found, **dict(wanted)}), Conflict):
+            found.update(wanted)
+        elif len(wanted) > 1:
+            middle = len(wanted) // 2
+            self._give(found, wanted[:middle])
+            self._give(found, wanted[middle:])
+
+    def told(self) -> Resolution | Conflict | None:
+        """The recipe without what has nothing to do with its conflict; on its own base, whatever that is."""
+        core = self.core({})
+        return self.attempt({pin: how for pin, how in core.items() if pin.name != self._recipe.base.name})
 
     @property
     def at_best(self) -> Resolution | Conflict | None:
@@ -131,9 +143,25 @@ class Search:
                 if len(fitting) == wanted:
                     break
         is_cut = self.is_spent
-        self._left = max(self._left, _STEPS * len(fitting))
-        found = sorted((self._polished(giving) for giving in fitting), key=lambda one: one.rank)
+        self._left = max(self._left, _STEPS * (len(fitting) + 1))
+        found = [self._polished(giving) for giving in fitting]
+        if all(one.rank[1] for one in found):
+            found += self._on_other_bases()
+        found.sort(key=lambda one: one.rank)
         return Nearest(tuple(found), is_cut, self._calls)
+
+    def _on_other_bases(self) -> list[Combination]:
+        """What fits if the recipe had another base."""
+        base = self._recipe.base
+        pin = Pin("base", base.name, ranged(base), base.location)
+        found = []
+        for other in sorted(one.name for one in self._catalog.components.values() if one.is_base):
+            variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
+            swapped = replace(self._recipe, base=Requirement(other, "", base.location), variants=variants)
+            if other != base.name and isinstance(resolution := self._resolve(swapped), Resolution):
+                change = Change(pin, resolution.base.version, base=other)
+                found.append(Combination((change,), resolution))
+        return found
 
     def _in_order(self, most: int) -> Iterator[Giving]:
         """What to give up, fewest things first; an element's successors follow where it did not fit."""

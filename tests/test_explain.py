@@ -66,7 +66,7 @@ def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None
 
     told = tree.conflict()
 
-    assert "  because torch 1.2, 1.1, 1.0 need glibc >=2.39, not 2.36 " in told
+    assert "  and torch 1.2, 1.1, 1.0 need glibc >=2.39, not 2.36 " in told
     assert "  and debian 12 brings glibc 2.36 " in told
 
 

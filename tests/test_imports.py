@@ -36,7 +36,7 @@ ALLOWED = {
     "plan": "yamlfile lockfile component ownfiles recipe resolution",
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
-    "nearest": "component catalog recipe candidates resolution pins",
+    "nearest": "component catalog recipe candidates resolution wording pins",
     "explain": "component catalog recipe candidates plan wording pins nearest",
     "chosen": "component catalog candidates resolution wording pins nearest",
     "question": (
