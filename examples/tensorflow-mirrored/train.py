@@ -8,7 +8,9 @@ import tensorflow as tf
 
 config = json.loads(os.environ["TF_CONFIG"])
 task = config["task"]
-workers = sum(len(hosts) for role, hosts in config["cluster"].items() if role in ("master", "chief", "worker"))
+workers = sum(
+    len(hosts) for role, hosts in config["cluster"].items() if role in ("master", "chief", "worker")
+)
 print(f"{task['type']} {task['index']} of {workers} workers: {config['cluster']}", flush=True)
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()

@@ -15,7 +15,10 @@ def check_prepares_data_without_gpu() -> None:
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def doubled():  # type: ignore[no-untyped-def]
-        return fn.external_source(lambda sample: numpy.array([sample.idx_in_batch], numpy.int32), batch=False) * 2
+        return (
+            fn.external_source(lambda sample: numpy.array([sample.idx_in_batch], numpy.int32), batch=False)
+            * 2
+        )
 
     pipeline = doubled()
     pipeline.build()

@@ -1,0 +1,116 @@
+"""Trains on one group of instances while another prepares its data, which comes over gRPC.
+
+One image and one script for both: a host asks which group it is in, since its name says nothing about that.
+Without a group called `data` the training hosts prepare their data themselves.
+"""
+
+import argparse
+import json
+import os
+import queue
+import threading
+import time
+from concurrent import futures
+from pathlib import Path
+
+import lifeline
+import numpy
+import torch
+from sagemaker_training import environment
+
+PORT = 6000
+SERVICE, METHOD = "training.Batches", "Next"
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=40)
+parser.add_argument("--batch", type=int, default=16)
+parser.add_argument("--rounds", type=int, default=60, help="how much work it is to prepare one example")
+arguments, _ = parser.parse_known_args()
+
+env = environment.Environment()
+groups = env.instance_groups_dict
+data_hosts = sorted(groups["data"]["hosts"]) if "data" in groups else []
+train_hosts = sorted(host for host in env.hosts if host not in data_hosts)
+torch.set_num_threads(1)
+
+
+def prepared(random):
+    """One batch; what it costs is what keeps GPUs waiting."""
+    images = random.random((arguments.batch, 64, 64), dtype=numpy.float32)
+    for _ in range(arguments.rounds):
+        images = images @ images
+        images /= numpy.linalg.norm(images, axis=1, keepdims=True)
+    return images.mean(axis=2)
+
+
+def serve_data():
+    import grpc
+
+    random = numpy.random.default_rng(data_hosts.index(env.current_host))
+    lock = threading.Lock()
+
+    def next_batch(request, context):
+        with lock:
+            return prepared(random).tobytes()
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    handler = grpc.unary_unary_rpc_method_handler(next_batch)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    server.add_insecure_port(f"0.0.0.0:{PORT}")
+    server.start()
+    print(f"{env.current_host} prepares data", flush=True)
+    in_order = lifeline.serve(len(train_hosts))
+    print(f"{env.current_host}: training {'is over' if in_order else 'was lost'}", flush=True)
+    server.stop(None)
+    if not in_order:
+        raise SystemExit(1)
+
+
+def batches():
+    """From all data hosts at once, each asked for its next batch as soon as it gave one."""
+    if not data_hosts:
+        random = numpy.random.default_rng(0)
+        while True:
+            yield torch.from_numpy(prepared(random))
+    import grpc
+
+    ready = queue.Queue(maxsize=8)
+
+    def fetch(host):
+        channel = grpc.insecure_channel(f"{host}:{PORT}")
+        call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        while True:
+            ready.put(call(b"", wait_for_ready=True))
+
+    for host in data_hosts:
+        threading.Thread(target=fetch, args=(host,), daemon=True).start()
+    while True:
+        flat = numpy.frombuffer(ready.get(), dtype=numpy.float32).copy()
+        yield torch.from_numpy(flat.reshape(arguments.batch, 64))
+
+
+def train():
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    source = batches()
+    next(source)
+    started = time.monotonic()
+    for _ in range(arguments.steps):
+        loss = (model(next(source)) - 1.0).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    milliseconds = (time.monotonic() - started) / arguments.steps * 1000
+    print(f"loss {loss.item():.4f}, {milliseconds:.1f} ms a step, {len(data_hosts)} data hosts", flush=True)
+    result = {"milliseconds": milliseconds, "data_hosts": len(data_hosts)}
+    Path(os.environ["SM_MODEL_DIR"], "result.json").write_text(json.dumps(result))
+
+
+print(f"{env.current_host} is in group {env.current_instance_group}", flush=True)
+if env.current_host in data_hosts:
+    serve_data()
+else:
+    with lifeline.held(data_hosts):
+        train()
+    # gRPC's threads wait for batches that nobody sends any more.
+    os._exit(0)
