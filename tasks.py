@@ -515,19 +515,23 @@ def doctor(context: Context) -> None:
 
 @task(
     positional=["images"],
-    help={"images": "images whose requirements to lock, components to pin; none means all"},
+    help={
+        "images": "images to lock and pin, components to lock; none means all",
+        "upgrade": "make the components' locks again, with the newest versions that fit",
+    },
 )
 @_command
-def pin(context: Context, images: str) -> None:
+def pin(context: Context, images: str, upgrade: bool = False) -> None:
     """
     Write down what nobody knows yet: fetch artifacts whose sha256 is `unknown`, lock requirements.
 
     ./bake pin
     ./bake pin churn
+    ./bake pin pytorch --upgrade
     """
     from bakehouse import pinning
 
-    for line in pinning.run(Path.cwd(), _patterns(images), _say):
+    for line in pinning.run(Path.cwd(), _patterns(images), _say, upgrade=upgrade):
         print(line)
 
 

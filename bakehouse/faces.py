@@ -129,16 +129,21 @@ def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
 
 
 def _lock(fields: Fields, folder: Path) -> Lock | None:
+    requirements = fields.texts("requirements")
     if not (name := fields.text("lock")):
+        if requirements:
+            hint = "`lock` names the file that they are locked in"
+            fields.report("`requirements` without `lock`", fields.place("requirements"), hint=hint)
         return None
     path = folder / name
     if not _BELOW.fullmatch(name):
         label = "letters, digits and `._+-` between slashes, below the component's folder"
         fields.report(f"`{name}` is no plain path of a lock", fields.place("lock"), label)
-    elif not is_file(path):
+    # One that can be made is missed by those who need it.
+    elif not requirements and not is_file(path):
         hint = "make it with `./bake pin`"
         fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
-    return Lock(path, fields.place("lock"))
+    return Lock(path, fields.place("lock"), requirements)
 
 
 def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:

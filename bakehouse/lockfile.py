@@ -41,6 +41,20 @@ class Lock:
 
     path: Path
     named_at: Location
+    requirements: tuple[str, ...] = ()
+    """What it is remade from, where its component says so."""
+
+    def heading(self, python: str) -> str:
+        """Its first line, which tells what it was made from."""
+        return f"# Python {python}: {', '.join(self.requirements)}"
+
+    @property
+    def first_line(self) -> str:
+        """Empty where there is no such file."""
+        try:
+            return self.path.read_text(encoding="utf-8").partition("\n")[0]
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     @cached_property
     def packages(self) -> tuple[Package, ...]:

@@ -1,37 +1,78 @@
 """Writes down what a release must not leave open: the sha256 of artifacts, the locks of requirements."""
 
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bakehouse import pin, pipconfig, project, pylock, supplies
 from bakehouse.catalog import load_catalog
-from bakehouse.component import Artifact
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.component import Artifact, Component, Face
+from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
 from bakehouse.resolution import Resolution, resolve
 from bakehouse.workspace import Say, Workspace
 
+_ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
-def run(start: Path, patterns: Sequence[str], say: Say) -> tuple[str, ...]:
-    """Lock the requirements and pin the artifacts of the images that names or globs mean; a line for each."""
+
+def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False) -> tuple[str, ...]:
+    """Lock the requirements and pin the artifacts of the images that names or globs mean; a line for each.
+
+    Of the components they mean, make the locks that are missing or were made from other requirements; with
+    `upgrade`, all of them, from what the index has now.
+    """
     found = project.find(start)
     catalog = load_catalog(found.recipe_roots)
     recipes = load_recipes(found.recipe_roots, catalog, locked=False)
     workspace = Workspace(found, catalog, recipes, {})
-    chosen = [recipe for recipe in recipes.values() if any(fnmatchcase(recipe.name, one) for one in patterns)]
-    if not chosen:
-        message = f"no image matches {', '.join(f'`{one}`' for one in patterns)}"
-        raise UsageError(Diagnostic(message, hint="`./bake list` names the images"))
-    done = [line for recipe in chosen for line in _lock(recipe, workspace, say)]
+    components = [one for name, one in catalog.components.items() if _is_meant(name, patterns)]
+    done = [line for one in components for line in _lock_component(one, found, say, upgrade=upgrade)]
+    chosen = [recipe for recipe in recipes.values() if _is_meant(recipe.name, patterns)]
+    if not chosen and not components:
+        message = f"no image or component matches {', '.join(f'`{one}`' for one in patterns)}"
+        hint = "`./bake list` names the images; components are the folders of recipes/components"
+        raise UsageError(Diagnostic(message, hint=hint))
+    done += [line for recipe in chosen for line in _lock(recipe, workspace, say)]
     open_artifacts = list(_open_artifacts(chosen, workspace))
     index = _index(found, "3.11")
     mirrors = [Path(one) for one in found.mirrors if Path(one).is_dir()]
     pinned = pin.pin(open_artifacts, mirrors=mirrors, state=found.state, index=index, say=say)
     done += [f"{one.artifact.file}: sha256:{one.sha256}, from {one.origin}" for one in pinned]
     return tuple(done) or ("everything is pinned",)
+
+
+def _is_meant(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, one) for one in patterns)
+
+
+def _lock_component(component: Component, found: Project, say: Say, *, upgrade: bool) -> Iterable[str]:
+    """Make the locks of its variants that are not what their requirements ask for."""
+    for release in component.releases:
+        for variant in release.variants:
+            lock, python = variant.face.lock, python_of(variant.face)
+            if lock is None or not lock.requirements:
+                continue
+            if python is None:
+                message = f"{component.name} {release.version} has requirements and no one Python"
+                hint = 'a lock is for one: `requires: {python: "3.12"}`'
+                raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
+            heading = lock.heading(python)
+            if upgrade or lock.first_line != heading:
+                say(f"{component.name}: locking {lock.path.name} for Python {python}")
+                own = [one.file.split("-")[0] for one in variant.face.artifacts if one.file.endswith(".whl")]
+                index = _index(found, python)
+                files = pylock.lock(lock.requirements, (), index, lock.path, heading=heading, without=own)
+                yield f"{lock.path.name}: {len(files)} packages"
+
+
+def python_of(face: Face) -> str | None:
+    """The one Python, such as `3.12`, that a part is for."""
+    asked = (one.specifier for one in face.requires if one.name == "python")
+    ones = [match[1] for specifier in asked if (match := _ONE_PYTHON.fullmatch(specifier))]
+    return ones[-1] if ones else None
 
 
 def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:

@@ -60,11 +60,18 @@ class Index:
 
 
 def lock(
-    requirements: Sequence[str], constraints: Sequence[str], index: Index, output: Path
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    output: Path,
+    *,
+    heading: str = "",
+    without: Sequence[str] = (),
 ) -> tuple[LockedFile, ...]:
-    """Resolve requirements and write their lock to `output`, sorted by name."""
-    files = resolve(requirements, constraints, index)
-    write_whole(output, "".join(f"{file.line}\n" for file in files))
+    """Resolve requirements and write their lock to `output`, sorted by name, below a heading."""
+    files = resolve(requirements, constraints, index, without=without)
+    lines = [*filter(None, [heading]), *(file.line for file in files)]
+    write_whole(output, "".join(f"{line}\n" for line in lines))
     return files
 
 

@@ -17,6 +17,7 @@ from packaging.version import Version
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.component import INSTANCE, Requirement
+from bakehouse.pinning import python_of
 from bakehouse.plan import Image, Plan, RegistryBase, make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
@@ -304,7 +305,7 @@ def test_smp_brings_what_it_is_linked_with() -> None:
         # SMP and SMDDP are for one PyTorch
         (SMP_IMAGE, "pytorch", "2.10.0"),
         # Wheels for a newer CUDA than the base's
-        ("pytorch-2.10-cu128-py312-efa", "pytorch", "2.13.0"),
+        ("pytorch-2.10-cu128-py312-efa", "pytorch", "2.14.1"),
         # NCCL out of the plugin's reach, and a second plugin
         ("pytorch-2.10-cu128-py312-efa", "nccl", "2.10.3"),
         ("pytorch-2.10-cu128-py312-efa", "aws-ofi-nccl", "1.1.3"),
@@ -356,6 +357,17 @@ def test_each_release_names_its_source(name: str) -> None:
     releases = [around[-1] for around in mappings(raw(name)) if "version" in around[-1]]
     sources = [str(release.get("source", "none")) for release in releases]
     assert [source for source in sources if urlsplit(source).scheme not in ("http", "https")] == []
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_each_lock_is_made_from_what_its_component_says(name: str) -> None:
+    for release in catalog().components[name].releases:
+        for variant in release.variants:
+            lock = variant.face.lock
+            if lock and lock.requirements:
+                python = python_of(variant.face)
+                assert python is not None
+                assert (lock.path.name, lock.first_line) == (lock.path.name, lock.heading(python))
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

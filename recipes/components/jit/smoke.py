@@ -1,6 +1,7 @@
 """The compilers that a job may call, as the image has them."""
 
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -8,6 +9,12 @@ from pathlib import Path
 def installed() -> str:
     version = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
     return ".".join(version.strip().split(".")[:2])
+
+
+def provided() -> dict[str, str]:
+    """Empty beside a Python that is not the distribution's."""
+    headers = {"python-headers": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    return headers if sys.base_prefix == "/usr" else {}
 
 
 def check_python_headers_are_there() -> None:

@@ -1,11 +1,17 @@
 """Python as the image has it."""
 
+import platform
 import subprocess
 import sys
 
 
 def installed() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def provided() -> dict[str, str]:
+    """Empty for the distribution's own."""
+    return {} if sys.base_prefix == "/usr" else {"python-standalone": platform.python_version()}
 
 
 def check_packages_fit_together() -> None:
