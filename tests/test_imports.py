@@ -103,6 +103,10 @@ ALLOWED = {
     "releases": "locks build smoke_report push",
     "image_uris": "registry releases",
     "estimator": "registry releases",
+    # what a job is told
+    "strategies": "yamlfile",
+    "launch_settings": "yamlfile strategies",
+    "model_trainer": "yamlfile strategies launch_settings",
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",

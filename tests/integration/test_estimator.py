@@ -1,31 +1,21 @@
 """The snippets, run by the real SageMaker SDK against moto: what it asks AWS for is what counts."""
 
-import contextlib
-import hashlib
 import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
 import pytest
-from botocore.config import Config  # type: ignore[import-untyped]
 
 from bakehouse.estimator import Job, snippet
 from bakehouse.releases import ReleasedPart, ReleaseRecord
 from tests.integration.paired_ecr import ACCOUNT, REGION
+from tests.integration.sagemaker_sdk import ROLE, Aws, installed, moto_for_aws
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 LOCK = Path(__file__).with_name("sagemaker-sdk.lock")
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 DIGEST = "sha256:" + "4f" * 32
 HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 
@@ -79,72 +69,13 @@ SNIPPETS = {
 
 @pytest.fixture(scope="module")
 def sdk() -> Path:
-    """A Python with the SageMaker SDK, installed once for each content of the lock."""
-    name = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
-    folder = Path(__file__).parents[2] / "build" / f"sagemaker-sdk-{name}"
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        uv = [sys.executable, "-m", "uv"]
-        subprocess.run(
-            [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
-        )
-        install = [*uv, "pip", "install", "--quiet", "--python", str(python), "--require-hashes"]
-        subprocess.run([*install, "--requirement", str(LOCK)], check=True)
-        (folder / "complete").touch()
-    return python
-
-
-class Aws:
-    """moto as a proxy in front of all of AWS: the SDK names AWS's own addresses here and there."""
-
-    def __init__(self, port: int, certificates: str) -> None:
-        self.proxy = f"http://127.0.0.1:{port}"
-        self.certificates = certificates
-
-    def client(self, service: str) -> Any:
-        settings = Config(proxies={"https": self.proxy})
-        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
-        return boto3.client(service, REGION, verify=self.certificates, config=settings, **keys)
-
-    def environment_of_a_notebook(self) -> dict[str, str]:
-        session = self.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="notebook")["Credentials"]
-        return {
-            "HTTPS_PROXY": self.proxy,
-            "AWS_CA_BUNDLE": self.certificates,
-            "REQUESTS_CA_BUNDLE": self.certificates,
-            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
-            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
-            "AWS_SESSION_TOKEN": session["SessionToken"],
-            "AWS_DEFAULT_REGION": REGION,
-        }
+    return installed(LOCK)
 
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    if not shutil.which("openssl"):
-        pytest.skip("moto's proxy needs the openssl command")
-    from moto.moto_proxy.certificate_creator import CertificateCreator
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
-    log = tmp_path_factory.mktemp("moto") / "log"
-    with log.open("wb") as output:
-        proxy = subprocess.Popen(start, stdout=output, stderr=output)
-    try:
-        for _ in range(300):
-            with contextlib.suppress(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            assert proxy.poll() is None, log.read_text()
-            time.sleep(0.1)
-        found = Aws(port, CertificateCreator.cacert)
-        found.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
         yield found
-    finally:
-        proxy.terminate()
-        proxy.wait()
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +85,9 @@ def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[
     (folder / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():
         (folder / f"{name}.py").write_text(code)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environment |= aws.environment_of_a_notebook() | {"HOME": str(folder)}
     code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
-    command = [str(sdk), "-c", code, *(f"{name}.py" for name in SNIPPETS)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    client = aws.client("sagemaker")
-    listed = client.list_training_jobs()["TrainingJobSummaries"]
-    found = [client.describe_training_job(TrainingJobName=job["TrainingJobName"]) for job in listed]
-    return {job["TrainingJobName"].partition("-20")[0]: job for job in found}
+    aws.run(sdk, ["-c", code, *(f"{name}.py" for name in SNIPPETS)], folder)
+    return aws.jobs()
 
 
 def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,110 @@
+"""The real SageMaker SDK in a Python of its own, and moto in place of AWS for it."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from botocore.config import Config  # type: ignore[import-untyped]
+
+from tests.integration.paired_ecr import ACCOUNT, REGION
+
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
+
+
+def installed(lock: Path) -> Path:
+    """The folder of a Python with what a lock lists, installed once for each content of it."""
+    name = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    folder = Path(__file__).parents[2] / "build" / f"{lock.stem}-{name}"
+    if not (folder / "complete").exists():
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run(
+            [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
+        )
+        python = str(folder / "bin" / "python")
+        install = [*uv, "pip", "install", "--quiet", "--no-deps", "--python", python, "--require-hashes"]
+        subprocess.run([*install, "--requirement", str(lock)], check=True)
+        (folder / "complete").touch()
+    return folder
+
+
+class Aws:
+    """moto as a proxy in front of all of AWS: the SDK names AWS's own addresses here and there."""
+
+    def __init__(self, port: int, certificates: str) -> None:
+        self.proxy = f"http://127.0.0.1:{port}"
+        self.certificates = certificates
+
+    def client(self, service: str) -> Any:
+        settings = Config(proxies={"https": self.proxy})
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+        return boto3.client(service, REGION, verify=self.certificates, config=settings, **keys)
+
+    def environment_of_a_notebook(self) -> dict[str, str]:
+        session = self.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="notebook")["Credentials"]
+        return {
+            "HTTPS_PROXY": self.proxy,
+            "AWS_CA_BUNDLE": self.certificates,
+            "REQUESTS_CA_BUNDLE": self.certificates,
+            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": session["SessionToken"],
+            "AWS_DEFAULT_REGION": REGION,
+            # moto can't simulate a role's policies, which version 3 asks for first.
+            "SAGEMAKER_VALIDATE_ROLE": "false",
+        }
+
+    def run(self, sdk: Path, arguments: list[str], folder: Path) -> str:
+        """What Python prints, run in a folder with the SDK and as a notebook in SageMaker."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        environment |= self.environment_of_a_notebook() | {"HOME": str(folder)}
+        command = [str(sdk / "bin" / "python"), *arguments]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """What SageMaker was asked for, by the names that jobs have before their time."""
+        client = self.client("sagemaker")
+        pages = client.get_paginator("list_training_jobs").paginate()
+        names = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+        found = [client.describe_training_job(TrainingJobName=name) for name in names]
+        return {job["TrainingJobName"].partition("-20")[0]: job for job in found}
+
+
+@contextlib.contextmanager
+def moto_for_aws(folder: Path) -> Iterator[Aws]:
+    """A moto of its own, with SageMaker's execution role."""
+    if not shutil.which("openssl"):
+        pytest.skip("moto's proxy needs the openssl command")
+    from moto.moto_proxy.certificate_creator import CertificateCreator
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
+    log = folder / "log"
+    with log.open("wb") as output:
+        proxy = subprocess.Popen(start, stdout=output, stderr=output)
+    try:
+        for _ in range(300):
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert proxy.poll() is None, log.read_text()
+            time.sleep(0.1)
+        found = Aws(port, CertificateCreator.cacert)
+        found.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
+        yield found
+    finally:
+        proxy.terminate()
+        proxy.wait()

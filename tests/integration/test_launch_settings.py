@@ -1,0 +1,319 @@
+"""What jobs are told for their launcher, compared with what the real SDKs ask AWS for; moto stands in."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.errors import UsageError
+from bakehouse.launch_settings import Framework, InstanceGroup, Training, launch_settings
+from bakehouse.model_trainer import (
+    ARGUMENTS,
+    CODE_CHANNEL,
+    DRIVERS_CHANNEL,
+    ENTRYPOINT,
+    DriverSettings,
+    channel,
+    driver_settings,
+    hyperparameters,
+)
+from tests.integration.paired_ecr import ACCOUNT, REGION
+from tests.integration.sagemaker_sdk import ROLE, Aws, installed, moto_for_aws
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+V2 = Path(__file__).with_name("sagemaker-sdk.lock")
+V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/bakehouse/image@sha256:" + "4f" * 32
+SCRIPT = "train.py"
+
+ONE = (InstanceGroup("ml.c5.xlarge", 2),)
+A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)
+P5 = (InstanceGroup("ml.p5.48xlarge", 2, gpus=8),)
+TRAINIUM = (InstanceGroup("ml.trn1.32xlarge", 2),)
+ONE_GROUP = (InstanceGroup("ml.p4d.24xlarge", 2, "dnn", gpus=8),)
+TWO_GROUPS = (
+    InstanceGroup("ml.c5.18xlarge", 2, "data"),
+    InstanceGroup("ml.p4d.24xlarge", 1, "dnn", gpus=8),
+)
+ON: Mapping[str, object] = {"enabled": True}
+OFF: Mapping[str, object] = {"enabled": False}
+MPI = {"enabled": True, "processes_per_host": 8, "custom_mpi_options": "--NCCL_DEBUG WARN -x FOO='a b'"}
+PIPELINE = {"partitions": 2, "microbatches": 4, "pipeline": "interleaved", "ddp": True, "ddp_port": 8123}
+
+Case = tuple[Mapping[str, Any], tuple[InstanceGroup, ...], Framework]
+ESTIMATORS: dict[str, Case] = {
+    "none": ({}, ONE, "pytorch"),
+    "mpi": ({"mpi": ON}, ONE, "pytorch"),
+    "mpi-off": ({"mpi": OFF}, ONE, "pytorch"),
+    "mpi-settings": ({"mpi": MPI}, A100, "pytorch"),
+    "mpi-tensorflow": ({"mpi": MPI}, A100, "tensorflow"),
+    "mpi-in-one-group": ({"mpi": MPI}, ONE_GROUP, "pytorch"),
+    "mpi-in-a-group": ({"mpi": MPI, "instance_groups": ["dnn"]}, TWO_GROUPS, "pytorch"),
+    "mpi-in-a-group-tensorflow": ({"mpi": MPI, "instance_groups": ["data"]}, TWO_GROUPS, "tensorflow"),
+    "torchrun": ({"torch_distributed": ON}, ONE, "pytorch"),
+    "torchrun-off": ({"torch_distributed": OFF}, ONE, "pytorch"),
+    "torchrun-trainium": ({"torch_distributed": ON}, TRAINIUM, "pytorch"),
+    "torchrun-in-a-group": ({"torch_distributed": ON, "instance_groups": ["dnn"]}, TWO_GROUPS, "pytorch"),
+    "torchrun-without-mpi": ({"torch_distributed": ON, "mpi": OFF}, A100, "pytorch"),
+    "ddp": ({"pytorchddp": {"enabled": True, "custom_mpi_options": "-verbose"}}, A100, "pytorch"),
+    "ddp-off": ({"pytorchddp": OFF}, A100, "pytorch"),
+    "ddp-in-a-group": ({"pytorchddp": ON, "instance_groups": ["dnn"]}, TWO_GROUPS, "pytorch"),
+    "smddp": ({"smdistributed": {"dataparallel": ON}}, A100, "pytorch"),
+    "smddp-tensorflow": ({"smdistributed": {"dataparallel": ON}}, A100, "tensorflow"),
+    "smddp-torchrun": ({"smdistributed": {"dataparallel": ON}, "torch_distributed": ON}, P5, "pytorch"),
+    "smddp-in-one-group": ({"smdistributed": {"dataparallel": ON}}, ONE_GROUP, "pytorch"),
+    "smp-1": (
+        {"smdistributed": {"modelparallel": {"enabled": True, "parameters": PIPELINE}}, "mpi": MPI},
+        A100,
+        "pytorch",
+    ),
+    "smp-1-in-a-group": (
+        {"smdistributed": {"modelparallel": ON}, "mpi": MPI, "instance_groups": ["dnn"]},
+        TWO_GROUPS,
+        "pytorch",
+    ),
+    "smp-2": (
+        {
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 4}}},
+            "torch_distributed": ON,
+        },
+        P5,
+        "pytorch",
+    ),
+    "parameter-server": ({"parameter_server": ON}, ONE, "tensorflow"),
+    "parameter-server-off": ({"parameter_server": OFF}, ONE, "tensorflow"),
+    "mirrored": ({"multi_worker_mirrored_strategy": ON}, ONE, "tensorflow"),
+}
+REFUSED: dict[str, Case] = {
+    "groups-unknown-to-the-job": ({"mpi": ON, "instance_groups": ["dnn"]}, ONE, "pytorch"),
+    "no-such-group": ({"mpi": ON, "instance_groups": ["gpu"]}, TWO_GROUPS, "pytorch"),
+    "two-groups": ({"mpi": ON, "instance_groups": ["data", "dnn"]}, TWO_GROUPS, "pytorch"),
+    "group-not-said": ({"mpi": ON}, TWO_GROUPS, "pytorch"),
+    "nothing-enabled": ({"mpi": OFF, "instance_groups": ["dnn"]}, TWO_GROUPS, "pytorch"),
+    "parameter-server-in-a-group": ({"parameter_server": ON}, ONE_GROUP, "tensorflow"),
+    "mirrored-in-a-group": ({"multi_worker_mirrored_strategy": ON}, ONE_GROUP, "tensorflow"),
+    "smp-2-in-a-group": (
+        {"smdistributed": {"modelparallel": ON}, "torch_distributed": ON},
+        ONE_GROUP,
+        "pytorch",
+    ),
+    "both-libraries": (
+        {"smdistributed": {"modelparallel": ON, "dataparallel": ON}, "mpi": ON},
+        A100,
+        "pytorch",
+    ),
+    "no-such-library": ({"smdistributed": {"tensorparallel": ON}}, A100, "pytorch"),
+    "ddp-and-smddp": ({"pytorchddp": ON, "smdistributed": {"dataparallel": ON}}, A100, "pytorch"),
+    "smddp-on-p5": ({"smdistributed": {"dataparallel": ON}}, P5, "pytorch"),
+    "mpi-on-trainium": ({"mpi": ON}, TRAINIUM, "pytorch"),
+    "mirrored-pytorch": ({"multi_worker_mirrored_strategy": ON}, ONE, "pytorch"),
+    "mirrored-and-parameter-server": (
+        {"multi_worker_mirrored_strategy": ON, "parameter_server": OFF},
+        ONE,
+        "tensorflow",
+    ),
+    "compiler": ({"pytorchxla": ON}, A100, "pytorch"),
+    "partition": (
+        {
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"auto_partition": False}}},
+            "mpi": ON,
+        },
+        A100,
+        "pytorch",
+    ),
+}
+TRAINERS: dict[str, tuple[Mapping[str, Any], tuple[InstanceGroup, ...]]] = {
+    "basic": ({}, ONE),
+    "torchrun-count": ({"Torchrun": {"process_count_per_node": 4}}, TWO_GROUPS),
+    "torchrun-smp": ({"Torchrun": {"smp": {"hybrid_shard_degree": 8, "random_seed": 7}}}, A100),
+    "mpi": ({"MPI": {"process_count_per_node": 2, "mpi_additional_options": ["-x", "FOO=a b"]}}, ONE),
+}
+USERS = {"epochs": 3, "optimizer": "adam", "sizes": [1, 2]}
+
+ASK_V2 = """
+import json, sys
+import sagemaker
+from sagemaker.instance_group import InstanceGroup
+from sagemaker.pytorch import PyTorch
+from sagemaker.tensorflow import TensorFlow
+
+told = json.load(open("cases.json"))
+session = sagemaker.Session()
+code = session.upload_data("source.tar.gz")
+answers = {}
+for name, case in told["cases"].items():
+    groups = [InstanceGroup(*group) for group in case["groups"]]
+    by_name = {group.instance_group_name: group for group in groups}
+    job = {"instance_groups": groups}
+    if groups[0].instance_group_name == "":
+        job = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
+    distribution = case["distribution"]
+    if "instance_groups" in distribution:
+        wanted = distribution["instance_groups"]
+        other = InstanceGroup("other", "ml.c5.xlarge", 1)
+        distribution["instance_groups"] = [by_name.get(one, other) for one in wanted]
+    job["disable_profiler"] = True
+    kind = PyTorch
+    if case["framework"] == "tensorflow":
+        kind = TensorFlow
+        job |= {"framework_version": "2.21.0", "model_dir": False}
+    try:
+        estimator = kind(
+            image_uri=told["image"], entry_point="train.py", source_dir=code, role=told["role"],
+            distribution=distribution or None, base_job_name=name, sagemaker_session=session, **job,
+        )
+        estimator.fit(wait=False)
+        answers[name] = ""
+    except ValueError as error:
+        answers[name] = str(error)
+json.dump(answers, open("answers.json", "w"))
+"""
+ASK_V3 = """
+import json
+from sagemaker.core.shapes import InstanceGroup
+from sagemaker.core.training.configs import Compute, SourceCode
+from sagemaker.train.distributed import MPI, SMP, Torchrun
+from sagemaker.train.model_trainer import ModelTrainer
+
+told = json.load(open("cases.json"))
+for name, case in told["cases"].items():
+    kinds, distributed = {"Torchrun": Torchrun, "MPI": MPI}, None
+    for kind, values in case["distributed"].items():
+        if values.get("smp"):
+            values["smp"] = SMP(**values["smp"])
+        distributed = kinds[kind](**values)
+    groups = [
+        InstanceGroup(instance_group_name=group[0], instance_type=group[1], instance_count=group[2])
+        for group in case["groups"]
+    ]
+    compute = Compute(instance_groups=groups)
+    if groups[0].instance_group_name == "":
+        compute = Compute(instance_type=groups[0].instance_type, instance_count=groups[0].instance_count)
+    trainer = ModelTrainer(
+        training_image=told["image"], role=told["role"], base_job_name=name,
+        compute=compute, distributed=distributed, hyperparameters=told["hyperparameters"],
+        source_code=SourceCode(source_dir="source", entry_script="train.py", requirements="requirements.txt"),
+    )
+    trainer.train(wait=False, logs=False)
+"""
+
+
+def told(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
+    return [(group.name, group.instance_type, group.count) for group in groups]
+
+
+def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> Training:
+    versions = {"pytorch": "2.9.1", "tensorflow": "2.21.0"}
+    return Training(groups, framework, versions[framework], SCRIPT)
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
+        yield found
+
+
+class Asked:
+    """What the SDK answered, and what SageMaker was asked for."""
+
+    def __init__(self, answers: dict[str, str], jobs: dict[str, Any]) -> None:
+        self.answers = answers
+        self.jobs = jobs
+
+
+@pytest.fixture(scope="module")
+def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    folder = tmp_path_factory.mktemp("v2")
+    cases = {
+        name: {"distribution": distribution, "groups": told(groups), "framework": framework}
+        for name, (distribution, groups, framework) in (ESTIMATORS | REFUSED).items()
+    }
+    (folder / "cases.json").write_text(json.dumps({"cases": cases, "image": IMAGE, "role": ROLE}))
+    (folder / "source.tar.gz").write_bytes(b"")
+    aws.run(installed(V2), ["-c", ASK_V2], folder)
+    return Asked(json.loads((folder / "answers.json").read_text()), aws.jobs())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_job_is_told_what_version_2_tells_it(estimators: Asked, name: str) -> None:
+    distribution, groups, framework = ESTIMATORS[name]
+    ours = launch_settings(distribution, training(groups, framework)).hyperparameters
+    assert estimators.answers[name] == ""
+    sent = estimators.jobs[name].get("HyperParameters", {})
+    beside = {
+        "sagemaker_program",
+        "sagemaker_submit_directory",
+        "sagemaker_container_log_level",
+        "sagemaker_job_name",
+        "sagemaker_region",
+    }
+
+    assert beside <= sent.keys()
+    assert {key: json.loads(value) for key, value in sent.items() if key not in beside} == dict(ours)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_version_2_refuses_is_refused(estimators: Asked, name: str) -> None:
+    distribution, groups, framework = REFUSED[name]
+    assert estimators.answers[name]
+    with pytest.raises(UsageError):
+        launch_settings(distribution, training(groups, framework))
+
+
+@pytest.fixture(scope="module")
+def trainers(aws: Aws, estimators: Asked, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("v3")
+    cases = {
+        f"v3-{name}": {"distributed": distributed, "groups": told(groups)}
+        for name, (distributed, groups) in TRAINERS.items()
+    }
+    content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": USERS}
+    (folder / "cases.json").write_text(json.dumps(content))
+    (folder / "source").mkdir()
+    (folder / "source" / SCRIPT).write_text("print('training')\n")
+    (folder / "source" / "requirements.txt").write_text("")
+    aws.run(installed(V3), ["-c", ASK_V3], folder)
+    return {name.removeprefix("v3-"): job for name, job in aws.jobs().items() if name.startswith("v3-")}
+
+
+def ours_of(name: str) -> DriverSettings:
+    distributed, groups = TRAINERS[name]
+    return driver_settings(distributed, training(groups, "pytorch"), "source", "requirements.txt")
+
+
+def uploaded(aws: Aws, job: Mapping[str, Any], name: str) -> dict[str, bytes]:
+    """The files that a channel brings."""
+    [source] = [
+        one["DataSource"]["S3DataSource"]["S3Uri"]
+        for one in job["InputDataConfig"]
+        if one["ChannelName"] == name
+    ]
+    bucket, _, prefix = source.removeprefix("s3://").partition("/")
+    prefix = prefix.rstrip("/") + "/"
+    client = aws.client("s3")
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+    return {
+        key.removeprefix(prefix): client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        for key in keys
+        if "__pycache__" not in key
+    }
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_job_of_version_3_starts_the_sdks_driver(trainers: dict[str, Any], name: str) -> None:
+    job = trainers[name]
+    assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == list(ENTRYPOINT)
+    assert job["AlgorithmSpecification"]["ContainerArguments"] == list(ARGUMENTS)
+    assert job["HyperParameters"] == hyperparameters(USERS) | dict(ours_of(name).hyperparameters)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_the_channels_of_version_3(aws: Aws, trainers: dict[str, Any], name: str) -> None:
+    """File by file and byte by byte: what a run here hands to a host is what S3 would."""
+    [packages] = installed(V3).glob("lib/python*/site-packages")
+    assert uploaded(aws, trainers[name], DRIVERS_CHANNEL) == channel(packages, ours_of(name))
+    assert uploaded(aws, trainers[name], CODE_CHANNEL).keys() == {SCRIPT, "requirements.txt"}
