@@ -1,7 +1,7 @@
 """One version of one part, what it asks of the others, and why it can't be among them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from packaging.utils import canonicalize_name
@@ -16,6 +16,11 @@ class Candidate:
     component: Component
     release: Release
     variant: Variant
+    given: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """Every name this candidate answers for, with its version."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", {self.component.name: self.release.version, **self.face.provides})
 
     def __str__(self) -> str:
         variant = f" ({self.variant.name})" if self.variant.name else ""
@@ -28,11 +33,6 @@ class Candidate:
     @property
     def face(self) -> Face:
         return self.variant.face
-
-    @property
-    def given(self) -> dict[str, str]:
-        """Every name this candidate answers for, with its version."""
-        return {self.component.name: self.release.version, **self.face.provides}
 
 
 @dataclass(frozen=True, slots=True)

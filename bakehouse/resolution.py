@@ -94,6 +94,7 @@ class _Search:
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._passed_over: dict[str, tuple[Refusal, ...]] = {}
+        self._known: dict[str, list[tuple[Candidate, tuple[Demand, ...]]]] = {}
 
     def run(self) -> Resolution:
         demands = tuple(Demand(one, None) for one in (self._recipe.base, *self._recipe.components))
@@ -112,8 +113,7 @@ class _Search:
             return self._dead_end(selection, missing, (), frozenset()) if missing else selection
         refusals: list[Refusal] = []
         culprits: frozenset[str] = frozenset()
-        for candidate in self._candidates(name):
-            demands = self._demands_of(candidate)
+        for candidate, demands in self._candidates(name):
             refusal = refuse(candidate, demands, selection)
             if refusal is None:
                 found = self._extend(selection.plus(candidate, demands))
@@ -146,7 +146,13 @@ class _Search:
         order = component.order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
-    def _candidates(self, name: str) -> Iterator[Candidate]:
+    def _candidates(self, name: str) -> list[tuple[Candidate, tuple[Demand, ...]]]:
+        """The candidates of a name, each with what it asks for: the same ones at every step."""
+        if name not in self._known:
+            self._known[name] = [(one, self._demands_of(one)) for one in self._newest_first(name)]
+        return self._known[name]
+
+    def _newest_first(self, name: str) -> Iterator[Candidate]:
         component = self._components.get(name)
         is_elsewhere = component and component.is_base and name != self._recipe.base.name
         if component is None or is_elsewhere or name == INSTANCE:
