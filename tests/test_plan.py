@@ -375,3 +375,28 @@ def test_the_version_of_a_base_that_gives_the_same_bytes_moves_the_image_whose_l
         changed.component("ground", 'summary: G\nreleases: [{version: "2", base: {image: "a:1"}}]\n')
 
     assert changed(tree, renamed) == {"image"}
+
+
+def test_what_is_compiled_against_packages_moves_with_each_of_them(rich: Tree) -> None:
+    torch = (
+        "{% block build %}\nFROM {{ package_stage }} AS torch\n{{ packages(stage, pip) }}\n{% endblock %}\n"
+    )
+    rich.write("components/torch/install.j2", torch)
+    rich.component("ring", 'summary: R\norder: 60\nreleases: [{version: "1"}]\n')
+    rich.write(
+        "components/ring/install.j2",
+        """\
+{% block build %}
+FROM toolchain AS ring
+{% for name in packages_below %}
+COPY --from={{ name }} /out/opt/ /opt/
+{% endfor %}
+RUN finish ring
+{% endblock %}
+""",
+    )
+    edit("images/small.yaml", 'toolkit: "*"}', 'toolkit: "*", ring: "*"}')(rich)
+    newer = edit("components/torch/component.yaml", SHA, SHA[::-1])
+
+    assert changed(rich, newer) == {"torch", "ring", "image"}
+    assert "AS ring\nCOPY --from=torch /out/opt/ /opt/\nRUN finish ring" in rich.dockerfile()

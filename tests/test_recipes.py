@@ -475,3 +475,18 @@ def test_a_dockerfile_names_no_host_but_those_of_its_own_files(name: str) -> Non
 @pytest.mark.parametrize("name", IMAGES)
 def test_the_image_that_ships_starts_from_no_devel_base(name: str) -> None:
     assert "devel" not in image(name).base.reference
+
+
+def test_apt_sources_go_from_bases_that_cannot_refresh_them_alone() -> None:
+    """NVIDIA's images from before it changed its key: newer ones would lose their distribution's sources."""
+    line = "rm -f /etc/apt/sources.list.d/cuda.list /etc/apt/sources.list.d/nvidia-ml.list\napt-get update"
+    old = {name for name in IMAGES if line in dockerfile(name)}
+
+    assert old == {
+        name
+        for name in IMAGES
+        for base in [resolved(name).base]
+        if base.name == "nvidia-cuda" and Version(base.version) < Version("11.7")
+    }
+    assert old
+    assert not [name for name in IMAGES if name not in old and "rm -f /etc/apt/sources" in dockerfile(name)]

@@ -11,14 +11,14 @@ def installed() -> str:
 
 def check_prepares_data_without_gpu() -> None:
     import numpy
-    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali import fn, pipeline_def, types
+
+    def number(sample: types.SampleInfo) -> numpy.ndarray:
+        return numpy.array([sample.idx_in_batch], numpy.int32)
 
     @pipeline_def(batch_size=2, num_threads=1, device_id=None)
     def doubled():  # type: ignore[no-untyped-def]
-        return (
-            fn.external_source(lambda sample: numpy.array([sample.idx_in_batch], numpy.int32), batch=False)
-            * 2
-        )
+        return fn.external_source(number, batch=False) * 2
 
     pipeline = doubled()
     pipeline.build()
