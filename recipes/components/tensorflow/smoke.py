@@ -1,10 +1,22 @@
-"""TensorFlow as the image has it."""
+"""TensorFlow as the image has it, and the CUDA parts that come as wheels beside it."""
+
+from importlib.metadata import PackageNotFoundError, version
 
 
 def installed() -> str:
     import tensorflow
 
     return str(tensorflow.__version__)
+
+
+def provided() -> dict[str, str]:
+    """Empty in a CPU build."""
+    wheels = {"cuda": "nvidia-cuda-runtime-cu12", "cudnn": "nvidia-cudnn-cu12", "nccl": "nvidia-nccl-cu12"}
+    try:
+        found = {name: version(package) for name, package in wheels.items()}
+    except PackageNotFoundError:
+        return {}
+    return found | {"cuda": ".".join(found["cuda"].split(".")[:2])}
 
 
 def check_multiplies() -> None:
