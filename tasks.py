@@ -11,7 +11,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from bakehouse import report, tables
+from bakehouse import inventory, report, tables
 from bakehouse.errors import BakehouseError, SmokeError
 from bakehouse.workspace import (
     check_rendered,
@@ -168,9 +168,13 @@ def render(context: Context, images: str, check: bool = False) -> None:
     gone = () if patterns else orphans(workspace)
     if check:
         count = check_rendered(workspace, planned, gone)
+        if not patterns:
+            inventory.check_table(workspace)
         print(f"{count} files of {len(planned.images)} images are up to date")
     else:
         files = render_images(workspace, planned, _say, gone)
+        if not patterns and inventory.write_table(workspace):
+            _say("wrote docs/images.md")
         print(f"{len(files)} files of {len(planned.images)} images")
 
 
@@ -185,7 +189,9 @@ def build(context: Context, images: str, json: bool = False) -> None:
     """
     from bakehouse import workflow
 
-    built = workflow.build_images(open_workspace(), _patterns(images), _say, workflow.Wishes(json=json))
+    workspace = open_workspace()
+    print(tables.warnings(workspace, _patterns(images)), end="", file=sys.stderr)
+    built = workflow.build_images(workspace, _patterns(images), _say, workflow.Wishes(json=json))
     print(tables.built_table(built), end="")
 
 

@@ -3,20 +3,19 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from bakehouse import chosen, comparison, outdated, question, revisions, runs
+from bakehouse import chosen, comparison, inventory, outdated, question, revisions
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.plan import Image, Plan, make_plan
-from bakehouse.recipe import Recipe
+from bakehouse.plan import Image, Plan
 from bakehouse.rehearsal import REHEARSED
 from bakehouse.rehearsing import Rehearsed
 from bakehouse.releases import ReleaseRecord
-from bakehouse.resolution import NothingFits, Resolution, resolve
-from bakehouse.runs import Run
+from bakehouse.resolution import Resolution
 from bakehouse.smoke_report import SmokeReport
+from bakehouse.wording import asked, place
 from bakehouse.workspace import Workspace, resolve_all, select
 from bakehouse.yamlfile import suggestion
 
@@ -26,41 +25,23 @@ _FEW = 4
 
 def listing(workspace: Workspace, *, as_json: bool) -> str:
     """One line, or one object, for each image."""
-    known = runs.load(workspace.project.images)
-    rows = [_row(recipe, workspace, known) for recipe in select(workspace, ())]
+    recipes = select(workspace, ())
     if as_json:
-        return json.dumps(rows, indent=2) + "\n"
-    name_width = max(len(str(row["image"])) for row in rows)
-    status_width = max(len(str(row["status"])) for row in rows)
+        found = [inventory.as_object(one) for one in inventory.inventory(workspace, recipes)]
+        return json.dumps(found, indent=2) + "\n"
+    name_width = max(len(one.name) for one in recipes)
+    status_width = max(len(one.status) for one in recipes)
     lines = [
-        f"{str(row['image']).ljust(name_width)}  {str(row['status']).ljust(status_width)}  {row['summary']}"
-        for row in rows
+        f"{one.name.ljust(name_width)}  {one.status.ljust(status_width)}  {one.summary}" for one in recipes
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(recipe: Recipe, workspace: Workspace, known: Mapping[str, Run]) -> dict[str, object]:
-    run = None
-    try:
-        resolution = resolve(recipe, workspace.catalog)
-    except NothingFits:
-        versions = None
-    else:
-        versions = {choice.name: choice.version for choice in (resolution.base, *resolution.choices)}
-        [image] = make_plan([resolution], workspace.templates).images
-        run = runs.level(image, known)
-    return {
-        "image": recipe.name,
-        "status": recipe.status,
-        "summary": recipe.summary,
-        "versions": versions,
-        "run": run,
-    }
-
-
 def resolution_table(resolutions: Iterable[Resolution]) -> str:
     """Each image's parts with their versions, and what they bring."""
-    return "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in resolutions)
+    found = list(resolutions)
+    told = "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in found)
+    return f"{told}{_warnings(found)}"
 
 
 def _note(resolution: Resolution) -> str:
@@ -89,6 +70,22 @@ def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> 
         found = question.in_image(recipes[0], wanted, workspace.catalog)
         return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
     return question.in_images(recipes, wanted, workspace.catalog)
+
+
+def warnings(workspace: Workspace, patterns: Sequence[str]) -> str:
+    """The warnings of images, before they are built."""
+    return _warnings(resolve_all(workspace, select(workspace, patterns)))
+
+
+def _warnings(resolutions: Iterable[Resolution]) -> str:
+    """What is reported not to work together in images, on evidence too thin to refuse it."""
+    lines = []
+    for resolution in resolutions:
+        for candidate, known in resolution.warnings:
+            parts = " and ".join(asked(one) for one in known.parts)
+            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.because}\n")
+            lines.append(f"  one report: {known.source}   {place(known.location)}\n")
+    return "".join(lines)
 
 
 def difference(workspace: Workspace, image: str, other: str, since: str, until: str) -> str:
@@ -130,7 +127,7 @@ def explanation(workspace: Workspace, image: str, part: str | None) -> str:
         raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
     if part:
         return chosen.part(resolution, workspace.catalog, part)
-    return chosen.overview(resolution, workspace.catalog)
+    return chosen.overview(resolution, workspace.catalog) + _warnings([resolution])
 
 
 def plan_table(plan: Plan) -> str:

@@ -123,9 +123,10 @@ ALLOWED = {
     "runs": "plan locks",
     # the tasks
     "workflow": ANY,
+    "inventory": "plan recipe resolution workspace runs",
     "tables": (
-        "yamlfile recipe resolution plan chosen question comparison outdated revisions workspace "
-        "build checks smoke_report releases rehearsal rehearsing runs"
+        "yamlfile resolution plan wording chosen question comparison outdated revisions workspace "
+        "inventory build checks smoke_report releases rehearsal rehearsing"
     ),
     "cleaning": "plan workspace containers daemon",
     "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",

@@ -1,0 +1,98 @@
+"""What there is to build, as a table and as objects."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse import inventory
+from bakehouse.errors import StaleError
+from bakehouse.files import write_whole
+from bakehouse.project import Project
+from bakehouse.runs import Level
+from bakehouse.workspace import Workspace
+from tests.conftest import IMAGE, Tree, templates
+
+FAMILY = """\
+summary: PyTorch with Python ${python}
+name: small-py${python|tag}
+status: legacy
+base: {debian: "12"}
+components: {python: "${python}", torch: "*"}
+matrix: {python: ["3.11", "3.12"]}
+"""
+
+
+@pytest.fixture
+def workspace(tree: Tree) -> Workspace:
+    tree.component("pytorch", 'summary: PyTorch\nreleases: [{version: "2.9.1", provides: {cuda: "12.8"}}]\n')
+    tree.image(FAMILY.replace("torch", "pytorch"), "family")
+    tree.image(IMAGE)
+    return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
+
+
+def found(workspace: Workspace) -> tuple[inventory.Entry, ...]:
+    return inventory.inventory(workspace, workspace.recipes.values())
+
+
+def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(workspace: Workspace) -> None:
+    one = next(entry for entry in found(workspace) if entry.recipe.name == "small-py311")
+
+    assert inventory.as_object(one) == {
+        "image": "small-py311",
+        "family": "family",
+        "status": "legacy",
+        "summary": "PyTorch with Python 3.11",
+        "base": "debian 12",
+        "parts": ["debian 12", "python 3.11", "pytorch 2.9.1"],
+        "versions": {"cuda": "12.8", "debian": "12", "glibc": "2.36", "python": "3.11", "pytorch": "2.9.1"},
+        "committed": True,
+        "run": "rendered",
+    }
+
+
+def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) -> None:
+    recipe = workspace.recipes["small"]
+    broken = replace(recipe, base=replace(recipe.base, specifier="==13"))
+    [entry] = inventory.inventory(workspace, [broken])
+
+    assert (entry.versions, entry.level) == (None, Level.RENDERED)
+
+
+def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
+    told = inventory.table(found(workspace))
+
+    assert (
+        told.partition("## ")[2]
+        == """\
+family
+
+PyTorch with Python 3.11; and 1 more like it
+
+| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| small-py311 | PyTorch 2.9.1 | 12.8 | 3.11 | - | - | - | - | - | legacy | rendered |
+| small-py312 | PyTorch 2.9.1 | 12.8 | 3.12 | - | - | - | - | - | legacy | rendered |
+
+## small
+
+A small image
+
+| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| small | - | - | 3.11 | - | - | - | - | - | current | rendered |
+"""
+    )
+
+
+def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
+    path = workspace.project.root / "docs" / "images.md"
+    assert not inventory.write_table(workspace)
+    inventory.check_table(workspace)
+
+    write_whole(path, b"")
+    with pytest.raises(StaleError) as caught:
+        inventory.check_table(workspace)
+    assert caught.value.diagnostics[0].message == "`docs/images.md` is out of date"
+    assert inventory.write_table(workspace)
+    assert not inventory.write_table(workspace)
+    inventory.check_table(workspace)
