@@ -8,7 +8,9 @@ from pathlib import Path
 def installed() -> str:
     number = ctypes.c_int()
     assert ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number)) == 0
-    return f"{number.value // 10000}.{number.value % 10000 // 100}.{number.value % 100}"
+    # To 2.8 it was 2804, from 2.9 it is 20908
+    major = number.value // (10000 if number.value >= 10000 else 1000)
+    return f"{major}.{number.value // 100 % (100 if number.value >= 10000 else 10)}.{number.value % 100}"
 
 
 def check_there_is_no_other() -> None:

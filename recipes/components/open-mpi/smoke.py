@@ -14,6 +14,10 @@ def installed() -> str:
 def check_daemon_runs_without_environment() -> None:
     """What ssh starts on another host has neither PATH nor library path of the image."""
     ended = subprocess.run(
-        ["/opt/openmpi/bin/orted", "--help"], env={}, capture_output=True, text=True, check=False
+        ["/opt/openmpi/bin/orted", "--help"],
+        env={"HOME": "/root"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "Usage" in ended.stdout + ended.stderr, f"exit {ended.returncode}: {ended.stderr.strip()}"
