@@ -1,8 +1,9 @@
 """One version of one part, what it asks of the others, and why it can't be among them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
@@ -72,7 +73,7 @@ class Refusal:
         return frozenset(one.name for one in (self.other, asker, *self.others) if one)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conflict:
     """No candidate of `name` fits."""
 
@@ -80,7 +81,12 @@ class Conflict:
     name: str
     demands: tuple[Demand, ...]
     """All that were on the table."""
-    refusals: tuple[Refusal, ...]
+    _reasons: Callable[[], tuple[Refusal, ...]]
+
+    @cached_property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Why each candidate does not: worked out when somebody reads it, since most are never read."""
+        return self._reasons()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,42 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
         if first.version != package.version:
             return Refusal(candidate, package.name, other=locker, packages=(package, first))
     return None
+
+
+def goes_alone(
+    candidate: Candidate, own: tuple[Demand, ...], asked: tuple[Demand, ...], targets: tuple[Candidate, ...]
+) -> bool:
+    """Whether a part is what the recipe asks for, and suits what it has to run on: a part of `refuse` too."""
+    given = candidate.given
+    for demand in asked:
+        version = given.get(demand.requirement.name)
+        if version is not None and not demand.requirement.allows(version):
+            return False
+    pool = (candidate, *targets)
+    for demand in own:
+        for other in pool:
+            version = other.given.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
+                return False
+    return not any(known.is_certain and clash(known, pool) for known in candidate.face.conflicts)
+
+
+def go_together(
+    one: Candidate, ones: tuple[Demand, ...], other: Candidate, others: tuple[Demand, ...]
+) -> bool:
+    """Whether two parts, with what each asks for, can be in one image: a part of what `refuse` looks at."""
+    mine, theirs = one.given, other.given
+    if any(name in theirs and not _agree(theirs[name], version) for name, version in mine.items()):
+        return False
+    for demands, given in ((ones, theirs), (others, mine)):
+        for demand in demands:
+            version = given.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
+                return False
+    return not any(
+        known.is_certain and clash(known, (one, other))
+        for known in (*one.face.conflicts, *other.face.conflicts)
+    )
 
 
 def held(base: Candidate, package: Package) -> Package | None:

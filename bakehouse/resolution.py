@@ -5,27 +5,44 @@ already on the table, or because a demand of its own does not hold; what was ref
 `explain` tells when nothing fits. The order of keys in a file never matters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.candidates import Candidate, Conflict, Demand, Refusal, Selection, clash, held, refuse
+from bakehouse.candidates import (
+    Candidate,
+    Conflict,
+    Demand,
+    Refusal,
+    Selection,
+    clash,
+    go_together,
+    goes_alone,
+    held,
+    refuse,
+)
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
 from bakehouse.lockfile import Package
 from bakehouse.recipe import Recipe
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """One component as chosen, with who asked for it and what made older or newer ones unfit."""
 
     candidate: Candidate
     demands: tuple[Demand, ...]
-    passed_over: tuple[Refusal, ...]
+    _reasons: Callable[[], tuple[Refusal, ...]]
+
+    @cached_property
+    def passed_over(self) -> tuple[Refusal, ...]:
+        """What stands before it in the catalogue, and why it is not chosen."""
+        return self._reasons()
 
     @property
     def name(self) -> str:
@@ -77,11 +94,39 @@ def resolve(recipe: Recipe, catalog: Catalog) -> Resolution:
     return _Search(recipe, catalog).run()
 
 
+_Option = tuple[Candidate, tuple[Demand, ...]]
+"""A candidate and what it asks for."""
+_Left = Mapping[str, Sequence[_Option]]
+"""Candidates of names that have to be chosen, which go with each part that is chosen."""
+
+
 @dataclass(frozen=True, slots=True)
 class _DeadEnd:
-    conflict: Conflict
+    """That nothing fits for a name: cheap to find, and told in words only where a person reads them."""
+
+    recipe: Recipe
+    name: str
+    selection: Selection
+    tried: tuple[tuple[_Option, "_DeadEnd | None"], ...]
+    """Each candidate, with the dead end that its choice led to."""
     culprits: frozenset[str]
     """The chosen parts of which at least one has to change."""
+
+    @property
+    def conflict(self) -> Conflict:
+        reasons = partial(_reasons, self.selection, self.tried)
+        return Conflict(self.recipe, self.name, self.selection.demands, reasons)
+
+
+def _reasons(selection: Selection, tried: Iterable[tuple[_Option, _DeadEnd | None]]) -> tuple[Refusal, ...]:
+    """Why each candidate that was tried is not in the image."""
+    found = []
+    for (candidate, demands), dead_end in tried:
+        if dead_end:
+            found.append(Refusal(candidate, dead_end.name, then=dead_end.conflict))
+        elif refusal := refuse(candidate, demands, selection):
+            found.append(refusal)
+    return tuple(found)
 
 
 class _Search:
@@ -93,47 +138,106 @@ class _Search:
         self._links = catalog.links
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
-        self._passed_over: dict[str, tuple[Refusal, ...]] = {}
-        self._known: dict[str, list[tuple[Candidate, tuple[Demand, ...]]]] = {}
+        self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
+        self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
+        self._known: dict[str, list[_Option]] = {}
+        self._go_together: dict[tuple[int, int], bool] = {}
+        self._go_alone: dict[int, bool] = {}
 
     def run(self) -> Resolution:
-        demands = tuple(Demand(one, None) for one in (self._recipe.base, *self._recipe.components))
         locked: dict[str, tuple[Package, Candidate | None]] = {
             canonicalize_name(one.name): (one, None) for one in self._recipe.content.packages
         }
-        found = self._extend(Selection((), demands, locked, targets=self._targets))
+        found = self._extend(Selection((), self._asked, locked, targets=self._targets), {})
         if isinstance(found, Selection):
             return self._result(found)
         raise NothingFits(found.conflict)
 
-    def _extend(self, selection: Selection) -> Selection | _DeadEnd:
+    def _extend(self, selection: Selection, left: _Left) -> Selection | _DeadEnd:
+        """A selection with all that it asks for; `left` has what is left for names that are to be chosen."""
         name = self._next_name(selection)
         if name is None:
             missing = min(selection.missing, default=None)
             return self._dead_end(selection, missing, (), frozenset()) if missing else selection
-        refusals: list[Refusal] = []
+        tried: list[tuple[_Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
-        for candidate, demands in self._candidates(name):
-            refusal = refuse(candidate, demands, selection)
-            if refusal is None:
-                found = self._extend(selection.plus(candidate, demands))
-                if isinstance(found, Selection):
-                    self._passed_over[name] = tuple(refusals)
-                    return found
+        for option in self._candidates(name):
+            found = self._try(option, selection, left)
+            if isinstance(found, Selection):
+                self._passed_over[name] = partial(_reasons, selection, tuple(tried))
+                return found
+            if isinstance(found, _DeadEnd):
                 if name not in found.culprits:
                     return found
                 culprits |= found.culprits
-                refusal = Refusal(candidate, found.conflict.name, then=found.conflict)
-            culprits |= refusal.culprits
-            refusals.append(refusal)
-        dead_end = self._dead_end(selection, name, tuple(refusals), culprits - {name})
+                tried.append((option, found))
+            else:
+                culprits |= found
+                tried.append((option, None))
+        dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
         later = replace(selection, put_off=selection.put_off | {name})
         if not self._links.is_shared(name) or self._next_name(later) is None:
             return dead_end
-        found = self._extend(later)
+        found = self._extend(later, left)
         if isinstance(found, Selection):
             return found
-        return _DeadEnd(dead_end.conflict, dead_end.culprits | found.culprits)
+        return replace(dead_end, culprits=dead_end.culprits | found.culprits)
+
+    def _try(
+        self, option: _Option, selection: Selection, left: _Left
+    ) -> Selection | _DeadEnd | frozenset[str]:
+        """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
+        candidate, demands = option
+        against = self._against(candidate, demands, selection.chosen)
+        if against is not None:
+            return against
+        if refusal := refuse(candidate, demands, selection):
+            return refusal.culprits
+        longer = selection.plus(candidate, demands)
+        ahead = self._look_ahead(longer, left)
+        return ahead if isinstance(ahead, _DeadEnd) else self._extend(longer, ahead)
+
+    def _look_ahead(self, selection: Selection, left: _Left) -> _Left | _DeadEnd:
+        """What the newest choice leaves for names yet to be chosen; a dead end where that is nothing for one.
+
+        Without it a search would find that out only after it has tried everything between.
+        """
+        narrowed: dict[str, Sequence[_Option]] = {}
+        for name in sorted(selection.missing - selection.put_off):
+            if self._links.is_shared(name) or name not in self._components:
+                continue
+            if name in left:
+                chosen, options = selection.chosen[-1:], left[name]
+            else:
+                chosen, options = selection.chosen, self._candidates(name)
+            narrowed[name] = [one for one in options if self._against(*one, chosen) is None]
+            if not narrowed[name]:
+                tried = tuple((one, None) for one in self._candidates(name))
+                against = (self._against(*one, selection.chosen) for one, _ in tried)
+                culprits = frozenset(culprit for one in against for culprit in one or ())
+                return self._dead_end(selection, name, tried, culprits)
+        return narrowed
+
+    def _against(
+        self, candidate: Candidate, demands: tuple[Demand, ...], chosen: Iterable[Candidate]
+    ) -> frozenset[str] | None:
+        """The first of the chosen parts that a candidate can't be beside; empty where it never fits.
+
+        The first one takes a search back furthest. Locks are left to when a candidate is taken.
+        """
+        key = id(candidate)
+        if key not in self._go_alone:
+            self._go_alone[key] = goes_alone(candidate, demands, self._asked, self._targets)
+        if not self._go_alone[key]:
+            return frozenset()
+        for other in chosen:
+            pair = (key, id(other))
+            if pair not in self._go_together:
+                theirs = self._demands_of(other)
+                self._go_together[pair] = go_together(candidate, demands, other, theirs)
+            if not self._go_together[pair]:
+                return frozenset({other.name})
+        return None
 
     def _next_name(self, selection: Selection) -> str | None:
         """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
@@ -146,7 +250,7 @@ class _Search:
         order = component.order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
-    def _candidates(self, name: str) -> list[tuple[Candidate, tuple[Demand, ...]]]:
+    def _candidates(self, name: str) -> list[_Option]:
         """The candidates of a name, each with what it asks for: the same ones at every step."""
         if name not in self._known:
             self._known[name] = [(one, self._demands_of(one)) for one in self._newest_first(name)]
@@ -172,7 +276,11 @@ class _Search:
         )
 
     def _dead_end(
-        self, selection: Selection, name: str, refusals: tuple[Refusal, ...], culprits: frozenset[str]
+        self,
+        selection: Selection,
+        name: str,
+        tried: tuple[tuple[_Option, _DeadEnd | None], ...],
+        culprits: frozenset[str],
     ) -> _DeadEnd:
         """Who brought the name is a culprit too, and who might bring, or keeps out, what provides it."""
         askers = [one.asker for one in selection.demands if one.requirement.name == name and one.brings]
@@ -181,14 +289,14 @@ class _Search:
         for one in selection.chosen:
             if any(self._links.leads_to(given, name) for given in one.given):
                 culprits |= {one.name}
-        return _DeadEnd(Conflict(self._recipe, name, selection.demands, refusals), culprits)
+        return _DeadEnd(self._recipe, name, selection, tried, culprits)
 
     def _result(self, selection: Selection) -> Resolution:
         base, *others = (
             Choice(
                 candidate,
                 tuple(one for one in selection.demands if one.requirement.name in candidate.given),
-                self._passed_over.get(candidate.name, ()),
+                self._passed_over.get(candidate.name, tuple),
             )
             for candidate in selection.chosen
         )
