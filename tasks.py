@@ -346,6 +346,47 @@ def run_training_job(
 
 
 @task(
+    iterable=["helper", "price", "step_seconds"],
+    auto_shortflags=False,
+    help={
+        "instance": "the type that trains",
+        "gpus": "how many GPUs the job has in all; none: those of one instance",
+        "vcpu_per_gpu": "how many vCPUs keep one GPU busy",
+        "helper": "a type without GPUs to add, instead of c5; several times for several",
+        "price": "TYPE=NUMBER for an hour; also [tool.bakehouse.prices]",
+        "step_seconds": "seconds of a step as measured; of a mix: `ml.p4d.24xlarge+2*ml.c5.18xlarge=1`",
+        "batch": "examples that one replica takes in a step",
+    },
+)
+@_command
+def size(
+    context: Context,
+    instance: str,
+    vcpu_per_gpu: float = 0.0,
+    gpus: int = 0,
+    helper: list[str] | None = None,
+    price: list[str] | None = None,
+    step_seconds: list[str] | None = None,
+    batch: int = 0,
+) -> None:
+    """
+    Which instances keep the GPUs busy: a larger type of the family, or others that preprocess the data.
+
+    ./bake size ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20
+    ./bake size ml.p4d.24xlarge --vcpu-per-gpu 20 --helper ml.c5.18xlarge --step-seconds 0.192
+    """
+    from bakehouse import sizing
+    from bakehouse.instances import find_instance, instances
+
+    workspace = open_workspace()
+    known = instances(workspace.catalog)
+    need = sizing.Need(gpus or find_instance(known, instance).gpus or 0, vcpu_per_gpu, batch)
+    prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
+    seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
+    print(sizing.text(sizing.size(need, instance, known, helper or (), prices, seconds)), end="")
+
+
+@task(
     positional=["images"],
     help={
         "images": _IMAGES,

@@ -57,6 +57,12 @@ class Bake(Program):
             self.parse_tasks()
         except ParseError as error:
             raise UsageError(mistake(error, unparsed, collection)) from error
+        except ValueError as error:
+            # invoke makes numbers of options' values, and says nothing of its own where they are none.
+            value = str(error).rpartition(": ")[2].strip("'")
+            task = next((word for word in unparsed if word in collection.task_names), "")
+            hint = f"`./bake {task} --help` names the options that take numbers"
+            raise UsageError(Diagnostic(f"`{value}` is no number", hint=hint)) from error
 
 
 def with_named_values(words: Sequence[str], collection: Collection) -> list[str]:

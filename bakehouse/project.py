@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
@@ -15,7 +15,7 @@ HOME = Path(__file__).resolve().parent.parent
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
 
 _DEFAULT_PORT = 5050
-_KEYS = ("recipes", "registry", "region", "repository_prefix", "mirrors", "ca", "registry_port")
+_KEYS = ("recipes", "registry", "region", "repository_prefix", "mirrors", "ca", "registry_port", "prices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Project:
     """Folders and URL prefixes where artifacts may lie, looked up by sha256."""
     ca: Path | None = None
     registry_port: int = _DEFAULT_PORT
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """What an hour of an instance type costs its user; nobody else knows."""
 
     @property
     def images(self) -> Path:
@@ -110,6 +112,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         mirrors=(*texts("mirrors"), *environment.get("BAKEHOUSE_MIRRORS", "").split()),
         ca=root / ca if ca else None,
         registry_port=_port(table, environment, path, problems),
+        prices=_prices(table, path, problems),
     )
     problems.raise_as(RecipeError)
     return project
@@ -130,6 +133,21 @@ def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Pat
         problems.add(Diagnostic(f"`BAKEHOUSE_REGISTRY_PORT` is `{text}`; it {expected}"))
         return port
     return int(text)
+
+
+def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict[str, float]:
+    """Numbers by instance type, in the user's own currency."""
+    given = table.get("prices", {})
+    found = {}
+    for name, price in given.items() if isinstance(given, dict) else [("prices", None)]:
+        if isinstance(price, int | float) and price > 0 and not isinstance(price, bool):
+            found[name] = float(price)
+        else:
+            message = f"`{name}` in [tool.bakehouse.prices] has to be a number above 0"
+            if name == "prices":
+                message = "`prices` in [tool.bakehouse] has to be a table of instance types and prices"
+            problems.add(Diagnostic(message, _place(path, name)))
+    return found
 
 
 def _place(path: Path, key: str) -> Location:

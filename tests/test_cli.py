@@ -76,6 +76,11 @@ def test_help_may_follow_the_task() -> None:
             "error: `pytorch-cu130` has no `ncl`\n\nhint: did you mean `nccl`?\n",
         ),
         (
+            ["size", "ml.p4d.24xlarge", "--vcpu-per-gpu", "many"],
+            64,
+            "error: `many` is no number\n\nhint: `./bake size --help` names the options that take numbers\n",
+        ),
+        (
             ["doctor", "now"],
             64,
             "error: task `doctor` takes no `now`\n\nhint: `./bake doctor --help` shows what it takes\n",

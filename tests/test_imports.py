@@ -31,6 +31,8 @@ ALLOWED = {
     "ownfiles": "fields",
     "recipe": "yamlfile fields matrix component lockfile faces catalog ownfiles",
     "schema": "yamlfile fields matrix catalog recipe",
+    "instances": "yamlfile component catalog",
+    "sizing": "instances",
     "candidates": "lockfile component recipe",
     "resolution": "lockfile component catalog recipe candidates",
     "plan": "yamlfile lockfile component ownfiles recipe resolution",

@@ -126,6 +126,27 @@ def test_a_mistake_in_an_inline_table_is_told_without_its_line(empty: Tree) -> N
         project.find(empty.root, {})
 
 
+def test_prices_of_instance_types(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse.prices]\n"ml.p4d.24xlarge" = 37.688\n"ml.c5.xlarge" = 1\n')
+
+    assert project.find(empty.root, {}).prices == {"ml.p4d.24xlarge": 37.688, "ml.c5.xlarge": 1.0}
+
+
+@pytest.mark.parametrize("price", ["0", "-1", '"1.5"', "true", "[]"])
+def test_a_price_is_a_number(price: str, empty: Tree) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse.prices]\n"ml.c5.xlarge" = {price}\n')
+    with pytest.raises(
+        RecipeError, match=r"`ml\.c5\.xlarge` in \[tool\.bakehouse\.prices\] has to be a number"
+    ):
+        project.find(empty.root, {})
+
+
+def test_prices_are_a_table(empty: Tree) -> None:
+    empty.write("pyproject.toml", "[tool.bakehouse]\nprices = 3\n")
+    with pytest.raises(RecipeError, match="has to be a table of instance types and prices"):
+        project.find(empty.root, {})
+
+
 def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> None:
     own.write("recipes/images/mpi-cpu.yaml", 'summary: Ours\nbase: {debian: "12"}\ncomponents: {ours: "*"}\n')
     own.write("recipes/components/ours/component.yaml", 'summary: Ours\nreleases: [{version: "1"}]\n')
