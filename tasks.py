@@ -318,7 +318,6 @@ def run_training_job(
         image="",
         name=running.job_name(image),
         groups=asked.groups,
-        processes=processes or 1,
         seed=(seed or running.any_seed()) if asked.is_heterogeneous else None,
         entry_point=entry_point,
         hyperparameters=run_options.hyperparameters(hyperparameter),
@@ -328,7 +327,11 @@ def run_training_job(
         stop_after=float(stop_after) if stop_after else None,
         stop_grace=float(stop_grace),
     )
-    job = running.with_launcher(job, run_options.distribution(distribution))
+    framework, version = workflow.framework_of(workspace, image)
+    launch = running.Launch(run_options.distribution(distribution), framework, version, processes)
+    job, warnings = running.with_launcher(job, launch, workspace.catalog)
+    for warning in warnings:
+        _say(f"note: {warning}")
     wanted = running.Wanted(
         replace(job, kills=run_options.kills(kill, job.host_names)),
         Path(source_dir) if source_dir else None,

@@ -15,8 +15,11 @@ from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import ML, Job
+from bakehouse.jobs import HOMOGENEOUS, ML, Group, Job
+from bakehouse.launch_settings import Framework, InstanceGroup, Training, launch_settings
 
+_PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
+"""Of torchrun too, whatever its name says."""
 KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
 """What a job leaves: where on its hosts, and below which folder here."""
 
@@ -57,20 +60,55 @@ def run(
     return found
 
 
-def with_launcher(job: Job, distribution: Mapping[str, object]) -> Job:
-    """The job with the hyperparameters that a distribution turns into."""
-    return job
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a job's processes are to be started."""
+
+    distribution: Mapping[str, object]
+    framework: Framework = ""
+    version: str = ""
+    processes: int = 0
+    """Ranks on each host; 0 is what the distribution says, else one for each GPU, else one."""
+
+
+def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tuple[str, ...]]:
+    """The job with what its `distribution` turns into, and what the SDK does without a word.
+
+    The user's own hyperparameters win. Raises UsageError with every mistake in the distribution.
+    """
+    is_one = [group.name for group in job.groups] == [HOMOGENEOUS]
+    groups = tuple(
+        InstanceGroup(group.instance_type, group.count, "" if is_one else group.name, _gpus(group, catalog))
+        for group in job.groups
+    )
+    training = Training(groups, launch.framework, launch.version, job.entry_point)
+    settings = launch_settings(launch.distribution, training)
+    parameters = {**settings.hyperparameters}
+    if launch.processes and settings.launcher in ("mpi", "torch_distributed"):
+        parameters[_PROCESSES] = launch.processes
+    parameters |= job.hyperparameters
+    told = parameters.get(_PROCESSES)
+    processes = told if isinstance(told, int) else launch.processes or max(job.groups[0].gpus, 1)
+    changed = replace(job, hyperparameters=parameters, processes=processes, launched_in=settings.groups)
+    return changed, settings.warnings
+
+
+def _gpus(group: Group, catalog: Catalog) -> int | None:
+    gpus = _provided(catalog).get(group.instance_type, {}).get("gpus")
+    return int(gpus) if gpus else None
+
+
+def _provided(catalog: Catalog) -> dict[str, Mapping[str, str]]:
+    """What is known of each instance type."""
+    component = catalog.components.get(INSTANCE)
+    releases = component.releases if component else ()
+    return {variant.name: variant.face.provides for release in releases for variant in release.variants}
 
 
 def efa_types(catalog: Catalog) -> frozenset[str]:
     """The instance types that have EFA interfaces."""
-    component = catalog.components.get(INSTANCE)
-    releases = component.releases if component else ()
     return frozenset(
-        variant.name
-        for release in releases
-        for variant in release.variants
-        if variant.face.provides.get("efa-interfaces", "0") != "0"
+        name for name, known in _provided(catalog).items() if known.get("efa-interfaces", "0") != "0"
     )
 
 

@@ -33,6 +33,7 @@ from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
+from bakehouse.launch_settings import Framework
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Mode, Progress, mode_for
 from bakehouse.project import Project
@@ -42,7 +43,7 @@ from bakehouse.releases import ReleaseRecord
 from bakehouse.running import Wanted
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.supplies import supplies
-from bakehouse.workspace import Say, Workspace, plan_images, render_images
+from bakehouse.workspace import Say, Workspace, plan_images, render_images, resolve_all
 from bakehouse.yamlfile import suggestion
 
 _BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Feature.BUILDX)
@@ -287,6 +288,18 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tup
     if len(built) == len(found):
         return built
     return build_images(workspace, patterns, say, Wishes())
+
+
+def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
+    """The framework of an image of the catalogue and its version; none of others, which nobody knows."""
+    recipe = workspace.recipes.get(name)
+    if recipe is None:
+        return "", ""
+    [resolution] = resolve_all(workspace, [recipe])
+    if version := resolution.version_of("pytorch"):
+        return "pytorch", version
+    version = resolution.version_of("tensorflow") or ""
+    return ("tensorflow", version) if version else ("", "")
 
 
 def run_job(workspace: Workspace, name: str, wanted: Wanted, say: Say, heard: Heard) -> JobReport:

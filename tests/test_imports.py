@@ -85,7 +85,6 @@ ALLOWED = {
     "delivery": "",
     "job_report": "jobs ranks cluster transports",
     "run_options": "jobs",
-    "running": "component catalog engine jobs cluster delivery job_report",
     "smoke_report": "plan checks",
     "smoke_checks": "plan checks jobs",
     "verdicts": "checks jobs ranks cluster smoke_report smoke_checks",
@@ -109,6 +108,7 @@ ALLOWED = {
     "strategies": "yamlfile",
     "launch_settings": "yamlfile strategies",
     "model_trainer": "yamlfile strategies launch_settings",
+    "running": "component catalog engine jobs cluster delivery job_report launch_settings",
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",

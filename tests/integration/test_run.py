@@ -17,7 +17,7 @@ from bakehouse.errors import UsageError
 from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import Group, Job, homogeneous
 from bakehouse.project import HOME
-from bakehouse.running import Wanted, job_name
+from bakehouse.running import Launch, Wanted, job_name, with_launcher
 from bakehouse.workspace import Workspace
 from tests.integration.conftest import Fleet
 
@@ -49,7 +49,7 @@ class Case:
     example: str = ""
     entry_point: str = "train.py"
     groups: tuple[Group, ...] = homogeneous()
-    processes: int = 1
+    distribution: Mapping[str, object] = field(default_factory=dict)
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     kills: Mapping[str, float] = field(default_factory=dict)
     memory: int | None = None
@@ -75,22 +75,18 @@ CASES = {
         "tensorflow-cpu",
         "tensorflow-mirrored",
         groups=homogeneous(2),
-        hyperparameters={"sagemaker_multi_worker_mirrored_strategy_enabled": True},
+        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
     ),
     "torch-ddp": Case(
         "pytorch-cpu",
         "torch-ddp",
         groups=homogeneous(2),
-        hyperparameters={"sagemaker_torch_distributed_enabled": True},
+        distribution={"torch_distributed": {"enabled": True}},
     ),
     "mpi": Case(
         example="mpi",
         groups=homogeneous(2),
-        processes=2,
-        hyperparameters={
-            "sagemaker_mpi_enabled": True,
-            "sagemaker_mpi_num_of_processes_per_host": 2,
-        },
+        distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
     ),
     "one-process": Case(example="one-process", hyperparameters={"epochs": 500}, channel="training"),
     "raises": Case(groups=homogeneous(2)),
@@ -128,7 +124,6 @@ def run(workspace: Workspace, folder: Path, name: str) -> JobReport:
         image="",
         name=f"{name}-{threading.get_native_id()}",
         groups=case.groups,
-        processes=case.processes,
         seed=5 if len(case.groups) > 1 else None,
         entry_point=case.entry_point,
         hyperparameters=case.hyperparameters,
@@ -138,6 +133,8 @@ def run(workspace: Workspace, folder: Path, name: str) -> JobReport:
         stop_grace=case.stop_grace,
         grace=30.0,
     )
+    launch = Launch(case.distribution, *workflow.framework_of(workspace, case.image))
+    job, _ = with_launcher(job, launch, workspace.catalog)
     kills = {job.hosts_by_group[group][0]: at for group, at in case.kills.items()}
     channels = {case.channel: folder / "data"} if case.channel else {}
     source = EXAMPLES / case.example if case.example else folder / name
