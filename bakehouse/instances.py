@@ -17,6 +17,7 @@ class Instance:
     vcpus: int | None = None
     gpus: int | None = None
     memory_gib: float | None = None
+    efa_interfaces: int | None = None
 
     @property
     def family(self) -> str:
@@ -44,4 +45,6 @@ def _instance(name: str, provides: Mapping[str, str]) -> Instance:
         return int(provides[key]) if key in provides else None
 
     memory = provides.get("memory-gib")
-    return Instance(name, number("vcpus"), number("gpus"), float(memory) if memory else None)
+    return Instance(
+        name, number("vcpus"), number("gpus"), float(memory) if memory else None, number("efa-interfaces")
+    )

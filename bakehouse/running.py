@@ -10,12 +10,12 @@ from pathlib import Path
 from bakehouse import cluster, delivery, job_report
 from bakehouse.catalog import Catalog
 from bakehouse.cluster import Heard
-from bakehouse.component import INSTANCE
 from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
+from bakehouse.instances import instances
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import HOMOGENEOUS, ML, Group, Job
+from bakehouse.jobs import HOMOGENEOUS, ML, Job
 from bakehouse.launch_settings import Framework, InstanceGroup, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
@@ -76,9 +76,15 @@ def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tupl
 
     The user's own hyperparameters win. Raises UsageError with every mistake in the distribution.
     """
+    known = instances(catalog)
     is_one = [group.name for group in job.groups] == [HOMOGENEOUS]
     groups = tuple(
-        InstanceGroup(group.instance_type, group.count, "" if is_one else group.name, _gpus(group, catalog))
+        InstanceGroup(
+            group.instance_type,
+            group.count,
+            "" if is_one else group.name,
+            known[group.instance_type].gpus if group.instance_type in known else None,
+        )
         for group in job.groups
     )
     training = Training(groups, launch.framework, launch.version, job.entry_point)
@@ -93,23 +99,9 @@ def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tupl
     return changed, settings.warnings
 
 
-def _gpus(group: Group, catalog: Catalog) -> int | None:
-    gpus = _provided(catalog).get(group.instance_type, {}).get("gpus")
-    return int(gpus) if gpus else None
-
-
-def _provided(catalog: Catalog) -> dict[str, Mapping[str, str]]:
-    """What is known of each instance type."""
-    component = catalog.components.get(INSTANCE)
-    releases = component.releases if component else ()
-    return {variant.name: variant.face.provides for release in releases for variant in release.variants}
-
-
 def efa_types(catalog: Catalog) -> frozenset[str]:
     """The instance types that have EFA interfaces."""
-    return frozenset(
-        name for name, known in _provided(catalog).items() if known.get("efa-interfaces", "0") != "0"
-    )
+    return frozenset(name for name, known in instances(catalog).items() if known.efa_interfaces)
 
 
 def any_seed() -> int:

@@ -108,7 +108,7 @@ ALLOWED = {
     "strategies": "yamlfile",
     "launch_settings": "yamlfile strategies",
     "model_trainer": "yamlfile strategies launch_settings",
-    "running": "component catalog engine jobs cluster delivery job_report launch_settings",
+    "running": "catalog instances engine jobs cluster delivery job_report launch_settings",
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",
