@@ -244,7 +244,7 @@ def attempt(tree: Tree) -> str | set[tuple[str, int]]:
         told = error.diagnostics
     except NothingFits as nothing:
         told = explain.conflict_error(nothing.conflict, catalog, calls=0).diagnostics
-    spots = [one.location for one in (*told, *(reason for one in told for reason in one.reasons))]
+    spots = [one.location for one in told] + [reason.location for one in told for reason in one.reasons]
     return {(str(one.path.relative_to(tree.root)), one.line) for one in spots if one}
 
 
