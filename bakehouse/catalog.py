@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
@@ -35,6 +36,7 @@ class Links:
         self._brought: dict[str, set[str]] = {}
         self._providers: dict[str, set[str]] = {}
         self._shared: set[str] = set()
+        self._leads: dict[tuple[str, str], bool] = {}
         for component in components:
             brought = [variant.face for release in component.releases for variant in release.variants]
             requirements = (one for each in brought for one in (*each.requires, *each.recommends))
@@ -50,6 +52,12 @@ class Links:
 
     def leads_to(self, component: str, name: str) -> bool:
         """Whether some version of a component provides a name, or brings what does."""
+        key = component, name
+        if key not in self._leads:
+            self._leads[key] = self._search(component, name)
+        return self._leads[key]
+
+    def _search(self, component: str, name: str) -> bool:
         providers = self._providers.get(name, set())
         seen, left = set(), [component] if providers else []
         while left:
@@ -69,6 +77,11 @@ class Catalog:
     components: Mapping[str, Component]
     unread: frozenset[str] = frozenset()
     """Components that can't be read, which has been told: what asks for them is no mistake of its own."""
+
+    @cached_property
+    def memory(self) -> dict[str, Any]:
+        """What others work out of it once, for all recipes."""
+        return {}
 
     @cached_property
     def links(self) -> Links:

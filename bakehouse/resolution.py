@@ -129,19 +129,53 @@ def _reasons(selection: Selection, tried: Iterable[tuple[_Option, _DeadEnd | Non
     return tuple(found)
 
 
+class _Shared:
+    """What all recipes of a catalogue have in common: its candidates, and which of them go together."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, list[_Option]] = {}
+        self.pairs: dict[tuple[int, int], bool] = {}
+        """By their identity: they live as long as this does."""
+
+    def of(self, component: Component) -> list[_Option]:
+        """A component's candidates, each with all that it may ask for."""
+        if component.name not in self.options:
+            self.options[component.name] = [
+                (one, _demands(one, frozenset()))
+                for one in (
+                    Candidate(component, release, variant)
+                    for release in component.releases
+                    for variant in release.variants
+                )
+            ]
+        return self.options[component.name]
+
+
+def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...]:
+    face = candidate.face
+    wanted = (one for one in face.recommends if one.name not in without)
+    return (
+        *(Demand(one, candidate) for one in (*face.requires, *wanted)),
+        *(Demand(one, candidate, brings=False) for one in face.constraints),
+    )
+
+
 class _Search:
     """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
 
     def __init__(self, recipe: Recipe, catalog: Catalog) -> None:
         self._recipe = recipe
         self._components = catalog.components
+        self._shared: _Shared = catalog.memory.setdefault("resolution", _Shared())
         self._links = catalog.links
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
         self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
         self._known: dict[str, list[_Option]] = {}
-        self._go_together: dict[tuple[int, int], bool] = {}
+        self._demands: dict[int, tuple[Demand, ...]] = {}
+        self._altered: dict[tuple[int, int], bool] = {}
+        """Pairs of which one asks for less here than it does elsewhere."""
         self._go_alone: dict[int, bool] = {}
 
     def run(self) -> Resolution:
@@ -232,10 +266,11 @@ class _Search:
             return frozenset()
         for other in chosen:
             pair = (key, id(other))
-            if pair not in self._go_together:
-                theirs = self._demands_of(other)
-                self._go_together[pair] = go_together(candidate, demands, other, theirs)
-            if not self._go_together[pair]:
+            is_altered = self._recipe.without and self._is_altered(candidate, other)
+            pairs = self._altered if is_altered else self._shared.pairs
+            if pair not in pairs:
+                pairs[pair] = go_together(candidate, demands, other, self._demands[id(other)])
+            if not pairs[pair]:
                 return frozenset({other.name})
         return None
 
@@ -250,30 +285,25 @@ class _Search:
         order = component.order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
+    def _is_altered(self, *pair: Candidate) -> bool:
+        return any(asked.name in self._recipe.without for one in pair for asked in one.face.recommends)
+
     def _candidates(self, name: str) -> list[_Option]:
         """The candidates of a name, each with what it asks for: the same ones at every step."""
         if name not in self._known:
-            self._known[name] = [(one, self._demands_of(one)) for one in self._newest_first(name)]
+            self._known[name] = found = list(self._newest_first(name))
+            self._demands.update((id(one), demands) for one, demands in found)
         return self._known[name]
 
-    def _newest_first(self, name: str) -> Iterator[Candidate]:
+    def _newest_first(self, name: str) -> Iterator[_Option]:
         component = self._components.get(name)
         is_elsewhere = component and component.is_base and name != self._recipe.base.name
         if component is None or is_elsewhere or name == INSTANCE:
             return
-        pattern = self._recipe.variants.get(name)
-        for release in component.releases:
-            for variant in release.variants:
-                if pattern is None or fnmatchcase(variant.name, pattern.text):
-                    yield Candidate(component, release, variant)
-
-    def _demands_of(self, candidate: Candidate) -> tuple[Demand, ...]:
-        face = candidate.face
-        wanted = (one for one in face.recommends if one.name not in self._recipe.without)
-        return (
-            *(Demand(one, candidate) for one in (*face.requires, *wanted)),
-            *(Demand(one, candidate, brings=False) for one in face.constraints),
-        )
+        pattern, without = self._recipe.variants.get(name), self._recipe.without
+        for one, demands in self._shared.of(component):
+            if pattern is None or fnmatchcase(one.variant.name, pattern.text):
+                yield one, _demands(one, without) if without and self._is_altered(one) else demands
 
     def _dead_end(
         self,
@@ -318,9 +348,10 @@ def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
     """What an image has to run on, as parts that are there before any is chosen."""
     found = []
     component = catalog.components.get(INSTANCE)
-    for release in component.releases if component else ():
+    globs = [pattern.text for pattern in recipe.targets.instances]
+    for release in component.releases if component and globs else ():
         for variant in release.variants:
-            if any(fnmatchcase(variant.name, pattern.text) for pattern in recipe.targets.instances):
+            if any(fnmatchcase(variant.name, glob) for glob in globs):
                 assert component
                 found.append(Candidate(component, release, variant))
     if driver := recipe.targets.driver:
