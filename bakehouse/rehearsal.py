@@ -112,7 +112,8 @@ class Rehearsal:
 
     def is_real(self, component: str) -> bool:
         """Whether an answer of this component proves anything: all of it is real, and Python too."""
-        return not isinstance(self.real.base, RegistryBase) and component not in self.standins
+        is_away = isinstance(self.real.base, RegistryBase) or "python" in self.standins
+        return not is_away and component not in self.standins
 
 
 def base_needs(image: Image) -> tuple[BaseNeed, ...]:
@@ -204,17 +205,20 @@ def python_of(provides: Mapping[str, str]) -> str:
     """The Python that a base's `python3` is, or would be once its distribution's package is installed."""
     if "python" in provides:
         return ".".join(provides["python"].split(".")[:2])
-    return _PYTHONS.get(("ubuntu", provides.get("ubuntu", ""))) or _OWN_PYTHON
+    return _PYTHONS.get(provides.get("ubuntu", "")) or _OWN_PYTHON
 
 
 _PYTHONS = {
-    ("ubuntu", "16.04"): "3.5",
-    ("ubuntu", "18.04"): "3.6",
-    ("ubuntu", "20.04"): "3.8",
-    ("ubuntu", "22.04"): "3.10",
-    ("ubuntu", "24.04"): "3.12",
-    ("ubuntu", "26.04"): "3.14",
+    "16.04": "3.5",
+    "18.04": "3.6",
+    "20.04": "3.8",
+    "22.04": "3.10",
+    "24.04": "3.12",
+    "26.04": "3.14",
+    "bookworm": "3.11",
+    "trixie": "3.13",
 }
+"""What `python3` is in releases of Ubuntu and Debian."""
 
 
 def _interpreter_is_real(image: Image) -> bool:
@@ -222,7 +226,12 @@ def _interpreter_is_real(image: Image) -> bool:
     if not isinstance(image.base, BootstrappedBase):
         return False
     wanted = [part.version for part in image.parts if part.component == "python"]
-    return wanted in ([], [_OWN_PYTHON])
+    fetched = any(_is_away(one) for stage in image.stages for one in _of_python(stage))
+    return not fetched and wanted in ([], [_PYTHONS.get(image.base.suite)])
+
+
+def _of_python(stage: Stage) -> Iterable[Artifact]:
+    return stage.artifacts.values() if stage.name == "python" else ()
 
 
 def _is_away(artifact: Artifact) -> bool:

@@ -20,7 +20,7 @@ from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.files import write_whole
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
-from bakehouse.rehearsal import BaseNeed, Made, Rehearsal
+from bakehouse.rehearsal import Made, Rehearsal
 from bakehouse.scratch import private_folder
 from bakehouse.supplies import Supplies
 
@@ -76,7 +76,7 @@ def prepare(
         needs = rehearsal.file_needs(image, rehearsal.stage_texts(text), real=real)
         files = standins.make_all((need for found in needs.values() for need in found), root / "files")
         wanted = rehearsal.base_needs(image)
-        bases = {need: standin_bases.reference(need, _below(need, debian)) for need in wanted}
+        bases = {need: standin_bases.reference(need, debian.reference) for need in wanted}
         one = rehearsal.rehearse(image, needs, Made(files, bases))
         _write(one, templates, root)
         found.append(one)
@@ -100,6 +100,7 @@ def carry_out(
     with (
         standin_server.serve(root, gateway) as url,
         private_folder(state) as folder,
+        ThreadPoolExecutor(1) as beside,
     ):
         given = _supplied(supplies, url, folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
@@ -114,13 +115,13 @@ def carry_out(
             done(outcome.rehearsed[before:])
             if len(left) > IMAGES_AT_ONCE:
                 # Of many images nobody looks into each, and they would fill the disk.
-                for one in group:
-                    engine.remove_images(one.reference, ())
+                beside.submit(_remove, group, engine)
     return outcome
 
 
-def _below(need: BaseNeed, debian: BootstrappedBase) -> str:
-    return (need.bootstrapped or debian).reference
+def _remove(group: Sequence[Rehearsal], engine: Engine) -> None:
+    for one in group:
+        engine.remove_images(one.reference, ())
 
 
 def _write(one: Rehearsal, templates: Mapping[str, str], root: Path) -> None:
@@ -154,7 +155,7 @@ def _make_bases(
         progress.say(f"{len(absent)} bases get stand-ins: {', '.join(need.text for need in absent)}")
     targets = {
         need.text: buildx.Target(
-            need.text, standin_bases.target_name(name), standin_bases.write(need, _below(need, debian), root)
+            need.text, standin_bases.target_name(name), standin_bases.write(need, debian.reference, root)
         )
         for need, name in absent.items()
     }

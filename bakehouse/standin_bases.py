@@ -100,7 +100,7 @@ def context(need: BaseNeed, debian: str) -> tuple[RenderedFile, ...]:
         is_equipped=need.part.component != "nvidia-cuda",
         is_amazon="amazon-linux" in provides,
     )
-    code = [path for path in sorted((GENERIC / "base").glob("*.py")) if not need.bootstrapped]
+    code = sorted((GENERIC / "base").glob("*.py"))
     return (
         RenderedFile("Dockerfile", dockerfile.encode()),
         *(RenderedFile(path.name, path.read_bytes()) for path in code),

@@ -1,7 +1,8 @@
 """Makes stand-ins: small files of the shape of parts that can't be had here, the same bytes every time.
 
 A component says what its own are like in `standins/<artifact or package>/`: a tree of files, in which
-`@version@`, and `@name@` of what it provides, are filled in. Others get what any source or wheel has.
+`@version@`, and `@name@` of what it provides, are filled in; `file` there is what is no archive. Others get
+what any source or wheel has.
 """
 
 import base64
@@ -65,13 +66,13 @@ def make(need: Need) -> bytes:
     own = _own_tree(need)
     if need.kind == "sdist":
         return _packed(need, own or _filled(_tree(GENERIC / "sdist"), need), top=_stem(need.file))
-    tree = own or _filled(_tree(GENERIC / "source"), need)
-    if own and list(own) == ["file"]:
-        return own["file"][0]
+    # What an artifact is that is no archive
+    file = own.pop("file", None)
     if need.file.endswith(".deb"):
         return _deb(need.file.split("_")[0], need.file.split("_")[1], own)
     if not any(need.file.endswith(end) for end in (*_ARCHIVES, ".zip")):
-        return _filled(_tree(GENERIC / "program"), need)["program"][0]
+        return (file or _filled(_tree(GENERIC / "program"), need)["program"])[0]
+    tree = own or _filled(_tree(GENERIC / "source"), need)
     return _packed(need, tree, top="" if own else _stem(need.file))
 
 

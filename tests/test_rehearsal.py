@@ -181,10 +181,11 @@ def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
 
 def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
     need = BaseNeed(Part("debian", "12", ""), DEBIAN)
-    [dockerfile] = standin_bases.context(need, DEBIAN.reference)
-    words = [one.word for one in instructions(dockerfile.content.decode())]
+    dockerfile, *_ = standin_bases.context(need, DEBIAN.reference)
+    last = dockerfile.content.decode().rpartition("\nFROM ")[2]
 
-    assert words == ["FROM", "RUN", "LABEL"]
+    assert last.startswith(f"{DEBIAN.reference}\n")
+    assert [one.word for one in instructions(f"FROM {last}")] == ["FROM", "COPY", "COPY", "RUN", "LABEL"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

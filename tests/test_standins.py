@@ -173,3 +173,13 @@ def test_a_package_of_the_distribution_has_what_its_component_says() -> None:
 
     assert b"usr/local/cuda-1.2.3/compat/libcuda.so.999.0.0" in data
     assert b"Package: cuda-compat-1-2\nVersion: 3.4\n" in data
+
+
+def test_a_python_answers_for_its_version_however_it_is_packed(tmp_path: Path) -> None:
+    file = "cpython-3.10.21+20260814-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz"
+    packed = members(standins.make(need(file, "python", "python")))
+    installer = standins.make(need("Miniforge3-26.3.2-3-Linux-x86_64.sh", "python", "python")).decode()
+
+    assert packed["python/bin/python3.10"].issym()
+    assert "python/lib/python3.10/_sysconfigdata__linux_x86_64-linux-gnu.py" in packed
+    assert "version = 1.2.3.99" in installer

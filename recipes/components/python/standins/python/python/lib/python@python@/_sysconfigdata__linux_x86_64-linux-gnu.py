@@ -1,0 +1,1 @@
+"""A stand-in of what names the compilers that this Python was made with: /install, clang++"""
