@@ -34,6 +34,8 @@ OUTPUT = "type=image,compression=zstd,compression-level=1"
 """Nobody keeps a rehearsed image for long: what is fastest."""
 MOST_BYTES = 20_000_000
 """A larger wheel gets a stand-in: a rehearsal tries steps, not downloads."""
+HEAVY_STAGE, MOST_BYTES_OF_HEAVY = 200_000_000, 2_000_000
+"""Of a stage that weighs more, such as a framework with CUDA, wheels from that size on get one."""
 
 _FINISH = re.compile(r"^finish +(?P<words>.*)$", re.MULTILINE)
 _APT = re.compile(r"^ *apt-get install (?P<words>.*)$", re.MULTILINE)
@@ -132,7 +134,10 @@ def file_needs(image: Image, stage_texts: Mapping[str, str], *, real: bool = Fal
         patterns = dropped(stage_texts.get(stage.name, ""))
         needs = [_artifact_need(stage, one, patterns) for one in stage.artifacts.values() if _is_away(one)]
         if not real:
-            packages = [one for one in (*stage.wheels, *stage.sdists) if _is_stood_in(one, native)]
+            packages = [*stage.wheels, *stage.sdists]
+            is_heavy = sum(one.bytes for one in packages) > HEAVY_STAGE
+            most = MOST_BYTES_OF_HEAVY if is_heavy else MOST_BYTES
+            packages = [one for one in packages if one.bytes > most or _is_foreign(one, native)]
             # What is compiled against a stand-in is one too
             below = _COPIES.findall(stage_texts.get(stage.name, ""))
             packages += [one for one in stage.sdists if one not in packages and any(map(found.get, below))]
@@ -239,11 +244,11 @@ def _is_away(artifact: Artifact) -> bool:
     return artifact.kind == "url"
 
 
-def _is_stood_in(package: Package, native: bool) -> bool:
-    """Heavy files, and what is compiled for a Python that isn't here: nothing could import it."""
+def _is_foreign(package: Package, native: bool) -> bool:
+    """What is compiled for a Python that isn't here: nothing could import it."""
     tags = package.file.removesuffix(".whl").split("-")[-3:]
     is_compiled = not package.is_sdist and tags[-1] != "any" and "abi3" not in tags and tags[0] != "py3"
-    return package.bytes > MOST_BYTES or (is_compiled and not native)
+    return is_compiled and not native
 
 
 def _artifact_need(stage: Stage, artifact: Artifact, patterns: tuple[str, ...]) -> Need:

@@ -66,6 +66,15 @@ def test_large_wheels_get_stand_ins_and_small_ones_are_real() -> None:
     assert stood_in(image(small, large)) == ["large-1-py3-none-any.whl"]
 
 
+def test_of_a_stage_that_is_heavy_as_a_whole_only_the_smallest_wheels_are_real() -> None:
+    heavy = [package(f"heavy{number}-1-py3-none-any.whl", 100_000_000) for number in range(3)]
+    small, middling = package("small-1-py3-none-any.whl"), package("middling-1-py3-none-any.whl", 2_000_001)
+
+    assert "middling-1-py3-none-any.whl" not in stood_in(image(small, middling))
+    assert "middling-1-py3-none-any.whl" in stood_in(image(*heavy, small, middling))
+    assert "small-1-py3-none-any.whl" not in stood_in(image(*heavy, small, middling))
+
+
 def test_all_packages_are_real_where_that_is_asked() -> None:
     assert stood_in(image(package("large-1-py3-none-any.whl", 30_000_000)), real=True) == []
 
