@@ -1,9 +1,9 @@
 """One version of one part, what it asks of the others, and why it can't be among them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 
 from packaging.utils import canonicalize_name
 
@@ -91,45 +91,108 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is chosen so far, and what that asks for."""
+    """What is chosen so far, and what that asks for; also by name, as candidates are weighed against it."""
 
     chosen: tuple[Candidate, ...]
     demands: tuple[Demand, ...]
     locked: Mapping[str, tuple[Package, Candidate | None]]
     """The Python packages of all locks, by their normal names."""
-    put_off: frozenset[str] = frozenset()
-    """Names that another part has to provide: their own components were tried in vain."""
-    targets: tuple[Candidate, ...] = ()
+    targets: tuple[Candidate, ...]
     """What the image has to run on; parts ask of them what they ask of other parts."""
+    put_off: frozenset[str]
+    """Names that another part has to provide: their own components were tried in vain."""
+    missing: frozenset[str]
+    """The names that have to be in the image and are not yet."""
+    _asked: Mapping[str, tuple[tuple[int, Demand], ...]]
+    _given: Mapping[str, tuple[tuple[tuple[int, int], Candidate], ...]]
+    """Who of the chosen answers for a name, with the part's place, and the name's in it."""
 
-    @property
-    def missing(self) -> set[str]:
-        """The names that have to be in the image and are not yet."""
-        given = {name for candidate in (*self.chosen, *self.targets) for name in candidate.given}
-        return {one.requirement.name for one in self.demands if one.brings} - given
+    @classmethod
+    def first(
+        cls, demands: tuple[Demand, ...], packages: Iterable[Package], targets: tuple[Candidate, ...]
+    ) -> "Selection":
+        """What a recipe asks for, before any part is chosen."""
+        locked: dict[str, tuple[Package, Candidate | None]] = {}
+        for package in packages:
+            locked[normal_name(package.name)] = package, None
+        missing = {one.requirement.name for one in demands if one.brings}
+        missing -= {name for one in targets for name in one.given}
+        asked = _by_name({}, demands, 0)
+        return cls((), demands, locked, targets, frozenset(), frozenset(missing), asked, {})
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
-        locked = dict(self.locked)
-        for package in candidate.face.packages:
-            locked.setdefault(canonicalize_name(package.name), (package, candidate))
-        chosen = (*self.chosen, candidate)
-        return replace(self, chosen=chosen, demands=(*self.demands, *demands), locked=locked)
+        locked = self.locked
+        if packages := candidate.face.packages:
+            locked = dict(locked)
+            for package in packages:
+                locked.setdefault(normal_name(package.name), (package, candidate))
+        given, place = dict(self._given), len(self.chosen)
+        for number, name in enumerate(candidate.given):
+            given[name] = (*given.get(name, ()), ((place, number), candidate))
+        missing = self.missing | {one.requirement.name for one in demands if one.brings}
+        return Selection(
+            (*self.chosen, candidate),
+            (*self.demands, *demands),
+            locked,
+            self.targets,
+            self.put_off,
+            missing - given.keys() - {name for one in self.targets for name in one.given},
+            _by_name(self._asked, demands, len(self.demands)),
+            given,
+        )
+
+    def unmet(self, candidate: Candidate) -> Demand | None:
+        """The first demand on the table that a candidate does not meet."""
+        found = [
+            (place, demand)
+            for name, version in candidate.given.items()
+            for place, demand in self._asked.get(name, ())
+            if not demand.requirement.allows(version)
+        ]
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def disagreeing(self, candidate: Candidate) -> tuple[str, Candidate] | None:
+        """The first name that a chosen part gives another version, and that part."""
+        found = [
+            (place, name, other)
+            for name, version in candidate.given.items()
+            for place, other in self._given.get(name, ())
+            if not _agree(other.given[name], version)
+        ]
+        return min(found, key=lambda one: one[0])[1:] if found else None
+
+    def with_name(self, name: str) -> Iterator[Candidate]:
+        """The chosen parts that answer for a name, then what the image has to run on."""
+        yield from (one for _, one in self._given.get(name, ()))
+        yield from (one for one in self.targets if name in one.given)
+
+
+def _by_name(
+    before: Mapping[str, tuple[tuple[int, Demand], ...]], demands: tuple[Demand, ...], place: int
+) -> Mapping[str, tuple[tuple[int, Demand], ...]]:
+    """Demands by the name that they are about, with their places among all."""
+    found = dict(before)
+    for number, demand in enumerate(demands, place):
+        name = demand.requirement.name
+        found[name] = (*found.get(name, ()), (number, demand))
+    return found
+
+
+@cache
+def normal_name(name: str) -> str:
+    """A Python package's name as all ways to write it mean it."""
+    return canonicalize_name(name)
 
 
 def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
     """The first thing that keeps a candidate with demands of its own out of a selection."""
-    given = candidate.given
-    for demand in selection.demands:
-        name = demand.requirement.name
-        if name in given and not demand.requirement.allows(given[name]):
-            return Refusal(candidate, name, demand)
-    for other in selection.chosen:
-        for name, version in other.given.items():
-            if name in given and not _agree(version, given[name]):
-                return Refusal(candidate, name, other=other)
+    if unmet := selection.unmet(candidate):
+        return Refusal(candidate, unmet.requirement.name, unmet)
+    if disagreeing := selection.disagreeing(candidate):
+        return Refusal(candidate, disagreeing[0], other=disagreeing[1])
     for demand in own:
         name = demand.requirement.name
-        for other in (candidate, *selection.chosen, *selection.targets):
+        for other in (candidate, *selection.with_name(name)):
             if name in other.given and not demand.requirement.allows(other.given[name]):
                 return Refusal(candidate, name, demand, other)
     pool = (candidate, *selection.chosen, *selection.targets)
@@ -141,26 +204,28 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
     if found := _replaced(candidate, selection):
         return found
     for package in candidate.face.packages:
-        first, locker = selection.locked.get(canonicalize_name(package.name), (package, None))
+        first, locker = selection.locked.get(normal_name(package.name), (package, None))
         if first.version != package.version:
             return Refusal(candidate, package.name, other=locker, packages=(package, first))
     return None
 
 
 def goes_alone(
-    candidate: Candidate, own: tuple[Demand, ...], asked: tuple[Demand, ...], targets: tuple[Candidate, ...]
+    candidate: Candidate,
+    own: tuple[Demand, ...],
+    asked: Mapping[str, tuple[Demand, ...]],
+    targets: tuple[Candidate, ...],
 ) -> bool:
     """Whether a part is what the recipe asks for, and suits what it has to run on: a part of `refuse` too."""
-    given = candidate.given
-    for demand in asked:
-        version = given.get(demand.requirement.name)
-        if version is not None and not demand.requirement.allows(version):
-            return False
+    for name, version in candidate.given.items():
+        for demand in asked.get(name, ()):
+            if not demand.requirement.allows(version):
+                return False
     pool = (candidate, *targets)
     for demand in own:
         for other in pool:
-            version = other.given.get(demand.requirement.name)
-            if version is not None and not demand.requirement.allows(version):
+            given = other.given.get(demand.requirement.name)
+            if given is not None and not demand.requirement.allows(given):
                 return False
     return not any(known.is_certain and clash(known, pool) for known in candidate.face.conflicts)
 
@@ -186,7 +251,7 @@ def go_together(
 def held(base: Candidate, package: Package) -> Package | None:
     """What a base has in a package's place and has to keep; its version is empty where nobody knows it."""
     for one in base.component.frozen:
-        if fnmatchcase(canonicalize_name(package.name), one.pattern):
+        if fnmatchcase(normal_name(package.name), one.pattern):
             return Package(package.name, base.given.get(one.known_as, ""), "", "", 0, one.location)
     return None
 

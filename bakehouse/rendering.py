@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
+_STAGE_TEXTS: dict[tuple[object, ...], str] = {}
 _HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 
 
@@ -86,7 +87,12 @@ def _tidy(dockerfile: str) -> str:
         if end and line == end:
             lines.append("")
             end = ""
-        elif not end and (found := _HEREDOC.search(line)) and line.startswith(("RUN ", "COPY ", "    ")):
+        elif (
+            not end
+            and "<<" in line
+            and (found := _HEREDOC.search(line))
+            and line.startswith(("RUN ", "COPY ", "    "))
+        ):
             end = found[1]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -169,7 +175,7 @@ def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list
     import jinja2
 
     found = []
-    for stage in image.stages:
+    for place, stage in enumerate(image.stages):
         template = None
         try:
             template = _stage_template(stage.template, _frozen(templates))
@@ -177,29 +183,31 @@ def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list
                 message = "there is neither a `build` nor a `runtime` block"
                 raise jinja2.TemplateSyntaxError(message, 1)
             if block in template.blocks:
-                found.append((stage, _stage_text(stage, template, block, image, templates)))
+                found.append((stage, _stage_text(place, template, block, image, templates)))
         except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RecipeError(_template_mistake(stage, template, error)) from error
     return found
 
 
 def _stage_text(
-    stage: Stage, template: "Template", block: str, image: Image, templates: Mapping[str, str]
+    place: int, template: "Template", block: str, image: Image, templates: Mapping[str, str]
 ) -> str:
+    stage = image.stages[place]
     has_python_stage = any(one.name == "python" for one in image.stages)
-    macros = _environment(_frozen(templates)).get_template("macros.j2").module
-    context = template.new_context(
-        {
-            **{name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")},
-            "stage": stage,
-            "version": stage.part.version,
-            "epoch": EPOCH,
-            "package_stage": "venv" if has_python_stage else "toolchain",
-            "packages_below": packages_below(image.stages[: image.stages.index(stage)]),
-            "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
-        }
-    )
-    return "".join(template.blocks[block](context)).strip("\n")
+    values = {
+        "package_stage": "venv" if has_python_stage else "toolchain",
+        "packages_below": packages_below(image.stages[:place]),
+        "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
+    }
+    # Images share stages, and a key covers all of a stage: its text is made once.
+    known = stage.key, block, *values.values()
+    if known not in _STAGE_TEXTS:
+        macros = _environment(_frozen(templates)).get_template("macros.j2").module
+        shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
+        own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
+        context = template.new_context({**shared, **own, **values})
+        _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
+    return _STAGE_TEXTS[known]
 
 
 def _template_mistake(stage: Stage, template: "Template | None", error: Exception) -> Diagnostic:

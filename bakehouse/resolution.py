@@ -11,8 +11,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
 from bakehouse.candidates import (
     Candidate,
     Conflict,
@@ -23,6 +21,7 @@ from bakehouse.candidates import (
     go_together,
     goes_alone,
     held,
+    normal_name,
     refuse,
 )
 from bakehouse.catalog import Catalog
@@ -171,6 +170,10 @@ class _Search:
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
+        self._asked_of: dict[str, tuple[Demand, ...]] = {}
+        for one in self._asked:
+            name = one.requirement.name
+            self._asked_of[name] = (*self._asked_of.get(name, ()), one)
         self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
         self._known: dict[str, list[_Option]] = {}
         self._demands: dict[int, tuple[Demand, ...]] = {}
@@ -179,10 +182,8 @@ class _Search:
         self._go_alone: dict[int, bool] = {}
 
     def run(self) -> Resolution:
-        locked: dict[str, tuple[Package, Candidate | None]] = {
-            canonicalize_name(one.name): (one, None) for one in self._recipe.content.packages
-        }
-        found = self._extend(Selection((), self._asked, locked, targets=self._targets), {})
+        start = Selection.first(self._asked, self._recipe.content.packages, self._targets)
+        found = self._extend(start, {})
         if isinstance(found, Selection):
             return self._result(found)
         raise NothingFits(found.conflict)
@@ -261,7 +262,7 @@ class _Search:
         """
         key = id(candidate)
         if key not in self._go_alone:
-            self._go_alone[key] = goes_alone(candidate, demands, self._asked, self._targets)
+            self._go_alone[key] = goes_alone(candidate, demands, self._asked_of, self._targets)
         if not self._go_alone[key]:
             return frozenset()
         for other in chosen:
@@ -374,10 +375,8 @@ def _share_packages(
     taken: set[str] = set()
 
     def take(packages: tuple[Package, ...]) -> tuple[Package, ...]:
-        own = tuple(
-            one for one in packages if canonicalize_name(one.name) not in taken and not held(base, one)
-        )
-        taken.update(canonicalize_name(one.name) for one in own)
+        own = tuple(one for one in packages if normal_name(one.name) not in taken and not held(base, one))
+        taken.update(normal_name(one.name) for one in own)
         return own
 
     owners = {choice.name: take(choice.face.packages) for choice in choices}

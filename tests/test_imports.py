@@ -155,7 +155,6 @@ DOORS = {
         "lockfile",
         "nearest",
         "pylock",
-        "resolution",
         "standins",
     },
     "requests": {"containers", "distribution", "embedded_registry", "pusher"},
