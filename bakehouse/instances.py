@@ -18,6 +18,8 @@ class Instance:
     gpus: int | None = None
     memory_gib: float | None = None
     efa_interfaces: int | None = None
+    rdma_read: bool | None = None
+    """Whether EFA reads the memory of another host."""
 
     @property
     def family(self) -> str:
@@ -45,6 +47,12 @@ def _instance(name: str, provides: Mapping[str, str]) -> Instance:
         return int(provides[key]) if key in provides else None
 
     memory = provides.get("memory-gib")
+    reads = number("rdma-read")
     return Instance(
-        name, number("vcpus"), number("gpus"), float(memory) if memory else None, number("efa-interfaces")
+        name,
+        number("vcpus"),
+        number("gpus"),
+        float(memory) if memory else None,
+        number("efa-interfaces"),
+        None if reads is None else bool(reads),
     )

@@ -7,11 +7,13 @@ hyperparameters for a launcher: see `model_trainer`.
 What the SDK refuses is refused here, and so is what it takes and then silently drops.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma
 from bakehouse.strategies import (
     ENABLED,
     GROUPS,
@@ -26,8 +28,6 @@ from bakehouse.yamlfile import suggestion
 
 Framework = Literal["pytorch", "tensorflow", ""]
 
-MOST_GROUPS = 5
-_LONGEST_NAME = 64
 _SCOPE = f"sagemaker_distribution_{GROUPS}"
 _DATA, _MODEL = "smdistributed.dataparallel", "smdistributed.modelparallel"
 _MIRRORED = "multi_worker_mirrored_strategy"
@@ -49,17 +49,6 @@ _FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
 }
 _OLDEST_WITH_GROUPS: Mapping[str, tuple[int, ...]] = {"pytorch": (1, 10), "tensorflow": (2, 6)}
 _OLDEST_MIRRORED = (2, 9)
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceGroup:
-    """Instances of one type. Without a name they are the whole job, given as a type and a count."""
-
-    instance_type: str
-    count: int = 1
-    name: str = ""
-    gpus: int | None = None
-    """Of one instance; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +96,6 @@ def launch_settings(distribution: Mapping[str, object], training: Training) -> L
     warnings = _warnings(launcher, found, named, training)
     sent = _sent(found, named, training.groups)
     return LaunchSettings(launcher, sent, named if _SCOPE in sent else (), warnings)
-
-
-def check_groups(groups: Sequence[InstanceGroup], problems: Problems) -> None:
-    """That SageMaker takes these groups: each named, five at most; or one without a name."""
-
-    def report(message: str, hint: str = "") -> None:
-        problems.add(Diagnostic(message, hint=hint))
-
-    if not groups:
-        report("the job has no instances", "name an instance type, or instance groups")
-    if len(groups) > MOST_GROUPS:
-        report(f"the job has {len(groups)} instance groups", f"SageMaker takes {MOST_GROUPS}")
-    names = [group.name for group in groups]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        message = f"two instance groups are named `{name}`" if name else "instance groups without a name"
-        report(message, "give each group a name of its own")
-    for group in groups:
-        if len(group.name) > _LONGEST_NAME:
-            message = f"the name of an instance group has {len(group.name)} characters"
-            report(message, f"SageMaker takes {_LONGEST_NAME}")
-        if group.count < 1:
-            report(f"{group.count} instances of `{group.instance_type}`", "one at least")
 
 
 def _is_on(found: Mapping[str, Settings], name: str) -> bool:
@@ -208,9 +175,11 @@ def _check_types(
         if kind.startswith("ml.trn") and (set(found) != {"torch_distributed"} or named):
             mistakes.add("distribution", f"has to be `torch_distributed` alone on `{kind}`")
         processes = found.get("mpi", {}).get(PROCESSES)
-        if group.gpus and isinstance(processes, int) and processes > group.gpus:
-            message = f"is {processes}, and `{kind}` has {group.gpus} GPU" + "s" * (group.gpus > 1)
-            mistakes.add(f"distribution.mpi.{PROCESSES}", message, f"{group.gpus} at most")
+        check_processes(f"distribution.mpi.{PROCESSES}", processes, group, mistakes)
+        for name in found:
+            options = found[name].get(OPTIONS)
+            if isinstance(options, str):
+                check_rdma(f"distribution.{name}.{OPTIONS}", shlex.split(options), group, mistakes)
     if not is_torch and {_DATA, _MODEL, "pytorchddp"} & {*found}:
         for group in groups:
             if "p5.48xlarge" in group.instance_type:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.errors import UsageError
-from bakehouse.launch_settings import Training, check_groups
+from bakehouse.instance_groups import check_groups, check_processes, check_rdma
+from bakehouse.launch_settings import Training
 from bakehouse.strategies import Mistakes, count, read_options
 from bakehouse.yamlfile import suggestion
 
@@ -163,9 +164,10 @@ def _check(driver: str, settings: Mapping[str, object], training: Training, mist
             mistakes.add(here, "is unknown", suggestion(key, _KEYS[driver]))
         elif key == _PROCESSES and value is not None:
             count(here, value, mistakes)
-            _check_gpus(here, value, training, mistakes)
+            for group in training.groups:
+                check_processes(here, value, group, mistakes)
         elif key == _OPTIONS and value is not None:
-            _check_options(here, value, mistakes)
+            _check_options(here, value, training, mistakes)
         elif key == _SMP and isinstance(value, Mapping):
             for name in [name for name in value if name not in _SMP_KEYS]:
                 mistakes.add(f"{here}.{name}", "is unknown", suggestion(name, _SMP_KEYS))
@@ -173,14 +175,7 @@ def _check(driver: str, settings: Mapping[str, object], training: Training, mist
             mistakes.add(here, "has to be a mapping")
 
 
-def _check_gpus(path: str, value: object, training: Training, mistakes: Mistakes) -> None:
-    for group in training.groups:
-        if group.gpus and isinstance(value, int) and value > group.gpus:
-            message = f"is {value}, and `{group.instance_type}` has {group.gpus} GPU" + "s" * (group.gpus > 1)
-            mistakes.add(path, message, f"{group.gpus} at most")
-
-
-def _check_options(path: str, value: object, mistakes: Mistakes) -> None:
+def _check_options(path: str, value: object, training: Training, mistakes: Mistakes) -> None:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         mistakes.add(path, "has to be a list of texts", 'such as `["-x", "NCCL_DEBUG=INFO"]`')
         return
@@ -189,6 +184,8 @@ def _check_options(path: str, value: object, mistakes: Mistakes) -> None:
             halves = ", ".join(f'"{half}"' for half in word.split())
             mistakes.add(path, f"has `{word}` as one word", f"write {halves}")
     read_options(path, value, mistakes)
+    for group in training.groups:
+        check_rdma(path, value, group, mistakes)
 
 
 def _warnings(driver: str, settings: Mapping[str, object], training: Training) -> tuple[str, ...]:

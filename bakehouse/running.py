@@ -13,10 +13,11 @@ from bakehouse.cluster import Heard
 from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
+from bakehouse.instance_groups import instance_group
 from bakehouse.instances import instances
 from bakehouse.job_report import JobReport
 from bakehouse.jobs import HOMOGENEOUS, ML, Job
-from bakehouse.launch_settings import Framework, InstanceGroup, Training, launch_settings
+from bakehouse.launch_settings import Framework, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 """Of torchrun too, whatever its name says."""
@@ -79,12 +80,7 @@ def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tupl
     known = instances(catalog)
     is_one = [group.name for group in job.groups] == [HOMOGENEOUS]
     groups = tuple(
-        InstanceGroup(
-            group.instance_type,
-            group.count,
-            "" if is_one else group.name,
-            known[group.instance_type].gpus if group.instance_type in known else None,
-        )
+        instance_group(known, group.instance_type, group.count, "" if is_one else group.name)
         for group in job.groups
     )
     training = Training(groups, launch.framework, launch.version, job.entry_point)

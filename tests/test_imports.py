@@ -106,9 +106,10 @@ ALLOWED = {
     "estimator": "registry releases",
     # what a job is told
     "strategies": "yamlfile",
-    "launch_settings": "yamlfile strategies",
-    "model_trainer": "yamlfile strategies launch_settings",
-    "running": "catalog instances engine jobs cluster delivery job_report launch_settings",
+    "instance_groups": "instances strategies",
+    "launch_settings": "yamlfile strategies instance_groups",
+    "model_trainer": "yamlfile strategies instance_groups launch_settings",
+    "running": "catalog instances engine jobs cluster delivery job_report instance_groups launch_settings",
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",

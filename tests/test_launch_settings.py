@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.launch_settings import Framework, InstanceGroup, LaunchSettings, Training, launch_settings
+from bakehouse.instance_groups import InstanceGroup, instance_group
+from bakehouse.instances import Instance
+from bakehouse.launch_settings import Framework, LaunchSettings, Training, launch_settings
 from bakehouse.model_trainer import driver_settings, hyperparameters, is_for_model_trainer, train_script
 from tests.conftest import said
 
@@ -135,6 +137,15 @@ def test_what_is_sent_is_json(distribution: Mapping[str, object]) -> None:
     assert json.loads(json.dumps(sent)) == sent
 
 
+def test_a_group_with_what_is_known_of_its_type() -> None:
+    known = {"ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", 96, 8, rdma_read=True)}
+
+    assert instance_group(known, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
+        "ml.p4d.24xlarge", 2, "dnn", gpus=8, rdma_read=True
+    )
+    assert instance_group(known, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
+
+
 MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
     "unknown launcher": (
         {"torchrun": ON},
@@ -226,6 +237,15 @@ error: `distribution.mpi.custom_mpi_options` repeats `btl_vader_single_copy_mech
 which is always set to `none`
 
 hint: leave out `--mca btl_vader_single_copy_mechanism` and its value""",
+    ),
+    "RDMA where there is none": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1"}},
+        job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
+        """\
+error: `distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
+reads no memory of other hosts
+
+hint: leave it out: it is set by itself on the types that have it""",
     ),
     "two launchers": (
         {"mpi": ON, "torch_distributed": ON},
@@ -525,6 +545,15 @@ hint: such as `["-x", "NCCL_DEBUG=INFO"]`""",
 error: `distributed.MPI.mpi_additional_options` has `-x A=1` as one word
 
 hint: write "-x", "A=1\"""",
+    ),
+    "RDMA where there is none": (
+        {"MPI": {"mpi_additional_options": ["-x", "FI_EFA_USE_DEVICE_RDMA=1"]}},
+        job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
+        """\
+error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
+reads no memory of other hosts
+
+hint: leave it out: it is set by itself on the types that have it""",
     ),
     "no script": (
         {"MPI": {}},

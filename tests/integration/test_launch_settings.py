@@ -1,6 +1,7 @@
 """What jobs are told for their launcher, compared with what the real SDKs ask AWS for; moto stands in."""
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.launch_settings import Framework, InstanceGroup, Training, launch_settings
+from bakehouse.instance_groups import InstanceGroup
+from bakehouse.launch_settings import Framework, Training, launch_settings
 from bakehouse.model_trainer import (
     ARGUMENTS,
     CODE_CHANNEL,
@@ -317,3 +319,18 @@ def test_the_channels_of_version_3(aws: Aws, trainers: dict[str, Any], name: str
     [packages] = installed(V3).glob("lib/python*/site-packages")
     assert uploaded(aws, trainers[name], DRIVERS_CHANNEL) == channel(packages, ours_of(name))
     assert uploaded(aws, trainers[name], CODE_CHANNEL).keys() == {SCRIPT, "requirements.txt"}
+
+
+def test_the_mpi_driver_starts_its_processes_once(tmp_path: Path) -> None:
+    """Should this fail one day, a warning can go: version 3 would start them on each host."""
+    [packages] = installed(V3).glob("lib/python*/site-packages")
+    code = (
+        f"import sys; sys.path.insert(0, {str(packages / 'sagemaker/train/container_drivers')!r})\n"
+        "from distributed_drivers.mpi_utils import get_mpirun_command\n"
+        "print(*get_mpirun_command(2, ['algo-1:2', 'algo-2:2'], 2, [], 'train.py'))\n"
+    )
+    environment = {"SM_CURRENT_INSTANCE_TYPE": "ml.c5.xlarge", "HOME": str(tmp_path)}
+    command = [str(installed(V3) / "bin" / "python"), "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert "mpirun --host algo-1:2,algo-2:2 -np 2 " in done.stdout
