@@ -90,7 +90,7 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:
     say(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
     wanted = [line.split("#")[0].strip() for line in data.decode().splitlines()]
-    files = _resolved([line for line in wanted if line], constraints, resolution, workspace, python)
+    files = _resolved([line for line in wanted if line], constraints, resolution, workspace, python, say)
     lock = path.with_name(path.name + ".lock")
     lines = [lock_heading(path.name, data), *(file.line for file in files)]
     write_whole(lock, "".join(f"{line}\n" for line in lines))
@@ -99,12 +99,19 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:
 
 
 def _resolved(
-    wanted: list[str], constraints: list[str], resolution: Resolution, workspace: Workspace, python: str
+    wanted: list[str],
+    constraints: list[str],
+    resolution: Resolution,
+    workspace: Workspace,
+    python: str,
+    say: Say,
 ) -> tuple[pylock.LockedFile, ...]:
     """What requirements come to beside what the base has to keep: that has to fit them, and is left out."""
     base, index = resolution.base.candidate, _index(workspace.project, python)
     kept = {one.pattern: base.given.get(one.known_as) for one in base.component.frozen}
     known = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
+    if known:
+        say(f"{resolution.recipe.name}: {base} keeps {', '.join(known)}")
     files = pylock.resolve(wanted, [*constraints, *known], index)
     there = [file.name for file in files if any(fnmatchcase(file.name, name) for name in kept)]
     return pylock.resolve(wanted, constraints, index, without=there) if there else files
