@@ -85,6 +85,15 @@ def parse(data: bytes, path: Path) -> Node:
     return _Reader(path, text).read()
 
 
+def _events(text: str) -> Iterator[yaml.Event]:
+    """As `yaml.parse`, which asks for each event twice."""
+    loader = _Loader(text)
+    try:
+        yield from iter(loader.get_event, None)
+    finally:
+        loader.dispose()
+
+
 class _Reader:
     """Builds nodes from events with a stack of its own, so that depth costs no recursion."""
 
@@ -92,10 +101,12 @@ class _Reader:
         self._path = path
         self._text = text
         self._lines = text.splitlines()
+        # Characters that no text may hold come as they are, or from an escape in double quotes.
+        self._may_hide = "\\" in text or _HIDDEN.search(text) is not None
 
     def read(self) -> Node:
         try:
-            return self._build(yaml.parse(self._text, Loader=_Loader))
+            return self._build(_events(self._text))
         except yaml.MarkedYAMLError as error:
             raise RecipeError(self._syntax_error(error)) from error
         except yaml.YAMLError as error:
@@ -105,52 +116,56 @@ class _Reader:
 
     def _build(self, events: Iterator[yaml.Event]) -> Node:
         stack: list[tuple[yaml.Event, list[Node]]] = []
-        root: Node | None = None
+        items: list[Node] = []
         nodes = documents = 0
         for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    raise self._refuse(event, "a second YAML document", "one file holds one document")
+            if isinstance(event, yaml.ScalarEvent):
+                if event.tag or event.anchor:
+                    raise self._refuse_tag(event)
+                items.append(self._scalar(event))
+            elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+                start, above = stack.pop()
+                above.append(self._close(start, items))
+                items = above
+            elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
+                if event.tag or event.anchor:
+                    raise self._refuse_tag(event)
+                if len(stack) == MAX_DEPTH:
+                    raise self._refuse(event, f"nesting deeper than {MAX_DEPTH} levels", "")
+                stack.append((event, items))
+                items = []
+                continue
             elif isinstance(event, yaml.AliasEvent):
                 hint = "write the value out: aliases are not read; a value that starts with `*` needs quotes"
                 raise self._refuse(event, "a YAML alias", hint)
-            elif getattr(event, "tag", None) or getattr(event, "anchor", None):
-                hint = "a value that starts with `!` or `&` needs quotes"
-                raise self._refuse(event, "a YAML tag or anchor", hint)
-            elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
-                if len(stack) == MAX_DEPTH:
-                    raise self._refuse(event, f"nesting deeper than {MAX_DEPTH} levels", "")
-                stack.append((event, []))
-            elif isinstance(event, (yaml.ScalarEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-                nodes += 1
-                if nodes > MAX_NODES:
-                    raise self._refuse(event, f"a file of more than {MAX_NODES:,} values", "split it")
-                if isinstance(event, yaml.ScalarEvent):
-                    node: Node = self._scalar(event)
-                else:
-                    node = self._close(*stack.pop())
-                if stack:
-                    stack[-1][1].append(node)
-                else:
-                    root = node
-        if root is None:
+            else:
+                documents += isinstance(event, yaml.DocumentStartEvent)
+                if documents > 1:
+                    raise self._refuse(event, "a second YAML document", "one file holds one document")
+                continue
+            nodes += 1
+            if nodes > MAX_NODES:
+                raise self._refuse(event, f"a file of more than {MAX_NODES:,} values", "split it")
+        if not items:
             message = f"`{self._path.name}` is empty"
             raise RecipeError(Diagnostic(message, Location(self._path, 1, 1)))
-        return root
+        return items[0]
+
+    def _refuse_tag(self, event: yaml.Event) -> RecipeError:
+        return self._refuse(event, "a YAML tag or anchor", "a value that starts with `!` or `&` needs quotes")
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
-        start, end = event.start_mark, event.end_mark
+        value, start, end = event.value, event.start_mark, event.end_mark
         is_one_line = start is not None and end is not None and start.line == end.line
         length = end.column - start.column if is_one_line and start and end else 1
-        location = self._location(event.start_mark, length)
-        if found := _HIDDEN.search(event.value):
+        location = self._location(start, length)
+        if self._may_hide and (found := _HIDDEN.search(value)):
             name = found[0].encode("unicode_escape").decode()
             raise RecipeError(Diagnostic(f"a text can't hold the character `{name}`", location))
-        if len(event.value) > MAX_TEXT:
+        if len(value) > MAX_TEXT:
             message = f"one text has more than {MAX_TEXT:,} characters"
             raise RecipeError(Diagnostic(message, location, hint="put it into a file"))
-        return Scalar(event.value, location)
+        return Scalar(value, location)
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
         location = self._location(event.start_mark, 1)
