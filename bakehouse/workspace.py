@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bakehouse import explain, project, rendering
-from bakehouse.catalog import Catalog, load_catalog
+from bakehouse.catalog import Catalog
+from bakehouse.catalogcache import cached_catalog
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.plan import Plan, make_plan
@@ -35,7 +36,7 @@ def open_workspace(start: Path | None = None) -> Workspace:
     """Read the project that the current folder belongs to."""
     found = project.find((start or Path.cwd()).resolve())
     problems = Problems()
-    catalog = load_catalog(found.recipe_roots, problems)
+    catalog = cached_catalog(found.recipe_roots, problems)
     recipes = load_recipes(found.recipe_roots, catalog, problems)
     problems.raise_as(RecipeError)
     return Workspace(found, catalog, recipes, rendering.read_templates(HOME / "templates"))

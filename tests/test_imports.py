@@ -49,7 +49,8 @@ ALLOWED = {
     "rendering": "plan",
     "project": "yamlfile",
     "revisions": "catalog recipe project",
-    "workspace": "yamlfile catalog recipe resolution plan explain rendering project",
+    "catalogcache": "catalog",
+    "workspace": "yamlfile catalog catalogcache recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
     "locks": "",
