@@ -27,7 +27,7 @@ from bakehouse.supplies import Supplies
 SUITE = "bookworm"
 """Of Debian, which all stand-ins of bases are made of: its Python is known to them."""
 IMAGES_AT_ONCE = 8
-"""In one graph: more would share no more stages, and let more steps run beside each other than help."""
+"""In one graph: more would share few more stages, and BuildKit loses its way in a graph of a hundred."""
 _ASK_SECONDS = 300.0
 _ASKED_AT_ONCE = 3
 
@@ -106,14 +106,14 @@ def carry_out(
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
-        missing = _make_bases(rehearsals, debian, root, engine, given, progress, outcome)
-        left = [one for one in rehearsals if not missing & {name for _, name in one.bases}]
-        outcome.failed += [one.real.name for one in rehearsals if one not in left]
-        for group in _groups(left):
+        for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
-            _try(group, root, engine, given, progress, outcome)
+            missing = _make_bases(group, debian, root, engine, given, progress, outcome)
+            left = [one for one in group if not missing & {name for _, name in one.bases}]
+            outcome.failed += [one.real.name for one in group if one not in left]
+            _try(left, root, engine, given, progress, outcome)
             done(outcome.rehearsed[before:])
-            if len(left) > IMAGES_AT_ONCE:
+            if len(rehearsals) > IMAGES_AT_ONCE:
                 # Of many images nobody looks into each, and they would fill the disk.
                 beside.submit(_remove, group, engine)
     return outcome
@@ -152,7 +152,7 @@ def _make_bases(
     wanted = dict(pair for one in rehearsals for pair in one.bases)
     absent = {need: name for need, name in wanted.items() if not engine.image(name)}
     if absent:
-        progress.say(f"{len(absent)} bases get stand-ins: {', '.join(need.text for need in absent)}")
+        progress.say(f"stand-ins of bases: {', '.join(need.text for need in absent)}")
     targets = {
         need.text: buildx.Target(
             need.text, standin_bases.target_name(name), standin_bases.write(need, debian.reference, root)
