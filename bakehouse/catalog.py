@@ -4,7 +4,7 @@ Everything here is as written, with its place; `resolution` chooses from it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from bakehouse.component import DRIVER, Component, Face, Release, Variant
+from bakehouse.component import DRIVER, Component, Face, Release, Requirement, Variant
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.faces import evidence, face, is_version
 from bakehouse.fields import Fields
@@ -34,31 +34,40 @@ class Links:
 
     def __init__(self, components: Iterable[Component]) -> None:
         self._brought: dict[str, set[str]] = {}
-        self._providers: dict[str, set[str]] = {}
+        self._providers: dict[str, dict[str, set[str]]] = {}
         self._shared: set[str] = set()
-        self._leads: dict[tuple[str, str], bool] = {}
+        self._leads: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
             brought = [variant.face for release in component.releases for variant in release.variants]
             requirements = (one for each in brought for one in (*each.requires, *each.recommends))
             self._brought[component.name] = {one.name for one in requirements}
-            for name in {name for one in brought for name in one.provides} - {component.name}:
-                self._providers.setdefault(name, set()).add(component.name)
-                if not component.is_base:
-                    self._shared.add(name)
+            for name, version in {pair for one in brought for pair in one.provides.items()}:
+                if name != component.name:
+                    self._providers.setdefault(name, {}).setdefault(component.name, set()).add(version)
+                    if not component.is_base:
+                        self._shared.add(name)
 
     def is_shared(self, name: str) -> bool:
         """Whether a part of another name may provide it, once the base is chosen."""
         return name in self._shared
 
-    def leads_to(self, component: str, name: str) -> bool:
-        """Whether some version of a component provides a name, or brings what does."""
-        key = component, name
+    def providers(self, name: str, demands: Sequence[Requirement]) -> frozenset[str]:
+        """The components that provide a name, in some version that demands allow."""
+        found = self._providers.get(name, {})
+        return frozenset(
+            component
+            for component, versions in found.items()
+            if any(all(one.allows(version) for one in demands) for version in versions)
+        )
+
+    def leads_to(self, component: str, providers: frozenset[str]) -> bool:
+        """Whether a component is one of those, or brings one in some version."""
+        key = component, providers
         if key not in self._leads:
-            self._leads[key] = self._search(component, name)
+            self._leads[key] = self._search(component, providers)
         return self._leads[key]
 
-    def _search(self, component: str, name: str) -> bool:
-        providers = self._providers.get(name, set())
+    def _search(self, component: str, providers: frozenset[str]) -> bool:
         seen, left = set(), [component] if providers else []
         while left:
             one = left.pop()

@@ -20,9 +20,12 @@ from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, Requirement
 from bakehouse.pins import Give, Giving, Pin, pins, relaxed
 from bakehouse.recipe import Recipe
-from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.resolution import NothingFits, Resolution, TooMuch, resolve
 from bakehouse.wording import ranged
 
+EFFORT = 3_000
+"""The candidates that one call may look at."""
+_MOST_BASES = 6
 _MOST_CHANGES = 3
 _STEPS = 8
 """Calls kept for each way out, to come nearer to what was asked."""
@@ -81,30 +84,45 @@ class Search:
         self._catalog = catalog
         self._calls = self._left = calls
         self._pins = tuple(one for one in pins(recipe) if names is None or one.name in names)
-        self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict] = {}
+        self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict | None] = {}
+        self._is_cut = False
 
     @property
     def is_spent(self) -> bool:
         return self._left <= 0
 
     def attempt(self, giving: Giving) -> Resolution | Conflict | None:
-        """The recipe's answer with some things given up; None where the calls are used up."""
+        """The recipe's answer with some things given up; None where the effort did not do to find one."""
         key = frozenset(giving.items())
         if key not in self._tried:
             found = self._resolve(relaxed(self._recipe, giving))
-            if found is None:
-                return None
+            if found is None and any(pin.kind == "base" for pin in giving):
+                found = self._on_near_base(giving)
             self._tried[key] = found
         return self._tried[key]
+
+    def _on_near_base(self, giving: Giving) -> Resolution | None:
+        """With the nearest version of the base that does, of a few: there are hundreds of some bases."""
+        recipe = relaxed(self._recipe, giving)
+        pin = next(one for one in giving if one.kind == "base")
+        known = sorted(self._versions(pin.name), key=lambda version: self._distance(pin, version))
+        for version in known[1 : _MOST_BASES + 1]:
+            found = self._resolve(_asking(recipe, pin, f"=={version}"))
+            if isinstance(found, Resolution):
+                return found
+        return None
 
     def core(self, giving: Giving) -> dict[Pin, Give]:
         """All but the pins that can't stand together, given up; the fewest, as far as the calls last.
 
         Versions are given up first. Only a part with none left is left out then: it may be the one that
-        brings what is missing, in another version.
+        brings what is missing, in another version. The base stays as it is.
         """
         found = dict(giving)
-        moved = [one for one in self._pins if one.least is Give.MOVE and one not in found]
+        base = self._recipe.base.name
+        moved = [
+            one for one in self._pins if one.least is Give.MOVE and one not in found and one.name != base
+        ]
         self._give(found, [(one, Give.MOVE) for one in moved])
         held = {one.name for one in moved if one not in found}
         dropped = [one for one in self._pins if one.most is Give.DROP and found.get(one) is not Give.DROP]
@@ -123,9 +141,9 @@ class Search:
             self._give(found, wanted[middle:])
 
     def told(self) -> Resolution | Conflict | None:
-        """The recipe without what has nothing to do with its conflict; on its own base, whatever that is."""
+        """The recipe without what has nothing to do with its conflict."""
         core = self.core({})
-        return self.attempt({pin: how for pin, how in core.items() if pin.name != self._recipe.base.name})
+        return self.attempt(core)
 
     @property
     def at_best(self) -> Resolution | Conflict | None:
@@ -142,7 +160,7 @@ class Search:
                 fitting.append(giving)
                 if len(fitting) == wanted:
                     break
-        is_cut = self.is_spent
+        is_cut = self.is_spent or self._is_cut
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
         found = [self._polished(giving) for giving in fitting]
         if all(one.rank[1] for one in found):
@@ -224,9 +242,12 @@ class Search:
             return None
         self._left -= 1
         try:
-            return resolve(recipe, self._catalog)
+            return resolve(recipe, self._catalog, EFFORT)
         except NothingFits as nothing:
             return nothing.conflict
+        except TooMuch:
+            self._is_cut = True
+            return None
 
     def _distance(self, pin: Pin, version: str) -> int:
         """How many steps a version is away from what a pin asks for, along the known versions."""

@@ -88,9 +88,16 @@ class NothingFits(Exception):
         self.conflict = conflict
 
 
-def resolve(recipe: Recipe, catalog: Catalog) -> Resolution:
-    """The newest versions that satisfy a recipe. Raises NothingFits with the causes."""
-    return _Search(recipe, catalog).run()
+class TooMuch(Exception):
+    """The effort that was granted is used up, and nothing is known yet."""
+
+
+def resolve(recipe: Recipe, catalog: Catalog, effort: int = 0) -> Resolution:
+    """The newest versions that satisfy a recipe. Raises NothingFits with the causes.
+
+    With an effort, no more candidates than that are looked at: then it raises TooMuch.
+    """
+    return _Search(recipe, catalog, effort).run()
 
 
 _Option = tuple[Candidate, tuple[Demand, ...]]
@@ -162,8 +169,10 @@ def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...
 class _Search:
     """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
 
-    def __init__(self, recipe: Recipe, catalog: Catalog) -> None:
+    def __init__(self, recipe: Recipe, catalog: Catalog, effort: int) -> None:
         self._recipe = recipe
+        self._left = effort or -1
+        self._known_providers: dict[str, frozenset[str]] = {}
         self._components = catalog.components
         self._shared: _Shared = catalog.memory.setdefault("resolution", _Shared())
         self._links = catalog.links
@@ -197,6 +206,9 @@ class _Search:
         tried: list[tuple[_Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
         for option in self._candidates(name):
+            if self._left == 0:
+                raise TooMuch
+            self._left -= 1
             found = self._try(option, selection, left)
             if isinstance(found, Selection):
                 self._passed_over[name] = partial(_reasons, selection, tuple(tried))
@@ -317,10 +329,18 @@ class _Search:
         askers = [one.asker for one in selection.demands if one.requirement.name == name and one.brings]
         if None not in askers:
             culprits |= {asker.name for asker in askers[:1] if asker}
+        providers = self._providers(name)
         for one in selection.chosen:
-            if any(self._links.leads_to(given, name) for given in one.given):
+            if any(self._links.leads_to(given, providers) for given in one.given):
                 culprits |= {one.name}
         return _DeadEnd(self._recipe, name, selection, tried, culprits)
+
+    def _providers(self, name: str) -> frozenset[str]:
+        """Who may provide a name: what the recipe itself asks of it holds whatever is chosen."""
+        if name not in self._known_providers:
+            lasting = [one for one in (self._recipe.base, *self._recipe.components) if one.name == name]
+            self._known_providers[name] = self._links.providers(name, lasting)
+        return self._known_providers[name]
 
     def _result(self, selection: Selection) -> Resolution:
         base, *others = (

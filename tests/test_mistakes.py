@@ -20,7 +20,8 @@ from bakehouse.resolution import NothingFits, resolve
 from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
 MISTAKES = Path(__file__).parent / "mistakes"
-SLUGS = sorted(path.name for path in MISTAKES.iterdir())
+SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
+"""Those with a command are about the real catalogue, in `test_catalogue_mistakes`."""
 OURS = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
 MADE = {
     "hundred-thousand-brackets": b"[" * 100_000,
