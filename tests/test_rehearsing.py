@@ -1,0 +1,154 @@
+"""Carrying rehearsals out, with a stand-in for docker: groups, failures, what is given and what is asked."""
+
+import io
+import json
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse import rehearsing
+from bakehouse.engine import ContainerSpec
+from bakehouse.errors import BuildError
+from bakehouse.plan import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.progress import Mode, Progress
+from bakehouse.rehearsing import Outcome, Rehearsed
+from bakehouse.supplies import Supplies
+from tests import fake_engine
+from tests.conftest import templates
+from tests.fake_commands import put
+from tests.fake_engine import DIGEST, FakeEngine, Run
+
+DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
+# The last arguments are the targets: what is called `broken` fails. What it was given is kept.
+DOCKER = f"""\
+case "$*" in
+*" broken"*)
+    echo '{{"vertexes": [{{"digest": "d", "name": "[broken image 2/2] RUN false",' >&2
+    echo '"error": "exit code: 1"}}]}}' >&2
+    exit 1 ;;
+esac
+calls=$(dirname "$0")/../calls
+mkdir -p "$calls"
+found="" targets="" next=""
+for argument; do
+    case $argument in
+    --metadata-file=*) metadata=${{argument#*=}} ;;
+    --*) next=$argument; continue ;;
+    *) [ "$next" = --file ] || targets="$targets $argument" ;;
+    esac
+    next=""
+done
+digest='{{"containerimage.digest": "{DIGEST}"}}'
+for target in ${{targets# buildx bake}}; do found="$found${{found:+,}}\\"$target\\": $digest"; done
+echo "{{$found}}" > "$metadata"
+echo "$targets" >> "$calls/targets"
+cp ../private/*/pip ../private/*/apt ../private/*/mirrors "$calls"
+"""
+ANSWER = json.dumps({"component": "part", "installed": "1.0"})
+
+
+class Engine(FakeEngine):
+    """Answers for the image's one part, and notes what is removed."""
+
+    def __init__(self, answer: str = ANSWER) -> None:
+        super().__init__(lambda spec: Run(prints=answer))
+        self.removed: list[str] = []
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        self.removed.append(prefix)
+        return (prefix,)
+
+
+class Rehearsals:
+    """A machine that rehearses small images."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.engine = folder, Engine()
+        self.done: list[list[str]] = []
+        smoke = folder / "smoke.py"
+        smoke.write_text("")
+        self.part = Part("part", "1.0", "", smoke)
+
+    def image(self, name: str) -> Image:
+        plain = fake_engine.image(name, (self.part,))
+        key, base_part = ImageKey(name.ljust(64, "0")), Part("debian", "12", "")
+        return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
+
+    def run(self, *names: str) -> Outcome:
+        prepared = rehearsing.prepare([self.image(name) for name in names], templates(), DEBIAN, self.folder)
+        with ExitStack() as stack:
+            progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
+            return rehearsing.carry_out(
+                prepared,
+                debian=DEBIAN,
+                state=self.folder,
+                engine=self.engine,
+                gateway="127.0.0.1",
+                supplies=Supplies({}, {"http_proxy": "http://proxy:3128", "no_proxy": "example.org"}),
+                progress=progress,
+                done=lambda made: self.done.append([one.rehearsal.real.name for one in made]),
+            )
+
+    def given(self, name: str) -> str:
+        return (self.folder / "calls" / name).read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsals:
+    put(tmp_path, monkeypatch, docker=DOCKER)
+    return Rehearsals(tmp_path)
+
+
+def names(made: list[Rehearsed]) -> list[str]:
+    return sorted(one.rehearsal.real.name for one in made)
+
+
+def test_an_image_that_fails_does_not_keep_others_from_being_tried(machine: Rehearsals) -> None:
+    outcome = machine.run("a", "broken", "c")
+
+    assert names(outcome.rehearsed) == ["a", "c"]
+    assert outcome.failed == ["broken"]
+    assert machine.done == [["a", "c"]]
+    with pytest.raises(BuildError, match="image `broken` did not build: stage `image` failed"):
+        outcome.require_all()
+
+
+def test_many_images_come_in_groups_and_none_of_them_is_kept(machine: Rehearsals) -> None:
+    outcome = machine.run(*(f"image{number}" for number in range(10)))
+
+    assert len(outcome.rehearsed) == 10
+    assert [len(group) for group in machine.done] == [8, 2]
+    assert sorted(machine.engine.removed) == sorted(one.rehearsal.reference for one in outcome.rehearsed)
+
+
+def test_few_images_are_kept(machine: Rehearsals) -> None:
+    machine.run("a")
+
+    assert machine.engine.removed == []
+
+
+def test_steps_are_given_the_stand_ins_before_all_else(machine: Rehearsals) -> None:
+    machine.run("a")
+
+    url = machine.given("mirrors").removesuffix("/sha256\n")
+    assert f"find-links = {url}/packages\n" in machine.given("pip")
+    assert machine.given("apt") == f'Acquire::http::Proxy::standins.bakehouse.invalid "{url}/";\n'
+
+
+def test_what_a_real_part_answers_wrongly_is_a_failure(machine: Rehearsals) -> None:
+    machine.engine = Engine(json.dumps({"component": "part", "installed": "2.0"}))
+    outcome = machine.run("a")
+
+    assert names(outcome.rehearsed) == []
+    assert outcome.failures[0].message == "`part` in image `a` is not the version that was declared"
+
+
+def test_what_was_asked_ran_in_the_rehearsed_image(machine: Rehearsals) -> None:
+    machine.run("a")
+    [spec] = machine.engine.specs
+
+    assert isinstance(spec, ContainerSpec)
+    assert (spec.image, spec.network) == (DIGEST, "none")
