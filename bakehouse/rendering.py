@@ -189,6 +189,11 @@ def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list
     return found
 
 
+def forget() -> None:
+    """Render every stage anew, as a process does that has rendered none."""
+    _STAGE_TEXTS.clear()
+
+
 def _stage_text(
     place: int, template: "Template", block: str, image: Image, templates: Mapping[str, str]
 ) -> str:
@@ -205,7 +210,8 @@ def _stage_text(
         macros = _environment(_frozen(templates)).get_template("macros.j2").module
         shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
-        context = template.new_context({**shared, **own, **values})
+        # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
+        context = template.new_context({**template.globals, **shared, **own, **values}, shared=True)
         _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
     return _STAGE_TEXTS[known]
 

@@ -5,7 +5,7 @@ already on the table, or because a demand of its own does not hold; what was ref
 `explain` tells when nothing fits. The order of keys in a file never matters.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -140,8 +140,11 @@ class _Shared:
 
     def __init__(self) -> None:
         self.options: dict[str, list[_Option]] = {}
+        self.called: dict[tuple[str, str], list[_Option]] = {}
+        """Those of a component whose variants match a glob."""
         self.pairs: dict[tuple[int, int], bool] = {}
         """By their identity: they live as long as this does."""
+        self.alone: dict[int, bool] = {}
 
     def of(self, component: Component) -> list[_Option]:
         """A component's candidates, each with all that it may ask for."""
@@ -155,6 +158,15 @@ class _Shared:
                 )
             ]
         return self.options[component.name]
+
+    def matching(self, component: Component, pattern: str) -> list[_Option]:
+        """Those of which the variant's name matches a glob."""
+        key = component.name, pattern
+        if key not in self.called:
+            self.called[key] = [
+                one for one in self.of(component) if fnmatchcase(one[0].variant.name, pattern)
+            ]
+        return self.called[key]
 
 
 def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...]:
@@ -186,8 +198,9 @@ class _Search:
         self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
         self._known: dict[str, list[_Option]] = {}
         self._demands: dict[int, tuple[Demand, ...]] = {}
-        self._altered: dict[tuple[int, int], bool] = {}
-        """Pairs of which one asks for less here than it does elsewhere."""
+        self._altered: set[int] = set()
+        """Candidates that ask for less here than they do elsewhere."""
+        self._altered_pairs: dict[tuple[int, int], bool] = {}
         self._go_alone: dict[int, bool] = {}
 
     def run(self) -> Resolution:
@@ -273,19 +286,36 @@ class _Search:
         The first one takes a search back furthest. Locks are left to when a candidate is taken.
         """
         key = id(candidate)
-        if key not in self._go_alone:
-            self._go_alone[key] = goes_alone(candidate, demands, self._asked_of, self._targets)
-        if not self._go_alone[key]:
+        alone = self._go_alone.get(key)
+        if alone is None:
+            alone = self._go_alone[key] = self._goes_alone(candidate, demands)
+        if not alone:
             return frozenset()
+        altered = self._altered
         for other in chosen:
-            pair = (key, id(other))
-            is_altered = self._recipe.without and self._is_altered(candidate, other)
-            pairs = self._altered if is_altered else self._shared.pairs
-            if pair not in pairs:
-                pairs[pair] = go_together(candidate, demands, other, self._demands[id(other)])
-            if not pairs[pair]:
+            pair = key, id(other)
+            is_altered = altered and (key in altered or id(other) in altered)
+            pairs = self._altered_pairs if is_altered else self._shared.pairs
+            together = pairs.get(pair)
+            if together is None:
+                together = go_together(candidate, demands, other, self._demands[id(other)])
+                pairs[pair] = together
+            if not together:
                 return frozenset({other.name})
         return None
+
+    def _goes_alone(self, candidate: Candidate, demands: tuple[Demand, ...]) -> bool:
+        """`goes_alone`, of which the most is the same for all recipes that name no targets."""
+        if self._targets or id(candidate) in self._altered:
+            return goes_alone(candidate, demands, self._asked_of, self._targets)
+        known = self._shared.alone
+        if id(candidate) not in known:
+            known[id(candidate)] = goes_alone(candidate, demands, {}, ())
+        if not known[id(candidate)]:
+            return False
+        if self._asked_of.keys().isdisjoint(candidate.given):
+            return True
+        return goes_alone(candidate, (), self._asked_of, ())
 
     def _next_name(self, selection: Selection) -> str | None:
         """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
@@ -298,25 +328,31 @@ class _Search:
         order = component.order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
-    def _is_altered(self, *pair: Candidate) -> bool:
-        return any(asked.name in self._recipe.without for one in pair for asked in one.face.recommends)
-
     def _candidates(self, name: str) -> list[_Option]:
         """The candidates of a name, each with what it asks for: the same ones at every step."""
         if name not in self._known:
-            self._known[name] = found = list(self._newest_first(name))
+            self._known[name] = found = self._newest_first(name)
             self._demands.update((id(one), demands) for one, demands in found)
         return self._known[name]
 
-    def _newest_first(self, name: str) -> Iterator[_Option]:
+    def _newest_first(self, name: str) -> list[_Option]:
         component = self._components.get(name)
         is_elsewhere = component and component.is_base and name != self._recipe.base.name
         if component is None or is_elsewhere or name == INSTANCE:
-            return
+            return []
         pattern, without = self._recipe.variants.get(name), self._recipe.without
-        for one, demands in self._shared.of(component):
-            if pattern is None or fnmatchcase(one.variant.name, pattern.text):
-                yield one, _demands(one, without) if without and self._is_altered(one) else demands
+        shared = self._shared
+        found = shared.matching(component, pattern.text) if pattern else shared.of(component)
+        if not without:
+            return found
+        own = []
+        for one, demands in found:
+            if any(asked.name in without for asked in one.face.recommends):
+                self._altered.add(id(one))
+                own.append((one, _demands(one, without)))
+            else:
+                own.append((one, demands))
+        return own
 
     def _dead_end(
         self,
