@@ -133,6 +133,8 @@ TRAINERS: dict[str, tuple[Mapping[str, Any], tuple[InstanceGroup, ...]]] = {
     "torchrun-smp": ({"Torchrun": {"smp": {"hybrid_shard_degree": 8, "random_seed": 7}}}, A100),
     "mpi": ({"MPI": {"process_count_per_node": 2, "mpi_additional_options": ["-x", "FOO=a b"]}}, ONE),
 }
+OWN = {"sagemaker_mpi_num_of_processes_per_host": 5}
+"""What a user may give by hand: where the distribution says it too, that wins."""
 USERS = {"epochs": 3, "optimizer": "adam", "sizes": [1, 2]}
 
 ASK_V2 = """
@@ -165,7 +167,8 @@ for name, case in told["cases"].items():
     try:
         estimator = kind(
             image_uri=told["image"], entry_point="train.py", source_dir=code, role=told["role"],
-            distribution=distribution or None, base_job_name=name, sagemaker_session=session, **job,
+            distribution=distribution or None, base_job_name=name, sagemaker_session=session,
+            hyperparameters=told["hyperparameters"], **job,
         )
         estimator.fit(wait=False)
         answers[name] = ""
@@ -233,7 +236,8 @@ def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
         name: {"distribution": distribution, "groups": told(groups), "framework": framework}
         for name, (distribution, groups, framework) in (ESTIMATORS | REFUSED).items()
     }
-    (folder / "cases.json").write_text(json.dumps({"cases": cases, "image": IMAGE, "role": ROLE}))
+    content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": OWN}
+    (folder / "cases.json").write_text(json.dumps(content))
     (folder / "source.tar.gz").write_bytes(b"")
     aws.run(installed(V2), ["-c", ASK_V2], folder)
     return Asked(json.loads((folder / "answers.json").read_text()), aws.jobs())
@@ -254,7 +258,7 @@ def test_a_job_is_told_what_version_2_tells_it(estimators: Asked, name: str) -> 
     }
 
     assert beside <= sent.keys()
-    assert {key: json.loads(value) for key, value in sent.items() if key not in beside} == dict(ours)
+    assert {key: json.loads(value) for key, value in sent.items() if key not in beside} == OWN | dict(ours)
 
 
 @pytest.mark.parametrize("name", REFUSED)
