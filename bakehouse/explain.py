@@ -1,9 +1,13 @@
 """Finds the words for a Conflict: who asks for what, why no candidate fits, and what would."""
 
+import difflib
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from bakehouse.candidates import Candidate, Conflict, Demand, Refusal
 from bakehouse.catalog import Catalog
+from bakehouse.component import Release
 from bakehouse.errors import ConflictError, Diagnostic, Location, Reason, Table
 from bakehouse.nearest import Change, Combination, Nearest, Search
 from bakehouse.plan import PLATFORM
@@ -20,6 +24,7 @@ from bakehouse.wording import (
     subject,
     versions,
 )
+from bakehouse.yamlfile import Scalar
 
 CALLS = 80
 """How often the resolver is asked to find a way out for an image that does not fit."""
@@ -27,6 +32,7 @@ _MOST_GROUPS = 3
 _MOST_HINTS = 3
 _MOST_BRINGING = 3
 _MOST_ROWS = 10
+_MOST_VARIANTS = 5
 
 
 def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> ConflictError:
@@ -79,9 +85,10 @@ def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Near
 
 def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
     """The same with all candidates in a table, each with what keeps it out, and no hint."""
-    found = groups(conflict.refusals)
-    if not found:
+    if not conflict.refusals:
         return Diagnostic(message, *_causes(conflict, _refusals(conflict, catalog)))
+    wanted = _wanted(conflict)
+    found = groups(wanted or conflict.refusals)
     facts = [
         fact
         for group in found[:_MOST_GROUPS]
@@ -93,6 +100,8 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
     ]
     if rest := sum(map(len, found[_MOST_ROWS:])):
         rows.append((f"and {rest} more", "", ""))
+    if others := {one.candidate.release.version for one in conflict.refusals if wanted and one not in wanted}:
+        rows.append((f"{len(others)} other releases", "are not asked for", ""))
     tables = (Table(f"candidates for {conflict.name}", tuple(rows)),)
     return Diagnostic(message, *_causes(conflict, facts), tables=tables)
 
@@ -103,19 +112,24 @@ def _causes(conflict: Conflict, facts: list[Reason]) -> tuple[Location, str, tup
     facts = [*chain, *_demands(conflict), *facts]
     base = conflict.recipe.base
     mentions = re.compile(rf"\b{re.escape(base.name)} [0-9]")
-    pinned = [
-        one
-        for one in _asked_by_image(conflict.recipe)
-        if one.location != base.location or any(mentions.search(fact.text) for fact in facts)
-    ]
+    glob = conflict.recipe.variants.get(base.name)
+    of_base = (base.location, glob.location if glob else None)
+    is_mentioned = any(mentions.search(fact.text) for fact in facts)
+    pinned = [one for one in _asked_by_image(conflict.recipe) if is_mentioned or one.location not in of_base]
     return there, label, tuple(dict.fromkeys(one for one in (*pinned, *facts) if one.location != there))
 
 
 def advice(nearest: Nearest, image: str) -> str:
     """What to ask for instead: of the ways with the fewest changes, those that leave least out."""
     fewest = min((one.rank[:2] for one in nearest.combinations), default=(0, 0))
-    found = [_told(one, image) for one in nearest.combinations if one.rank[:2] == fewest]
-    return ", or ".join([*found[:1], *(one.removeprefix("ask ") for one in found[1:_MOST_HINTS])])
+    found = [_told(one, image) for one in nearest.combinations if one.rank[:2] == fewest][:_MOST_HINTS]
+    found.sort(key=lambda one: not one.startswith("ask "))
+    later = (
+        [one.removeprefix("ask ") for one in found[1:]]
+        if found and found[0].startswith("ask ")
+        else found[1:]
+    )
+    return ", or ".join([*found[:1], *later])
 
 
 def _moves(nearest: Nearest) -> bool:
@@ -200,10 +214,14 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         return _nothing_there(conflict, catalog)
     found = groups(conflict.refusals)
     if len(found) == 1 and is_about_itself(found[0][0]):
+        if lacking := _without_variant(conflict, catalog):
+            return lacking
         there = Reason(f"the catalogue has {subject(found[0])}", found[0][0].candidate.release.location)
         return [there, *(one for one in _providers(conflict, catalog, fitting_only=True) if one.location)]
-    # That other versions are other versions is no news.
-    telling = [group for group in found if not is_about_itself(group[0])] or found
+    # That other versions are other versions is no news; that other builds are for another Python is little.
+    telling = groups(_wanted(conflict)) or found
+    named = {one.name for one in conflict.recipe.components}
+    telling.sort(key=lambda group: group[0].name in named and group[0].name != conflict.name)
     reasons = []
     for group in telling[:_MOST_GROUPS]:
         first = group[0]
@@ -215,6 +233,17 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         why = f", because of {', '.join(names)}" if names else ""
         reasons.append(Reason(f"{len(rest)} other builds of {conflict.name} don't fit either{why}"))
     return reasons
+
+
+def _wanted(conflict: Conflict) -> list[Refusal]:
+    """The candidates that are of the versions which the recipe itself asks for."""
+    recipe = conflict.recipe
+    asked_for = [one for one in (recipe.base, *recipe.components) if one.name == conflict.name]
+    return [
+        one
+        for one in conflict.refusals
+        if all(each.allows(one.candidate.release.version) for each in asked_for)
+    ]
 
 
 def _why_chosen(refusal: Refusal, conflict: Conflict, catalog: Catalog) -> list[Reason]:
@@ -235,9 +264,30 @@ def _nothing_there(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         return _providers(conflict, catalog)
     if component.is_base and name != recipe.base.name:
         return [Reason(f"{name} is a base, and the image's base is {recipe.base.name}", component.location)]
-    found = dict.fromkeys(one.name for release in component.releases for one in release.variants if one.name)
-    told = f"the variants {', '.join(found)}" if found else "no variants"
-    return [Reason(f"{name} has {told}", component.location)]
+    return [_variants_of(component.releases, name, component.location, recipe.variants.get(name))]
+
+
+def _variants_of(releases: Sequence[Release], what: str, there: Location, pattern: Scalar | None) -> Reason:
+    """The variants there are; of many, those that are called most like what was asked for."""
+    found = [*dict.fromkeys(one.name for release in releases for one in release.variants if one.name)]
+    near = difflib.get_close_matches(pattern.text if pattern else "", found, _MOST_VARIANTS, 0)
+    shown = found if len(found) <= _MOST_VARIANTS else near
+    more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
+    told = f"the variants {', '.join(shown)}{more}" if found else "no variants"
+    return Reason(f"{what} has {told}", there)
+
+
+def _without_variant(conflict: Conflict, catalog: Catalog) -> list[Reason]:
+    """The release that is asked for, where it has no variant of the name that is asked for."""
+    component, pattern = catalog.components.get(conflict.name), conflict.recipe.variants.get(conflict.name)
+    demands = [one for one in conflict.demands if one.requirement.name == conflict.name]
+    for release in component.releases if component and pattern else ():
+        if all(one.requirement.allows(release.version) for one in demands):
+            if pattern and not any(fnmatchcase(one.name, pattern.text) for one in release.variants):
+                what = f"{conflict.name} {release.version}"
+                return [_variants_of([release], what, release.location, pattern)]
+            break
+    return []
 
 
 def _providers(conflict: Conflict, catalog: Catalog, *, fitting_only: bool = False) -> list[Reason]:

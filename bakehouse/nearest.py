@@ -23,7 +23,7 @@ from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, TooMuch, resolve
 from bakehouse.wording import ranged
 
-EFFORT = 3_000
+EFFORT = 5_000
 """The candidates that one call may look at."""
 _MOST_BASES = 6
 _MOST_CHANGES = 3
@@ -143,7 +143,10 @@ class Search:
     def told(self) -> Resolution | Conflict | None:
         """The recipe without what has nothing to do with its conflict."""
         core = self.core({})
-        return self.attempt(core)
+        out = {pin.name for pin, how in core.items() if pin.kind == "part" and how is Give.DROP}
+        # Of a part that has to do with it, all is told that the recipe says.
+        kept = {pin: how for pin, how in core.items() if how is Give.DROP or pin.name in out}
+        return self.attempt(kept)
 
     @property
     def at_best(self) -> Resolution | Conflict | None:
@@ -189,9 +192,11 @@ class Search:
         while heap and not self.is_spent:
             giving = heapq.heappop(heap)[2]
             yield giving
-            if len(giving) == most or not isinstance(self.attempt(giving), Conflict):
+            found = self.attempt(giving)
+            if len(giving) == most or isinstance(found, Resolution):
                 continue
-            core = self.core(giving)
+            # Of what took too long nobody knows which pins have to do with it.
+            core = self.core(giving) if found else dict(giving)
             for pin in self._pins:
                 if core.get(pin) is pin.most:
                     continue

@@ -58,12 +58,19 @@ Giving = Mapping[Pin, Give]
 
 
 def pins(recipe: Recipe) -> tuple[Pin, ...]:
-    """All that could be given up. What is likelier to have to stay comes last."""
+    """All that could be given up. What is likelier to have to stay comes last.
+
+    A variant that follows from something else on the command line is none.
+    """
     parts = [Pin("part", one.name, ranged(one), one.location) for one in recipe.components]
     found = [one for one in parts if not one.asked]
     if recipe.content.packages:
         found.append(Pin("lock", "requirements", "requirements", recipe.location))
-    found += [Pin("variant", name, glob.text, glob.location) for name, glob in recipe.variants.items()]
+    found += [
+        Pin("variant", name, glob.text, glob.location)
+        for name, glob in recipe.variants.items()
+        if glob.location.line or f"{name}=" in str(glob.location.path)
+    ]
     if recipe.base.specifier:
         found.append(Pin("base", recipe.base.name, ranged(recipe.base), recipe.base.location))
     found += [one for one in parts if one.asked]

@@ -1,7 +1,7 @@
 """Answers `would this fit?`: what the command line asks for, in an image or on any base of the catalogue."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -124,15 +124,30 @@ def asking(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Recipe:
             base = one
     kept = tuple(one for one in recipe.components if one.name not in names)
     targets = wanted.targets
+    for name, glob in _for_gpus(wanted, catalog):
+        variants.setdefault(name, glob)
     return replace(
         recipe,
         base=base,
         components=(*kept, *(one for one in wanted.parts if one is not base)),
-        variants={**(recipe.variants if base == recipe.base else variants), **dict(wanted.variants)},
+        variants={**variants, **dict(wanted.variants)},
         targets=Targets(
             targets.instances or recipe.targets.instances, targets.driver or recipe.targets.driver
         ),
     )
+
+
+def _for_gpus(wanted: Wishes, catalog: Catalog) -> Iterator[tuple[str, Scalar]]:
+    """Who asks for CUDA does not mean a framework's build for CPUs."""
+    cuda = next((one.location for one in wanted.parts if one.name == "cuda"), None)
+    for component in (catalog.components.get(one.name) for one in wanted.parts):
+        if cuda is None or component is None or component.is_base:
+            continue
+        builds = [one for release in component.releases for one in release.variants]
+        prefixes = {one.name[:2] for one in builds if one.face.gpu}
+        others = {one.name[:2] for one in builds if not one.face.gpu}
+        if len(prefixes) == 1 and others and not prefixes & others:
+            yield component.name, Scalar(f"{prefixes.pop()}*", cuda)
 
 
 def in_image(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Resolution:
@@ -170,7 +185,8 @@ def on_any_base(wanted: Wishes, catalog: Catalog) -> tuple[Resolution, ...]:
     named = {one.name for one in wanted.parts}
     bases = [one for one in bases if one.name in named] or bases
     searches = [
-        Search(asking(_nothing_on(base), wanted, catalog), catalog, CALLS // len(bases)) for base in bases
+        Search(asking(_nothing_on(base, wanted), wanted, catalog), catalog, CALLS // len(bases))
+        for base in bases
     ]
     found = [(search, search.attempt({})) for search in searches]
     fitting = tuple(one for _, one in found if isinstance(one, Resolution))
@@ -212,8 +228,10 @@ def _weight(base: Component) -> tuple[int, str]:
     return max(len(one.face.provides) for release in base.releases for one in release.variants), base.name
 
 
-def _nothing_on(base: Component) -> Recipe:
-    nowhere = Location(Path("--with"), COMMAND, COMMAND)
+def _nothing_on(base: Component, wanted: Wishes) -> Recipe:
+    """A recipe that asks for a base only; what it says of itself is told at the first wish."""
+    spots = [*(one.location for one in wanted.parts), *(one.location for _, one in wanted.variants)]
+    nowhere = (*spots, Location(Path("--with"), COMMAND, COMMAND))[0]
     return Recipe(
         name="",
         family="",

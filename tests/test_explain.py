@@ -42,6 +42,7 @@ error: no versions satisfy image `small` on linux/amd64
   because the image asks for python 3.12        images/small.yaml:3:32
   and app 1 needs any layer                     components/app/component.yaml:2:45
   and layer 7 needs torch 2.9.0                 components/layer/component.yaml:2:45
+  and torch 2.8.0 is not 2.9.0                  components/torch/component.yaml:14:14
   and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
 
 hint: ask for `python: "3.11"`

@@ -39,7 +39,7 @@ ALLOWED = {
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
     "nearest": "component catalog recipe candidates resolution wording pins",
-    "explain": "component catalog recipe candidates plan wording pins nearest",
+    "explain": "yamlfile component catalog recipe candidates plan wording pins nearest",
     "chosen": "component catalog candidates resolution wording pins nearest",
     "question": (
         "yamlfile component faces catalog recipe candidates resolution wording pins nearest explain chosen"

@@ -94,8 +94,8 @@ error: nothing in the catalogue has cuda 12.6 and torch 2.9 together
   and cuda-image 12.6 brings cuda 12.6   components/cuda-image/component.yaml:7:14
 
 candidates for torch:
-  torch 2.9       needs cuda 12.8, not 12.6  components/torch/component.yaml:5
-  torch 2.8, 2.7  are not 2.9                components/torch/component.yaml:6
+  torch 2.9         needs cuda 12.8, not 12.6  components/torch/component.yaml:5
+  2 other releases  are not asked for
 
 nearest that fit:
   1 change  cuda 12.6 → 12.8  cuda-image 12.8, torch 2.9
@@ -113,8 +113,8 @@ error: nothing in the catalogue has torch >=2.8,<2.9 and python 3.12 together
   because you ask for python 3.12   --with python=3.12
 
 candidates for torch:
-  torch 2.9, 2.7  are not >=2.8,<2.9           components/torch/component.yaml:5
-  torch 2.8       needs python 3.11, not 3.12  components/torch/component.yaml:6
+  torch 2.8         needs python 3.11, not 3.12  components/torch/component.yaml:6
+  2 other releases  are not asked for
 
 nearest that fit:
   1 change  torch >=2.8,<2.9 → 2.9  cuda-image 12.8, python 3.12, torch 2.9
@@ -134,8 +134,8 @@ error: nothing in the catalogue has torch 2.9 and ml.p3.2xlarge together
   and ml.p3.2xlarge has gpu-architecture 7.0   components/instance/component.yaml:5:16
 
 candidates for torch:
-  torch 2.9       needs gpu-architecture >=7.5, not 7.0  components/torch/component.yaml:5
-  torch 2.8, 2.7  are not 2.9                            components/torch/component.yaml:6
+  torch 2.9         needs gpu-architecture >=7.5, not 7.0  components/torch/component.yaml:5
+  2 other releases  are not asked for
 
 nearest that fit:
   1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
@@ -155,8 +155,8 @@ error: nothing in the catalogue has torch 2.9 and driver 550.54 together
   because the host has driver 550.54   --with driver=550.54
 
 candidates for torch:
-  torch 2.9       needs driver >=570, not 550.54  components/torch/component.yaml:5
-  torch 2.8, 2.7  are not 2.9                     components/torch/component.yaml:6
+  torch 2.9         needs driver >=570, not 550.54  components/torch/component.yaml:5
+  2 other releases  are not asked for
 
 nearest that fit:
   1 change  driver 550.54 → >=570  cuda-image 12.8, torch 2.9
@@ -180,8 +180,8 @@ error: image `small` does not fit with torch 2.7
   and cuda-image 12.8 brings cuda 12.8         components/cuda-image/component.yaml:4:14
 
 candidates for torch:
-  torch 2.9, 2.8  are not 2.7                components/torch/component.yaml:5
-  torch 2.7       needs cuda 12.6, not 12.8  components/torch/component.yaml:7
+  torch 2.7         needs cuda 12.6, not 12.8  components/torch/component.yaml:7
+  2 other releases  are not asked for
 
 nearest that fit:
   1 change  cuda-image 12.8 → 12.6  cuda-image 12.6, python 3.12, torch 2.7
