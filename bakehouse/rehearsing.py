@@ -4,6 +4,7 @@ What an image with stand-ins answers is told and proves nothing: it counts as un
 """
 
 import configparser
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from bakehouse import bootstrap, buildx, checks, rehearsal, rendering, standin_b
 from bakehouse.buildfailure import ImagesFailed
 from bakehouse.checks import Answer
 from bakehouse.engine import Engine
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError, Diagnostic, EngineError, Reason
 from bakehouse.files import write_whole
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
@@ -98,7 +99,7 @@ def carry_out(
     """Let BuildKit execute rehearsals that were prepared; gives what came of each."""
     root, outcome = state / "rehearsal", Outcome()
     with (
-        standin_server.serve(root, gateway) as url,
+        _serving(root, gateway) as url,
         private_folder(state) as folder,
         ThreadPoolExecutor(1) as beside,
     ):
@@ -117,6 +118,22 @@ def carry_out(
                 # Of many images nobody looks into each, and they would fill the disk.
                 beside.submit(_remove, group, engine)
     return outcome
+
+
+@contextlib.contextmanager
+def _serving(root: Path, gateway: str) -> Iterator[str]:
+    """The stand-ins' address, as steps of a build reach it."""
+    message = "steps of a build can't reach this machine, which has to hand them the stand-ins"
+    hint = "rehearse on the machine that the engine runs on; `./bake doctor` says what it has"
+    if not gateway:
+        raise EngineError(Diagnostic(message, hint=hint))
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(standin_server.serve(root, gateway))
+        except OSError as error:
+            reason = Reason(f"the address `{gateway}` of the engine's own network is not this machine's")
+            raise EngineError(Diagnostic(message, reasons=(reason,), hint=hint)) from error
+        yield url
 
 
 def _remove(group: Sequence[Rehearsal], engine: Engine) -> None:

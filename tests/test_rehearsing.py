@@ -11,7 +11,7 @@ import pytest
 
 from bakehouse import rehearsing
 from bakehouse.engine import ContainerSpec
-from bakehouse.errors import BuildError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan import BootstrappedBase, Image, ImageKey, Part
 from bakehouse.progress import Mode, Progress
 from bakehouse.rehearsing import Outcome, Rehearsed
@@ -77,7 +77,7 @@ class Rehearsals:
         key, base_part = ImageKey(name.ljust(64, "0")), Part("debian", "12", "")
         return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
-    def run(self, *names: str) -> Outcome:
+    def run(self, *names: str, gateway: str = "127.0.0.1") -> Outcome:
         prepared = rehearsing.prepare([self.image(name) for name in names], templates(), DEBIAN, self.folder)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
@@ -86,7 +86,7 @@ class Rehearsals:
                 debian=DEBIAN,
                 state=self.folder,
                 engine=self.engine,
-                gateway="127.0.0.1",
+                gateway=gateway,
                 supplies=Supplies({}, {"http_proxy": "http://proxy:3128", "no_proxy": "example.org"}),
                 progress=progress,
                 done=lambda made: self.done.append([one.rehearsal.real.name for one in made]),
@@ -152,3 +152,9 @@ def test_what_was_asked_ran_in_the_rehearsed_image(machine: Rehearsals) -> None:
 
     assert isinstance(spec, ContainerSpec)
     assert (spec.image, spec.network) == (DIGEST, "none")
+
+
+@pytest.mark.parametrize("gateway", ["", "192.0.2.77"])
+def test_an_engine_whose_steps_cannot_reach_this_machine(gateway: str, machine: Rehearsals) -> None:
+    with pytest.raises(EngineError, match="steps of a build can't reach this machine"):
+        machine.run("a", gateway=gateway)
