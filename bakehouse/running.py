@@ -75,7 +75,7 @@ class Launch:
 def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tuple[str, ...]]:
     """The job with what its `distribution` turns into, and what the SDK does without a word.
 
-    The user's own hyperparameters win. Raises UsageError with every mistake in the distribution.
+    It wins over hyperparameters given by hand, as in the SDK. Raises UsageError with every mistake in the distribution.
     """
     known = instances(catalog)
     is_one = [group.name for group in job.groups] == [HOMOGENEOUS]
@@ -85,10 +85,9 @@ def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tupl
     )
     training = Training(groups, launch.framework, launch.version, job.entry_point)
     settings = launch_settings(launch.distribution, training)
-    parameters = {**settings.hyperparameters}
+    parameters = {**job.hyperparameters, **settings.hyperparameters}
     if launch.processes and settings.launcher in ("mpi", "torch_distributed"):
         parameters[_PROCESSES] = launch.processes
-    parameters |= job.hyperparameters
     told = parameters.get(_PROCESSES)
     processes = told if isinstance(told, int) else launch.processes or max(job.groups[0].gpus, 1)
     changed = replace(job, hyperparameters=parameters, processes=processes, launched_in=settings.groups)

@@ -41,10 +41,10 @@ def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> No
     }
 
 
-def test_the_users_own_hyperparameters_win(aims: Tree) -> None:
+def test_the_distribution_wins_over_hyperparameters_given_by_hand(aims: Tree) -> None:
     own = replace(JOB, hyperparameters={"sagemaker_mpi_num_of_processes_per_host": 3})
 
-    assert with_launcher(own, Launch(MPI), aims.catalog())[0].processes == 3
+    assert with_launcher(own, Launch(MPI), aims.catalog())[0].processes == 2
 
 
 def test_ranks_a_host_can_be_asked_for_apart(aims: Tree) -> None:
