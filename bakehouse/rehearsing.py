@@ -109,10 +109,15 @@ def carry_out(
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
-            missing = _make_bases(group, debian, root, engine, given, progress, outcome)
-            left = [one for one in group if not missing & {name for _, name in one.bases}]
-            outcome.failed += [one.real.name for one in group if one not in left]
-            _try(left, root, engine, given, progress, outcome)
+            try:
+                missing = _make_bases(group, debian, root, engine, given, progress, outcome)
+                left = [one for one in group if not missing & {name for _, name in one.bases}]
+                outcome.failed += [one.real.name for one in group if one not in left]
+                _try(left, root, engine, given, progress, outcome)
+            except BuildError as error:
+                # No image is to blame, and the next ones may go through
+                outcome.failures += error.diagnostics
+                outcome.failed += [one.real.name for one in group]
             done(outcome.rehearsed[before:])
             if len(rehearsals) > IMAGES_AT_ONCE:
                 # Of many images nobody looks into each, and they would fill the disk.
@@ -255,14 +260,25 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
 def _bake(
     targets: Sequence[buildx.Target], root: Path, given: Supplies, progress: Progress
 ) -> dict[str, str]:
-    return buildx.bake(
-        targets,
-        cwd=root,
-        state=root,
-        secrets=given.secrets,
-        arguments=given.arguments,
-        on_event=progress,
-    )
+    """One call of buildx; where the engine itself fails, as it does under load, once more."""
+
+    def bake() -> dict[str, str]:
+        return buildx.bake(
+            targets,
+            cwd=root,
+            state=root,
+            secrets=given.secrets,
+            arguments=given.arguments,
+            on_event=progress,
+        )
+
+    try:
+        return bake()
+    except ImagesFailed:
+        raise
+    except BuildError as error:
+        progress.say(f"{error.diagnostics[0].message}: trying again")
+        return bake()
 
 
 def _supplied(supplies: Supplies, url: str, folder: Path) -> Supplies:

@@ -25,6 +25,9 @@ DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
 # The last arguments are the targets: what is called `broken` fails. What it was given is kept.
 DOCKER = f"""\
 case "$*" in
+*" tired"*)
+    [ -e tired ] || {{ touch tired; echo "ERROR: DeadlineExceeded" >&2; exit 1; }} ;;
+*" dead"*) echo "ERROR: no such job" >&2; exit 1 ;;
 *" broken"*)
     echo '{{"vertexes": [{{"digest": "d", "name": "[broken image 2/2] RUN false",' >&2
     echo '"error": "exit code: 1"}}]}}' >&2
@@ -158,3 +161,20 @@ def test_what_was_asked_ran_in_the_rehearsed_image(machine: Rehearsals) -> None:
 def test_an_engine_whose_steps_cannot_reach_this_machine(gateway: str, machine: Rehearsals) -> None:
     with pytest.raises(EngineError, match="steps of a build can't reach this machine"):
         machine.run("a", gateway=gateway)
+
+
+def test_what_the_engine_fails_at_is_tried_again(machine: Rehearsals) -> None:
+    outcome = machine.run("tired")
+
+    assert names(outcome.rehearsed) == ["tired"]
+    assert outcome.failures == []
+
+
+def test_a_group_that_the_engine_fails_at_does_not_keep_the_next_from_being_tried(
+    machine: Rehearsals,
+) -> None:
+    outcome = machine.run("dead", *(f"image{number}" for number in range(9)))
+
+    assert names(outcome.rehearsed) == ["image7", "image8"]
+    assert len(outcome.failed) == 8
+    assert [failure.message for failure in outcome.failures] == ["no such job"]
