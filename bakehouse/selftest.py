@@ -16,11 +16,13 @@ class SelfTestError(BakehouseError):
     exit_code = 1
 
 
+_SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
+"""Tests with an engine share one, and run one after another."""
 _CHECKS = {
     "ruff check": ("ruff", "check", "."),
     "ruff format": ("ruff", "format", "--check", "."),
     "mypy --strict": ("mypy",),
-    "tests without an engine": ("pytest", "-q", "--ignore=tests/integration"),
+    "tests without an engine": ("pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
 }
 _ENGINE_TESTS = {"tests with an engine": ("pytest", "-v", "--durations=15", "tests/integration")}
 
