@@ -138,9 +138,10 @@ def file_needs(image: Image, stage_texts: Mapping[str, str], *, real: bool = Fal
             is_heavy = sum(one.bytes for one in packages) > HEAVY_STAGE
             most = MOST_BYTES_OF_HEAVY if is_heavy else MOST_BYTES
             packages = [one for one in packages if one.bytes > most or _is_foreign(one, native)]
-            # What is compiled against a stand-in is one too
+            # What is compiled against a stand-in is one too, and what needs the library of a newer Python
             below = _COPIES.findall(stage_texts.get(stage.name, ""))
-            packages += [one for one in stage.sdists if one not in packages and any(map(found.get, below))]
+            if any(map(found.get, below)) or _is_ahead(image):
+                packages += [one for one in stage.sdists if one not in packages]
             needs += [_package_need(stage, one, patterns) for one in packages]
         # What the stage drops has to come from one of them, and one is enough.
         first = next((need for need in needs if need.file.endswith(".whl")), None)
@@ -233,6 +234,18 @@ def _interpreter_is_real(image: Image) -> bool:
     wanted = [part.version for part in image.parts if part.component == "python"]
     fetched = any(_is_away(one) for stage in image.stages for one in _of_python(stage))
     return not fetched and wanted in ([], [_PYTHONS.get(image.base.suite)])
+
+
+def _is_ahead(image: Image) -> bool:
+    """Whether its Python is newer than the one that stands in: build tools ask for what that doesn't have."""
+    wanted = [part.version for part in image.parts if part.component == "python"]
+    wanted = wanted or [python_of(dict(image.base_part.provides))]
+    own = _PYTHONS.get(image.base.suite, "") if isinstance(image.base, BootstrappedBase) else ""
+    return _minor(wanted[0]) > _minor(own or _OWN_PYTHON)
+
+
+def _minor(version: str) -> int:
+    return int(version.split(".")[1])
 
 
 def _of_python(stage: Stage) -> Iterable[Artifact]:

@@ -88,6 +88,8 @@ def test_all_packages_are_real_where_that_is_asked() -> None:
         ("one-1-py3-none-manylinux_2_17_x86_64.whl", "3.8", False),
         ("one-1-py2.py3-none-any.whl", "3.8", False),
         ("one-1.tar.gz", "3.8", False),
+        ("one-1.tar.gz", "3.11", False),
+        ("one-1.tar.gz", "3.13", True),
     ],
 )
 def test_what_is_compiled_for_a_python_that_is_not_here_gets_a_stand_in(

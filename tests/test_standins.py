@@ -24,7 +24,7 @@ def need(
     file: str,
     name: str = "source",
     component: str = "thing",
-    kind: Literal["wheel", "artifact"] = "artifact",
+    kind: Literal["wheel", "sdist", "artifact"] = "artifact",
     dropped: tuple[str, ...] = (),
 ) -> Need:
     part = Part(component, "1.2.3", "", provides=(("libfabric", "2.4.0"), ("open-mpi", "4.1.7")))
@@ -183,3 +183,23 @@ def test_a_python_answers_for_its_version_however_it_is_packed(tmp_path: Path) -
     assert packed["python/bin/python3.10"].issym()
     assert "python/lib/python3.10/_sysconfigdata__linux_x86_64-linux-gnu.py" in packed
     assert "version = 1.2.3.99" in installer
+
+
+def test_pip_makes_a_wheel_of_a_source_package_without_any_build_tool(tmp_path: Path) -> None:
+    one = need("some_thing-1.0.tar.gz", "some-thing", kind="sdist")
+    (tmp_path / one.file).write_bytes(standins.make(one))
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--quiet",
+    ]
+    command += ["--wheel-dir", str(tmp_path), str(tmp_path / one.file)]
+    subprocess.run(command, check=True, capture_output=True)
+
+    with zipfile.ZipFile(tmp_path / "some_thing-1.0-py3-none-any.whl") as wheel:
+        assert "Name: some-thing\nVersion: 1.0\n" in wheel.read("some_thing-1.0.dist-info/METADATA").decode()

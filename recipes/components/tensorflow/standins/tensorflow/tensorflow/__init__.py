@@ -1,0 +1,3 @@
+"""A stand-in."""
+
+__version__ = "@version@"
