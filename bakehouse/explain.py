@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -89,6 +90,11 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
         return Diagnostic(message, *_causes(conflict, _refusals(conflict, catalog)))
     wanted = _wanted(conflict)
     found = groups(wanted or conflict.refusals)
+    # Versions that bring something else than what is asked for, each another version of it, share a row.
+    others = [group for group in found if _brings_another(group[0])]
+    is_much = _MOST_GROUPS < len(others) < len(found)
+    several = Counter(group[0].name for group in others if is_much for _ in group)
+    found = [group for group in found if not several or group not in others]
     facts = [
         fact
         for group in found[:_MOST_GROUPS]
@@ -100,10 +106,18 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
     ]
     if rest := sum(map(len, found[_MOST_ROWS:])):
         rows.append((f"and {rest} more", "", ""))
-    if others := {one.candidate.release.version for one in conflict.refusals if wanted and one not in wanted}:
-        rows.append((f"{len(others)} other releases", "are not asked for", ""))
+    for name, count in several.items():
+        rows.append((f"{count} others", f"bring another {name}", ""))
+    if left := {one.candidate.release.version for one in conflict.refusals if wanted and one not in wanted}:
+        rows.append((f"{len(left)} other releases", "are not asked for", ""))
     tables = (Table(f"candidates for {conflict.name}", tuple(rows)),)
     return Diagnostic(message, *_causes(conflict, facts), tables=tables)
+
+
+def _brings_another(refusal: Refusal) -> bool:
+    """Whether a candidate brings a version that the recipe itself does not want."""
+    demand = refusal.demand
+    return demand is not None and demand.asker is None and refusal.name != refusal.candidate.name
 
 
 def _causes(conflict: Conflict, facts: list[Reason]) -> tuple[Location, str, tuple[Reason, ...]]:
@@ -220,6 +234,8 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         return [there, *(one for one in _providers(conflict, catalog, fitting_only=True) if one.location)]
     # That other versions are other versions is no news; that other builds are for another Python is little.
     telling = groups(_wanted(conflict)) or found
+    # Where something is known not to work, builds for another CUDA or Python say nothing.
+    telling = [group for group in telling if group[0].known] or telling
     named = {one.name for one in conflict.recipe.components}
     telling.sort(key=lambda group: group[0].name in named and group[0].name != conflict.name)
     reasons = []

@@ -20,11 +20,13 @@ from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, Requirement
 from bakehouse.pins import Give, Giving, Pin, pins, relaxed
 from bakehouse.recipe import Recipe
-from bakehouse.resolution import NothingFits, Resolution, TooMuch, resolve
+from bakehouse.resolution import Effort, NothingFits, Resolution, TooMuch, resolve
 from bakehouse.wording import ranged
 
-EFFORT = 5_000
-"""The candidates that one call may look at."""
+MOST_EFFORT = 40_000
+"""The candidates that one call may look at: a third of a second."""
+EFFORT = 120_000
+"""Those that a whole search may look at."""
 _MOST_BASES = 6
 _MOST_CHANGES = 3
 _STEPS = 8
@@ -78,6 +80,7 @@ class Search:
         calls: int,
         extra: tuple[Requirement, ...] = (),
         names: Container[str] | None = None,
+        effort: int = EFFORT,
     ) -> None:
         """`extra` has to hold too, and is never given up; with `names`, nothing else is given up."""
         self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
@@ -86,10 +89,11 @@ class Search:
         self._pins = tuple(one for one in pins(recipe) if names is None or one.name in names)
         self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict | None] = {}
         self._is_cut = False
+        self._effort = effort
 
     @property
     def is_spent(self) -> bool:
-        return self._left <= 0
+        return self._left <= 0 or self._effort <= 0
 
     def attempt(self, giving: Giving) -> Resolution | Conflict | None:
         """The recipe's answer with some things given up; None where the effort did not do to find one."""
@@ -165,6 +169,7 @@ class Search:
                     break
         is_cut = self.is_spent or self._is_cut
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
+        self._effort = max(self._effort, MOST_EFFORT)
         found = [self._polished(giving) for giving in fitting]
         if all(one.rank[1] for one in found):
             found += self._on_other_bases()
@@ -246,13 +251,16 @@ class Search:
         if self.is_spent:
             return None
         self._left -= 1
+        granted = Effort(MOST_EFFORT)
         try:
-            return resolve(recipe, self._catalog, EFFORT)
+            return resolve(recipe, self._catalog, granted)
         except NothingFits as nothing:
             return nothing.conflict
         except TooMuch:
             self._is_cut = True
             return None
+        finally:
+            self._effort -= MOST_EFFORT - granted.left
 
     def _distance(self, pin: Pin, version: str) -> int:
         """How many steps a version is away from what a pin asks for, along the known versions."""
@@ -278,7 +286,10 @@ class Search:
                 for variant in release.variants:
                     for name, version in variant.face.provides.items():
                         found.setdefault(name, set()).add(version)
-        return {name: tuple(sorted(versions, key=Version)) for name, versions in found.items()}
+        return {
+            name: tuple(sorted(versions, key=lambda one: (Version(one), one)))
+            for name, versions in found.items()
+        }
 
 
 def _is_within(first: Giving, second: Giving) -> bool:

@@ -13,7 +13,7 @@ from bakehouse.chosen import changes_told
 from bakehouse.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Table, UsageError
 from bakehouse.faces import is_version, requirement
-from bakehouse.nearest import Combination, Nearest, Search
+from bakehouse.nearest import EFFORT, Combination, Nearest, Search
 from bakehouse.pins import COMMAND
 from bakehouse.recipe import Content, Recipe, Targets, instance_types
 from bakehouse.resolution import Resolution
@@ -184,10 +184,9 @@ def on_any_base(wanted: Wishes, catalog: Catalog) -> tuple[Resolution, ...]:
     bases = sorted((one for one in catalog.components.values() if one.is_base), key=_weight)
     named = {one.name for one in wanted.parts}
     bases = [one for one in bases if one.name in named] or bases
-    searches = [
-        Search(asking(_nothing_on(base, wanted), wanted, catalog), catalog, CALLS // len(bases))
-        for base in bases
-    ]
+    recipes = [asking(_nothing_on(base, wanted), wanted, catalog) for base in bases]
+    calls, effort = CALLS // len(bases), EFFORT // len(bases)
+    searches = [Search(recipe, catalog, calls, effort=effort) for recipe in recipes]
     found = [(search, search.attempt({})) for search in searches]
     fitting = tuple(one for _, one in found if isinstance(one, Resolution))
     if fitting:

@@ -92,10 +92,17 @@ class TooMuch(Exception):
     """The effort that was granted is used up, and nothing is known yet."""
 
 
-def resolve(recipe: Recipe, catalog: Catalog, effort: int = 0) -> Resolution:
+@dataclass(slots=True)
+class Effort:
+    """How many candidates may still be looked at."""
+
+    left: int
+
+
+def resolve(recipe: Recipe, catalog: Catalog, effort: Effort | None = None) -> Resolution:
     """The newest versions that satisfy a recipe. Raises NothingFits with the causes.
 
-    With an effort, no more candidates than that are looked at: then it raises TooMuch.
+    An effort is used up by what is looked at; with none left it raises TooMuch.
     """
     return _Search(recipe, catalog, effort).run()
 
@@ -181,9 +188,9 @@ def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...
 class _Search:
     """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
 
-    def __init__(self, recipe: Recipe, catalog: Catalog, effort: int) -> None:
+    def __init__(self, recipe: Recipe, catalog: Catalog, effort: Effort | None) -> None:
         self._recipe = recipe
-        self._left = effort or -1
+        self._effort = effort
         self._known_providers: dict[str, frozenset[str]] = {}
         self._components = catalog.components
         self._shared: _Shared = catalog.memory.setdefault("resolution", _Shared())
@@ -219,9 +226,10 @@ class _Search:
         tried: list[tuple[_Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
         for option in self._candidates(name):
-            if self._left == 0:
-                raise TooMuch
-            self._left -= 1
+            if self._effort:
+                if self._effort.left <= 0:
+                    raise TooMuch
+                self._effort.left -= 1
             found = self._try(option, selection, left)
             if isinstance(found, Selection):
                 self._passed_over[name] = partial(_reasons, selection, tuple(tried))
