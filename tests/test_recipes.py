@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -136,18 +137,35 @@ def resolves(recipe: Recipe) -> Resolution | None:
 
 def can_be_chosen(candidate: Candidate) -> bool:
     """Whether it goes with some base and the parts that it brings, or with those of an image."""
+    if str(candidate) in chosen_somewhere():
+        return True
     spot = candidate.variant.location
     asked = Requirement(candidate.name, f"=={candidate.release.version}", spot)
     variants = {candidate.name: Scalar(candidate.variant.name, spot)}
     empty = recipes()["mpi-cpu"]
     if candidate.face.base:
         return resolves(replace(empty, base=asked, components=(), variants=variants)) is not None
-    alone = (replace(empty, base=Requirement(base, "", spot), components=(asked,)) for base in bases())
+    # What fitted another release first: that nothing fits takes far longer to find.
+    likely = sorted(bases(), key=lambda base: base != FITTED.get(candidate.name, "nvidia-cuda"))
+    alone = (replace(empty, base=Requirement(base, "", spot), components=(asked,)) for base in likely)
     users = (recipes()[name] for name in IMAGES if candidate.name in parts(name))
     beside = (replace(recipe, components=(*without(recipe, candidate.name), asked)) for recipe in users)
-    return any(
-        resolves(replace(recipe, variants={**recipe.variants, **variants})) for recipe in (*alone, *beside)
-    )
+    for recipe in chain(alone, beside):
+        if resolves(replace(recipe, variants={**recipe.variants, **variants})):
+            FITTED[candidate.name] = recipe.base.name
+            return True
+    return False
+
+
+FITTED: dict[str, str] = {}
+"""A base that each component was found to fit."""
+
+
+@cache
+def chosen_somewhere() -> frozenset[str]:
+    """What is in an image as it stands."""
+    found = (resolved(name) for name in IMAGES)
+    return frozenset(str(choice.candidate) for one in found for choice in (one.base, *one.choices))
 
 
 def without(recipe: Recipe, name: str) -> Iterator[Requirement]:
