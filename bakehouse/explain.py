@@ -10,7 +10,7 @@ from bakehouse.candidates import Candidate, Conflict, Demand, Refusal
 from bakehouse.catalog import Catalog
 from bakehouse.component import Release
 from bakehouse.errors import ConflictError, Diagnostic, Location, Reason, Table
-from bakehouse.nearest import Change, Combination, Nearest, Search
+from bakehouse.nearest import EFFORT, Change, Combination, Nearest, Search
 from bakehouse.plan import PLATFORM
 from bakehouse.recipe import Recipe
 from bakehouse.wording import (
@@ -29,6 +29,7 @@ from bakehouse.yamlfile import Scalar
 
 CALLS = 80
 """How often the resolver is asked to find a way out for an image that does not fit."""
+_EFFORT_OF_A_CALL = 5_000
 _MOST_GROUPS = 3
 _MOST_HINTS = 3
 _MOST_BRINGING = 3
@@ -41,7 +42,7 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
 
     Without calls it is told as the resolver met it, which costs nothing.
     """
-    search = Search(conflict.recipe, catalog, calls)
+    search = Search(conflict.recipe, catalog, calls, effort=min(EFFORT, calls * _EFFORT_OF_A_CALL))
     message = f"no versions satisfy image `{conflict.recipe.name}` on {PLATFORM}"
     nearest = search.nearest(_MOST_HINTS) if calls else None
     return ConflictError(diagnostic(message, smallest(conflict, search), catalog, nearest))

@@ -89,7 +89,7 @@ class Search:
         self._pins = tuple(one for one in pins(recipe) if names is None or one.name in names)
         self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict | None] = {}
         self._is_cut = False
-        self._effort = effort
+        self._effort = self._granted = effort
 
     @property
     def is_spent(self) -> bool:
@@ -169,7 +169,7 @@ class Search:
                     break
         is_cut = self.is_spent or self._is_cut
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
-        self._effort = max(self._effort, MOST_EFFORT)
+        self._effort = max(self._effort, min(MOST_EFFORT, self._granted))
         found = [self._polished(giving) for giving in fitting]
         if all(one.rank[1] for one in found):
             found += self._on_other_bases()
@@ -251,7 +251,8 @@ class Search:
         if self.is_spent:
             return None
         self._left -= 1
-        granted = Effort(MOST_EFFORT)
+        most = min(MOST_EFFORT, self._effort)
+        granted = Effort(most)
         try:
             return resolve(recipe, self._catalog, granted)
         except NothingFits as nothing:
@@ -260,7 +261,7 @@ class Search:
             self._is_cut = True
             return None
         finally:
-            self._effort -= MOST_EFFORT - granted.left
+            self._effort -= most - granted.left
 
     def _distance(self, pin: Pin, version: str) -> int:
         """How many steps a version is away from what a pin asks for, along the known versions."""
