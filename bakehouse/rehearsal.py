@@ -112,10 +112,11 @@ class Rehearsal:
         base = [self.real.base_part.component] if isinstance(self.real.base, RegistryBase) else []
         return tuple(dict.fromkeys([*base, *(need.part.component for need, _ in self.files)]))
 
-    def is_real(self, component: str) -> bool:
-        """Whether an answer of this component proves anything: all of it is real, and Python too."""
+    def is_real(self, name: str) -> bool:
+        """Whether an answer about a part, or about what one provides, proves anything: all of it is real."""
         is_away = isinstance(self.real.base, RegistryBase) or "python" in self.standins
-        return not is_away and component not in self.standins
+        brought_by = {part.component for part in self.real.all_parts if name in dict(part.provides)}
+        return not is_away and not {name, *brought_by} & {*self.standins}
 
 
 def base_needs(image: Image) -> tuple[BaseNeed, ...]:

@@ -161,7 +161,8 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
         names = ", ".join(one.rehearsal.standins) or "none"
         told = f"{len(one.agree)} answers as declared"
         told += f", {len(one.differ)} not" if one.differ else ""
-        proof = "unverified" if one.rehearsal.standins else "verified"
+        verified = sum(one.rehearsal.is_real(name) for name in one.agree)
+        proof = f"{verified} verified, {len(one.agree) - verified} unverified"
         lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stand-ins")
         lines.append(f"  not real: {names}")
         lines.append(f"  {told}: {proof}")

@@ -258,3 +258,11 @@ def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
 
     assert [need.file for need in rehearsal.file_needs(one, {"above": text})["above"]] == ["against-1.tar.gz"]
     assert rehearsal.file_needs(one, {"above": "FROM toolchain AS above\n"})["above"] == []
+
+
+def test_what_a_stand_in_provides_is_not_real_either() -> None:
+    one = image(package("large-1-py3-none-any.whl", 30_000_000))
+    one = replace(one, parts=(Part("part", "1.0", "", provides=(("cuda", "12.8"),)), Part("other", "1", "")))
+    made = rehearsed(one)
+
+    assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]

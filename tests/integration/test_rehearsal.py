@@ -83,7 +83,8 @@ def test_the_installer_got_its_real_options(outcome: Outcome) -> None:
     for name in (SMP, EFA):
         [stage] = [stage for stage in one(outcome, name).rehearsal.real.stages if stage.name == "efa"]
         noted = read(outcome, name, "cat", "/opt/amazon/efa-installer-options").split()
-        assert noted == stage.facts["flags"].split()
+        mpi = stage.facts.get("mpi")
+        assert noted == [*stage.facts["flags"].split(), *([f"--mpi={mpi}"] if mpi else [])]
 
 
 def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
