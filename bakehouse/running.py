@@ -75,7 +75,7 @@ class Launch:
 def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tuple[str, ...]]:
     """The job with what its `distribution` turns into, and what the SDK does without a word.
 
-    It wins over hyperparameters given by hand, as in the SDK. Raises UsageError with every mistake in the distribution.
+    It wins over hyperparameters given by hand, as in the SDK. Raises UsageError with every mistake in it.
     """
     known = instances(catalog)
     is_one = [group.name for group in job.groups] == [HOMOGENEOUS]

@@ -1,4 +1,4 @@
-"""Ties the hosts of two instance groups together: data hosts end with the training, and their loss is noticed.
+"""Ties the hosts of two instance groups together: data hosts end with the training, a lost host is noticed.
 
 The training host keeps a connection to every data host. It says `done` when training is over; a connection
 that ends in any other way means that the host at its other end is gone.

@@ -18,7 +18,7 @@ x = torch.rand(256, 8, device=device)
 y = x.sum(dim=1, keepdim=True)
 model = DistributedDataParallel(torch.nn.Linear(8, 1).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-for step in range(200):
+for _ in range(200):
     loss = torch.nn.functional.mse_loss(model(x), y)
     optimizer.zero_grad()
     loss.backward()

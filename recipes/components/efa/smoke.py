@@ -153,7 +153,7 @@ def plugins(beside: Path) -> list[Path]:
 
 
 def opened() -> tuple[list[str], list[int]]:
-    """What a process has loaded, and the faces it finds, once it opened the plugin by its name as NCCL does."""
+    """What a process has loaded, and the faces it finds, once it opened the plugin by name as NCCL does."""
     asked = os.environ.get("NCCL_NET_PLUGIN", "")
     answer = _ask(_PLUGIN, *([asked, f"libnccl-net-{asked}.so"] if asked else ["libnccl-net.so"]))
     error = answer.get("error", "")

@@ -13,7 +13,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {
         f"{module}/__init__.py": f'"""A stand-in."""\n\n__version__ = "{VERSION}"\n',
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\nSummary: x\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: bakehouse\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: bakehouse\n"
+        "Root-Is-Purelib: true\nTag: py3-none-any\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(f"{wheel_directory}/{file}", "w") as wheel:
