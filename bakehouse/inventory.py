@@ -54,10 +54,13 @@ class Entry:
         return tuple(str(one.candidate) for one in (self.resolution.base, *self.resolution.choices))
 
 
-def inventory(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Entry, ...]:
-    """Each recipe as it resolves now, with the furthest run of exactly that."""
+def inventory(workspace: Workspace, recipes: Iterable[Recipe], *, kept: bool = False) -> tuple[Entry, ...]:
+    """Each recipe as it resolves now, with the furthest run of exactly that; `kept`: of committed runs."""
     found = [(recipe, _resolved(recipe, workspace)) for recipe in recipes]
-    known = runs.load(workspace.project.images)
+    project = workspace.project
+    known = runs.load(project.images)
+    if not kept:
+        known = runs.merged(known, runs.load(project.state))
     resolutions = [resolution for _, resolution in found if resolution]
     planned = make_plan(resolutions, workspace.templates, workspace.project.region).images
     levels = {image.name: runs.level(image, known) for image in planned}
@@ -104,11 +107,13 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def write_table(workspace: Workspace) -> bool:
-    """Bring docs/images.md up to date where a project keeps one; whether it changed."""
-    path = workspace.project.root / _FILE
+    """Bring docs/images.md, where a project keeps one, and the runs it tells of up to date; whether it changed."""
+    project = workspace.project
+    path = project.root / _FILE
     if not path.is_file():
         return False
-    text = table(inventory(workspace, select(workspace, ())))
+    runs.record(project.images, runs.load(project.state), project.state / "locks")
+    text = table(inventory(workspace, select(workspace, ()), kept=True))
     if path.read_text(encoding="utf-8") == text:
         return False
     write_whole(path, text)
@@ -119,7 +124,7 @@ def check_table(workspace: Workspace) -> None:
     """Raises StaleError where docs/images.md is not what the recipes and the record of runs give."""
     path = workspace.project.root / _FILE
     if path.is_file():
-        text = table(inventory(workspace, select(workspace, ())))
+        text = table(inventory(workspace, select(workspace, ()), kept=True))
         there = path.read_text(encoding="utf-8").splitlines()
         differing = list(unified_diff(there, text.splitlines(), lineterm="", n=0))[2:]
         if differing:

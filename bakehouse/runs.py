@@ -1,4 +1,7 @@
-"""How far each image was ever run: `images/runs.json`, committed, written whole or not at all.
+"""How far each image was ever run: `runs.json`, written whole or not at all.
+
+A run is noted below the project's `build/`, which is this machine's; `./bake render` takes what is there over
+into `images/`, to be committed beside the table of images. So a build alone makes nothing stale.
 
 A run counts only while the image's key is the one it was made with: a change of recipe, component or template
 puts an image back to `rendered`.
@@ -37,9 +40,9 @@ class Run:
     """The components that were not the real ones."""
 
 
-def load(images: Path) -> dict[str, Run]:
+def load(folder: Path) -> dict[str, Run]:
     """The runs on record, by image; none where there is no record. Raises RecipeError where it is broken."""
-    path = images / "runs.json"
+    path = folder / "runs.json"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -60,16 +63,24 @@ def level(image: Image, runs: Mapping[str, Run]) -> Level:
     return run.level if run and run.key == image.key else Level.RENDERED
 
 
-def record(images: Path, made: Mapping[str, Run], locks: Path) -> None:
-    """Add runs to the record; a rehearsal doesn't hide that the very same image was built."""
+def record(folder: Path, made: Mapping[str, Run], locks: Path) -> None:
+    """Add runs to the record in a folder."""
     with exclusive(locks / "runs.lock"):
-        known = load(images)
-        for name, run in made.items():
-            old = known.get(name)
-            if not (old and old.key == run.key and old.level is Level.BUILT and run.level is not Level.BUILT):
-                known[name] = run
-        text = json.dumps({name: asdict(known[name]) for name in sorted(known)}, indent=1) + "\n"
-        write_whole(images / "runs.json", text)
+        known = load(folder)
+        found = merged(known, made)
+        if found != known:
+            text = json.dumps({name: asdict(found[name]) for name in sorted(found)}, indent=1) + "\n"
+            write_whole(folder / "runs.json", text)
+
+
+def merged(known: Mapping[str, Run], made: Mapping[str, Run]) -> dict[str, Run]:
+    """What is known with what was made since: a rehearsal doesn't hide that the very same image was built."""
+    found = dict(known)
+    for name, run in made.items():
+        old = known.get(name)
+        if old is None or old.key != run.key or (old.level is not Level.BUILT and old.level is not run.level):
+            found[name] = run
+    return found
 
 
 def built(image: Image, today: date) -> Run:

@@ -164,7 +164,7 @@ def _record(workspace: Workspace, made: Mapping[str, runs.Run]) -> None:
         if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
     }
     if own:
-        runs.record(project.images, own, project.state / "locks")
+        runs.record(project.state, own, project.state / "locks")
 
 
 def _build(project: Project, images: Sequence[Image], progress: Progress) -> tuple[BuiltImage, ...]:

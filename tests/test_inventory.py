@@ -1,13 +1,16 @@
 """What there is to build, as a table and as objects."""
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
-from bakehouse import inventory
+from bakehouse import inventory, runs
 from bakehouse.errors import StaleError
 from bakehouse.files import write_whole
+from bakehouse.plan import make_plan
 from bakehouse.project import Project
+from bakehouse.resolution import resolve
 from bakehouse.runs import Level
 from bakehouse.workspace import Workspace
 from tests.conftest import IMAGE, Tree, templates
@@ -96,3 +99,19 @@ def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     assert inventory.write_table(workspace)
     assert not inventory.write_table(workspace)
     inventory.check_table(workspace)
+
+
+def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_next_writing(
+    workspace: Workspace,
+) -> None:
+    project = workspace.project
+    write_whole(project.root / "docs/images.md", "")
+    inventory.write_table(workspace)
+    [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
+    runs.record(project.state, {"small": runs.built(image, date(2026, 11, 21))}, project.state / "locks")
+
+    inventory.check_table(workspace)
+    levels = {entry.recipe.name: entry.level for entry in found(workspace)}
+    assert levels["small"] is Level.BUILT
+    assert inventory.write_table(workspace)
+    assert runs.load(project.images)["small"].key == image.key

@@ -65,3 +65,11 @@ def test_a_broken_record_is_told_as_such(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(RecipeError, match=r"`runs.json` is no record of runs"):
         runs.load(tmp_path)
+
+
+def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:
+    record(tmp_path, runs.built(IMAGE, TODAY))
+    before = (tmp_path / "runs.json").read_text()
+    record(tmp_path, runs.built(IMAGE, date(2027, 1, 1)))
+
+    assert (tmp_path / "runs.json").read_text() == before

@@ -110,7 +110,7 @@ def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outc
 
 
 def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
-    known = runs.load(project.project.images)
+    known = runs.load(project.project.state)
     assert set(known) == {"right"}
     [image] = plan_images(project, ["right"]).images
     assert runs.level(image, known) is Level.REHEARSED
