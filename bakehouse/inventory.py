@@ -107,7 +107,7 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def write_table(workspace: Workspace) -> bool:
-    """Bring docs/images.md, where a project keeps one, and the runs it tells of up to date; whether it changed."""
+    """Bring docs/images.md, where there is one, and its runs up to date; whether it changed."""
     project = workspace.project
     path = project.root / _FILE
     if not path.is_file():
