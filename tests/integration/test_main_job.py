@@ -55,9 +55,12 @@ def test_a_stage_that_images_share_is_one_step_of_the_graph(fleet: Fleet) -> Non
 
 def test_images_share_the_layers_of_shared_components(fleet: Fleet) -> None:
     shared = set.intersection(*(set(layers(f"bakehouse/{name}:latest")) for name in FLEET))
+    stages = [{stage.key: stage.name for stage in fleet.images[name].image.stages} for name in FLEET]
+    common = set.intersection(*(set(found) for found in stages))
 
-    # the base, and the linked layers of python, sshd, open-mpi, mpi4py and sagemaker-training
-    assert len(shared) == 6
+    assert {"python", "sshd", "open-mpi", "mpi4py"} <= {stages[0][key] for key in common}
+    # And the base's; a step of the image itself may give the same layer too.
+    assert len(shared) > len(common)
 
 
 def test_a_second_build_gives_the_same_digests_and_starts_no_container(
