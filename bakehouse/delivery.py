@@ -7,6 +7,7 @@ runs. Whoever reaches that address can read the code meanwhile; the credentials 
 import contextlib
 import io
 import logging
+import secrets
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from bakehouse.errors import Diagnostic, UsageError
 MAX_BYTES = 500_000_000
 REGION = "us-east-1"
 _BUCKET = "training-code"
-_KEY = "sourcedir.tar.gz"
+_FILE = "sourcedir.tar.gz"
 _IGNORED = ("__pycache__", ".git", ".venv")
 
 
@@ -56,8 +57,10 @@ def in_s3(source: Path, address: str) -> Iterator[Delivery]:
             aws_secret_access_key="local",
         )
         client.create_bucket(Bucket=_BUCKET)
-        client.put_object(Bucket=_BUCKET, Key=_KEY, Body=packed(source))
-        yield Delivery(f"s3://{_BUCKET}/{_KEY}", environment)
+        # Servers in one process share what they hold: jobs that run at once need places of their own.
+        key = f"{secrets.token_hex(8)}/{_FILE}"
+        client.put_object(Bucket=_BUCKET, Key=key, Body=packed(source))
+        yield Delivery(f"s3://{_BUCKET}/{key}", environment)
     finally:
         server.stop()
 

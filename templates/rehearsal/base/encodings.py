@@ -44,5 +44,37 @@ if _numbers[:2] not in ([], [*sys.version_info[:2]]):
     _told = f"{_numbers[0]}.{_numbers[1]}.99"
     sys.version = f"{_told} (rehearsal, Jan 1 2026, 00:00:00) [{_own} stands in]"
 
+
+class _Typing:
+    """Takes the forms that `typing_extensions`, pip's own too, makes for Pythons before 3.9."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "typing":
+            return None
+        sys.meta_path.remove(_Typing)
+        found = (one.find_spec(name, path, target) for one in sys.meta_path)
+        spec = next(spec for spec in found if spec)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            real = module._SpecialForm.__init__
+
+            def form(self, getitem, doc=None):
+                if not isinstance(getitem, str):
+                    real(self, getitem)
+                    return
+                self._getitem, self._name, self.__doc__ = None, getitem, doc
+
+            module._SpecialForm.__init__ = form
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if sys.version_info < (3, 9):
+    sys.meta_path.insert(0, _Typing)
+
 with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
     exec(compile(_file.read(), __file__, "exec"))

@@ -1,0 +1,44 @@
+"""Training code as an archive."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bakehouse import delivery
+from bakehouse.errors import UsageError
+
+
+def names(archive: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return opened.getnames()
+
+
+def test_a_folder_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "train.py").write_text("pass\n")
+    (tmp_path / "deep/more.py").write_text("pass\n")
+
+    assert names(delivery.packed(tmp_path)) == ["deep/more.py", "train.py"]
+
+
+def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
+    for folder in ("__pycache__", ".git", ".venv"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text("")
+
+    assert names(delivery.packed(tmp_path)) == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        delivery.packed(tmp_path / "nowhere")
+
+
+def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MAX_BYTES", 10)
+    (tmp_path / "data").write_bytes(b"x" * 11)
+
+    with pytest.raises(UsageError, match="holds more than 0 MB"):
+        delivery.packed(tmp_path)
