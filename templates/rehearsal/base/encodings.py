@@ -73,7 +73,7 @@ class _Typing:
         return spec
 
 
-if sys.version_info < (3, 9):
+if tuple(sys.version_info) < (3, 9):
     sys.meta_path.insert(0, _Typing)
 
 with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
