@@ -12,10 +12,10 @@ from bakehouse.catalog import Catalog
 from bakehouse.chosen import changes_told
 from bakehouse.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Table, UsageError
-from bakehouse.faces import is_version, requirement
+from bakehouse.faces import requirement
 from bakehouse.nearest import EFFORT, Combination, Nearest, Search
 from bakehouse.pins import COMMAND
-from bakehouse.recipe import Content, Recipe, Targets, instance_types
+from bakehouse.recipe import Content, Recipe, Targets, check_instance, is_driver
 from bakehouse.resolution import Resolution
 from bakehouse.wording import asked
 from bakehouse.yamlfile import Scalar, suggestion
@@ -80,15 +80,10 @@ def wishes(words: Sequence[str], catalog: Catalog) -> Wishes:
 def _with(found: Wishes, name: Scalar, value: Scalar, catalog: Catalog, problems: Problems) -> Wishes:
     targets = found.targets
     if name.text == INSTANCE:
-        known = instance_types(catalog)
-        if not any(fnmatchcase(one, value.text) for one in known):
-            message = f"unknown instance type `{value.text}`"
-            problems.add(Diagnostic(message, value.location, hint=suggestion(value.text, known)))
+        check_instance(value, catalog, problems)
         return replace(found, targets=replace(targets, instances=(*targets.instances, value)))
     if name.text == DRIVER:
-        if not is_version(value.text):
-            message = f"`{value.text}` is no version of a driver"
-            problems.add(Diagnostic(message, value.location, hint="such as `550.163.01`"))
+        is_driver(value, problems)
         return replace(found, targets=replace(targets, driver=value))
     if name.text not in catalog.provided_names:
         hint = (

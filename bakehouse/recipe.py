@@ -179,28 +179,32 @@ def _targets(fields: Fields, catalog: Catalog) -> Targets:
     if child is None:
         return Targets()
     instances = child.scalars("instances")
-    known = instance_types(catalog)
     for one in instances:
-        if not any(fnmatchcase(name, one.text) for name in known):
-            child.report(
-                f"unknown instance type `{one.text}`", one.location, hint=suggestion(one.text, known)
-            )
-    driver = child.node("driver")
-    text = child.text("driver")
-    if text and not is_version(text):
-        child.report(
-            f"`{text}` is no version of a driver", child.place("driver"), hint="such as `550.163.01`"
-        )
+        check_instance(one, catalog, child.problems)
+    driver = child.node("driver") if child.text("driver") else None
+    if not isinstance(driver, Scalar) or not is_driver(driver, child.problems):
         driver = None
     child.finish()
-    return Targets(instances, driver if isinstance(driver, Scalar) else None)
+    return Targets(instances, driver)
 
 
-def instance_types(catalog: Catalog) -> tuple[str, ...]:
-    """The instance types that the catalogue knows."""
+def check_instance(one: Scalar, catalog: Catalog, problems: Problems) -> None:
+    """That the catalogue knows an instance type of that name, or one that a glob means."""
     found = catalog.components.get(INSTANCE)
     releases = found.releases if found else ()
-    return tuple(variant.name for release in releases for variant in release.variants)
+    known = [variant.name for release in releases for variant in release.variants]
+    if not any(fnmatchcase(name, one.text) for name in known):
+        hint = suggestion(one.text, known)
+        problems.add(Diagnostic(f"unknown instance type `{one.text}`", one.location, hint=hint))
+
+
+def is_driver(one: Scalar, problems: Problems) -> bool:
+    """Whether a text is the version of a driver; told where it is none."""
+    if is_version(one.text):
+        return True
+    message = f"`{one.text}` is no version of a driver"
+    problems.add(Diagnostic(message, one.location, hint="such as `550.163.01`"))
+    return False
 
 
 def _base(fields: Fields, catalog: Catalog) -> Requirement:
