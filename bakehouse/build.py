@@ -52,26 +52,26 @@ def build(
     for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
         bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
     failures: list[Diagnostic] = []
-    digests: dict[str, str] = {}
-    left = list(images)
-    while left and not digests:
-        try:
-            digests = buildx.bake(
-                [_target(image) for image in left],
-                cwd=root,
-                state=state,
-                secrets=supplies.secrets,
-                arguments=supplies.arguments,
-                on_event=progress,
-            )
-        except ImagesFailed as failed:
-            failures += failed.diagnostics
-            left = [image for image in left if image.name not in failed.images]
-            if left:
-                names = ", ".join(f"`{name}`" for name in sorted(failed.images))
-                progress.say(f"{names} did not build; going on with the others")
+
+    def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:
+        return buildx.bake(
+            targets,
+            cwd=root,
+            state=state,
+            secrets=supplies.secrets,
+            arguments=supplies.arguments,
+            on_event=progress,
+        )
+
+    def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
+        failures.extend(error.diagnostics)
+        if left:
+            names = ", ".join(f"`{name}`" for name in sorted(error.images))
+            progress.say(f"{names} did not build; going on with the others")
+
+    digests = buildx.bake_what_goes(map(_target, images), bake, failed)
     built = []
-    for image in left:
+    for image in (image for image in images if image.name in digests):
         stored = engine.image(digests[image.name])
         if stored is None:
             message = f"image `{image.name}` was built and then removed from the engine by something else"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bakehouse import buildfailure, processes
 from bakehouse.buildevents import EXPORT, Event, Log, Output, Step, Tail, Tick, events
+from bakehouse.buildfailure import ImagesFailed
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.scratch import private_folder
 
@@ -61,6 +62,25 @@ def bake(
             raise buildfailure.explain(watch.failure(), dockerfiles, sources)
         found = json.loads(metadata.read_text())
     return {target.name: str(found[target.target]["containerimage.digest"]) for target in targets}
+
+
+def bake_what_goes(
+    targets: Iterable[Target],
+    bake: Callable[[Sequence[Target]], dict[str, str]],
+    failed: Callable[[ImagesFailed, Sequence[Target]], None],
+) -> dict[str, str]:
+    """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
+
+    `failed` is told of each call's failures, and of what is left. What no image is to blame for is raised.
+    """
+    left = list(targets)
+    while left:
+        try:
+            return bake(left)
+        except ImagesFailed as error:
+            left = [target for target in left if target.name not in error.images]
+            failed(error, left)
+    return {}
 
 
 def _override(targets: Iterable[Target], secrets: Mapping[str, Path], arguments: Mapping[str, str]) -> str:

@@ -175,22 +175,19 @@ def _make_bases(
     absent = {need: name for need, name in wanted.items() if not engine.image(name)}
     if absent:
         progress.say(f"stand-ins of bases: {', '.join(need.text for need in absent)}")
-    targets = {
-        need.text: buildx.Target(
+    targets = [
+        buildx.Target(
             need.text, standin_bases.target_name(name), standin_bases.write(need, debian.reference, root)
         )
         for need, name in absent.items()
-    }
+    ]
     missing: set[str] = set()
-    while targets:
-        try:
-            _bake(list(targets.values()), root, given, progress)
-        except ImagesFailed as error:
-            outcome.failures += error.diagnostics
-            missing |= {name for need, name in absent.items() if need.text in error.images}
-            targets = {text: one for text, one in targets.items() if text not in error.images}
-            continue
-        break
+
+    def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
+        outcome.failures += error.diagnostics
+        missing.update(name for need, name in absent.items() if need.text in error.images)
+
+    buildx.bake_what_goes(targets, lambda left: _bake(left, root, given, progress), failed)
     return missing
 
 
@@ -209,29 +206,29 @@ def _try(
     progress: Progress,
     outcome: Outcome,
 ) -> None:
-    """Bake a group; without what fails, again, until the rest goes through."""
-    left = list(group)
-    while left:
-        try:
-            digests = _bake([_target(one) for one in left], root, given, progress)
-        except ImagesFailed as error:
-            failed = error.images
-            progress.say(f"failed: {', '.join(sorted(failed))}; going on without")
-            hint = _hint(root, failed)
-            outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
-            outcome.failed += sorted(failed)
-            left = [one for one in left if one.real.name not in failed]
-            continue
-        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-            made = [Digest(digests[one.real.name]) for one in left]
-            asked = threads.map(lambda one, digest: _ask(one, digest, root, engine), left, made)
-            for one, (found, wrong) in zip(left, asked, strict=True):
-                outcome.failures += wrong
-                outcome.failed += [one.real.name] if wrong else []
-                outcome.rehearsed += [] if wrong else [found]
-        names = ", ".join(one.real.name for one in left)
-        progress.say(f"{rehearsal.REHEARSED}: {names}")
+    """Bake a group, and ask what is in the images that went through."""
+
+    def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
+        progress.say(f"failed: {', '.join(sorted(error.images))}; going on without")
+        hint = _hint(root, error.images)
+        outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
+        outcome.failed += sorted(error.images)
+
+    digests = buildx.bake_what_goes(
+        map(_target, group), lambda left: _bake(left, root, given, progress), failed
+    )
+    through = [one for one in group if one.real.name in digests]
+    if not through:
         return
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        made = [Digest(digests[one.real.name]) for one in through]
+        asked = threads.map(lambda one, digest: _ask(one, digest, root, engine), through, made)
+        for one, (found, wrong) in zip(through, asked, strict=True):
+            outcome.failures += wrong
+            outcome.failed += [one.real.name] if wrong else []
+            outcome.rehearsed += [] if wrong else [found]
+    names = ", ".join(one.real.name for one in through)
+    progress.say(f"{rehearsal.REHEARSED}: {names}")
 
 
 def _hint(root: Path, failed: frozenset[str]) -> str:
