@@ -15,13 +15,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from urllib.request import url2pathname
 
+from bakehouse import fileserver
 from bakehouse.files import write_whole
 from bakehouse.plan import Sha256
 
@@ -50,15 +49,11 @@ def serve(shelves: Shelves, address: str, hashes: "Hashes") -> Iterator[str]:
     token = secrets.token_urlsafe(24)
     mirrors = Mirrors(shelves.mirrors, hashes)
     handler = type("Handler", (_Handler,), {"shelves": shelves, "token": token, "mirrors": mirrors})
-    with _Server((address, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield f"http://{address}:{server.server_port}/{token}"
-        finally:
-            server.shutdown()
-            thread.join()
-            hashes.save()
+    try:
+        with fileserver.serve(handler, address) as url:
+            yield f"{url}/{token}"
+    finally:
+        hashes.save()
 
 
 class Hashes:
@@ -118,57 +113,15 @@ class Mirrors:
         return None
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    """Many steps ask at once: a connection that finds no place hangs until its program gives up."""
-
-    # A client that goes away in the middle is the client's business.
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        return
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(fileserver.Handler):
     shelves: Shelves
     mirrors: Mirrors
     token: str
-    protocol_version = "HTTP/1.1"
-    timeout = 60
 
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests carry the token: they are not logged."""
-
-    def _answer(self, *, with_body: bool) -> None:
-        parts = [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
-        is_known = secrets.compare_digest(parts[0].encode(), self.token.encode())
-        found = self._find(parts[1:]) if is_known else None
-        if found is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
-        elif isinstance(found, str):
-            body = found.encode()
-            self._head("text/html; charset=utf-8", len(body))
-            if with_body:
-                self.wfile.write(body)
-        else:
-            with found.open("rb") as file:
-                self._head("application/octet-stream", found.stat().st_size)
-                if with_body:
-                    self.connection.sendfile(file)
-
-    def _head(self, kind: str, length: int) -> None:
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-
-    def _find(self, parts: Sequence[str]) -> str | Path | None:
-        """A page, a file, or None."""
+    def find(self, path: str) -> str | Path | None:
+        token, *parts = [unquote(part) for part in path.split("/")[1:]] or [""]
+        if not secrets.compare_digest(token.encode(), self.token.encode()):
+            return None
         match parts:
             case ["sha256", sha256, name] if _SHA256.fullmatch(sha256):
                 return self.mirrors.find(sha256, name)

@@ -67,7 +67,8 @@ ALLOWED = {
     "doctor": "apt dockerd daemon provision",
     # what a build is given, building
     "pipconfig": "",
-    "serving": "plan",
+    "fileserver": "",
+    "serving": "plan fileserver",
     "supplies": "scratch aptconfig pipconfig serving",
     "buildevents": "",
     "buildtimes": "buildevents",
@@ -118,7 +119,7 @@ ALLOWED = {
     # rehearsals, and how far images were run
     "rehearsal": "component lockfile plan",
     "standins": "plan project rehearsal",
-    "standin_server": "",
+    "standin_server": "fileserver",
     "standin_bases": "plan rendering project rehearsal standins standin_server",
     "rehearsing": (
         "plan rendering engine scratch supplies buildx buildfailure bootstrap progress checks "
