@@ -68,11 +68,8 @@ def in_s3(source: Path, address: str) -> Iterator[Delivery]:
 def packed(source: Path) -> bytes:
     """A folder as the SDK packs it: its files at the top of a gzipped archive.
 
-    Raises UsageError where there is no such folder, or where it is too big to be code.
+    Raises UsageError where it is too big to be code.
     """
-    if not source.is_dir():
-        message = f"there is no folder `{source}`"
-        raise UsageError(Diagnostic(message, hint="`--source-dir` is the folder that holds the entry point"))
     total, buffer = 0, io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for path in sorted(source.rglob("*")):

@@ -80,9 +80,28 @@ def distribution(text: str) -> Mapping[str, object]:
     return found
 
 
+def code(source_dir: str, entry_point: str) -> Path | None:
+    """The folder of the training code; None where the image brings its own."""
+    if not source_dir:
+        return None
+    source = Path(source_dir)
+    if not source.is_dir():
+        _refuse(f"there is no folder `{source}`", "`--source-dir` is the folder that holds the entry point")
+    if not entry_point:
+        _refuse("`--source-dir` without `--entry-point`", "`--entry-point train.py` names the script")
+    if not (source / entry_point).is_file():
+        _refuse(f"`{source}` holds no `{entry_point}`", "`--entry-point` is a path below `--source-dir`")
+    return source
+
+
 def channels(words: Sequence[str]) -> dict[str, Path]:
     """`name=folder` pairs."""
-    return {name: Path(folder) for name, folder in (_pair(word, "--channel") for word in words)}
+    found = {name: Path(folder) for name, folder in (_pair(word, "--channel") for word in words)}
+    for name, folder in found.items():
+        if not folder.is_dir():
+            hint = "`--channel training=data` mounts the folder `data`"
+            _refuse(f"channel `{name}` has no folder `{folder}`", hint)
+    return found
 
 
 def environment(words: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ from bakehouse import cluster, delivery, job_report
 from bakehouse.catalog import Catalog
 from bakehouse.cluster import Heard
 from bakehouse.engine import Engine
-from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
 from bakehouse.instance_groups import instance_group
 from bakehouse.instances import instances
@@ -40,15 +39,11 @@ class Wanted:
 def run(
     engine: Engine, wanted: Wanted, folder: Path, address: str, heard: Heard = lambda host, data: None
 ) -> JobReport:
-    """Run a job to its end; its logs, model, output and report lie below `folder`, which is emptied first.
+    """Run a job to its end; its logs, model, output and report lie below `folder`.
 
-    `address` is one of this machine that the hosts reach. Raises UsageError for code or data that is not
-    there, before anything is started.
+    `address` is one of this machine that the hosts reach. Raises UsageError for code that is too big.
     """
-    job = replace(wanted.job, folders={name: _folder(name, path) for name, path in wanted.channels.items()})
-    if wanted.source and job.entry_point and not (wanted.source / job.entry_point).is_file():
-        message = f"`{wanted.source}` holds no `{job.entry_point}`"
-        raise UsageError(Diagnostic(message, hint="`--entry-point` is a path below `--source-dir`"))
+    job = replace(wanted.job, folders={name: str(path.resolve()) for name, path in wanted.channels.items()})
     with contextlib.ExitStack() as stack:
         if wanted.source:
             delivered = stack.enter_context(delivery.in_s3(wanted.source, address))
@@ -109,10 +104,3 @@ def job_name(image: str, now: float | None = None) -> str:
     letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
     return f"{letters.strip('-')[:40].rstrip('-')}-{stamp}"
-
-
-def _folder(name: str, path: Path) -> str:
-    if not path.is_dir():
-        message = f"channel `{name}` has no folder `{path}`"
-        raise UsageError(Diagnostic(message, hint="`--channel training=data` mounts the folder `data`"))
-    return str(path.resolve())

@@ -31,11 +31,6 @@ def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
     assert names(delivery.packed(tmp_path)) == []
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no folder"):
-        delivery.packed(tmp_path / "nowhere")
-
-
 def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_BYTES", 10)
     (tmp_path / "data").write_bytes(b"x" * 11)

@@ -8,6 +8,8 @@ from bakehouse import run_options
 from bakehouse.errors import UsageError
 from bakehouse.jobs import Group
 
+HERE = str(Path(__file__).parent)
+
 
 def test_hosts_of_one_type() -> None:
     found = run_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
@@ -40,6 +42,17 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
 
     assert run_options.distribution(text) == run_options.distribution(str(tmp_path / "mpi.json"))
     assert run_options.distribution("") == {}
+
+
+def test_code_lies_in_a_folder_or_in_the_image(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    assert run_options.code(str(tmp_path), "train.py") == tmp_path
+    assert run_options.code("", "train.py") is None
+
+
+def test_channels_are_folders(tmp_path: Path) -> None:
+    assert run_options.channels([f"training={tmp_path}"]) == {"training": tmp_path}
 
 
 def test_what_dies_and_when() -> None:
@@ -101,6 +114,26 @@ def test_sizes(text: str, found: int | None) -> None:
             lambda: run_options.hyperparameters(["lr"]),
             "`--hyperparameter lr` has no `=`",
             "write `--hyperparameter name=value`",
+        ),
+        (
+            lambda: run_options.code("no/such", "train.py"),
+            "there is no folder `no/such`",
+            "`--source-dir` is the folder that holds the entry point",
+        ),
+        (
+            lambda: run_options.code(HERE, ""),
+            "`--source-dir` without `--entry-point`",
+            "`--entry-point train.py` names the script",
+        ),
+        (
+            lambda: run_options.code(HERE, "trian.py"),
+            f"`{HERE}` holds no `trian.py`",
+            "`--entry-point` is a path below `--source-dir`",
+        ),
+        (
+            lambda: run_options.channels(["training=no/such"]),
+            "channel `training` has no folder `no/such`",
+            "`--channel training=data` mounts the folder `data`",
         ),
         (
             lambda: run_options.distribution("no/such.json"),
