@@ -51,16 +51,20 @@ def _patterns(images: str) -> list[str]:
     return [word for word in images.split(",") if word]
 
 
-@task(name="list", help={"json": "one object an image, for programs"})
+@task(
+    name="list",
+    positional=["images"],
+    help={"images": _IMAGES, "json": "one object an image, for programs"},
+)
 @_command
-def list_images(context: Context, json: bool = False) -> None:
+def list_images(context: Context, images: str, json: bool = False) -> None:
     """
     List the images that can be built, each with whom it is for.
 
     ./bake list
-    ./bake list --json
+    ./bake list 'pytorch-2.9-*' --json
     """
-    print(tables.listing(open_workspace(), as_json=json), end="")
+    print(tables.listing(open_workspace(), _patterns(images), as_json=json), end="")
 
 
 @task(
@@ -314,6 +318,7 @@ def run_training_job(
 
     workspace = open_workspace()
     asked = run_options.cluster(group, hosts, instance_type, cpus, gpus)
+    source = run_options.code(source_dir, entry_point)
     job = Job(
         image="",
         name=running.job_name(image),
@@ -334,7 +339,7 @@ def run_training_job(
         _say(f"note: {warning}")
     wanted = running.Wanted(
         replace(job, kills=run_options.kills(kill, job.host_names)),
-        Path(source_dir) if source_dir else None,
+        source,
         run_options.channels(channel),
         running.efa_types(workspace.catalog),
     )

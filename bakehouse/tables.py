@@ -23,9 +23,9 @@ _FEW = 4
 """Images of which each is told by itself."""
 
 
-def listing(workspace: Workspace, *, as_json: bool) -> str:
+def listing(workspace: Workspace, patterns: Sequence[str], *, as_json: bool) -> str:
     """One line, or one object, for each image."""
-    recipes = select(workspace, ())
+    recipes = select(workspace, patterns)
     if as_json:
         found = [inventory.as_object(one) for one in inventory.inventory(workspace, recipes)]
         return json.dumps(found, indent=2) + "\n"
