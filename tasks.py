@@ -310,8 +310,6 @@ def run_training_job(
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
     ./bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
     """
-    import os
-
     from bakehouse import job_report, run_options, running, workflow
     from bakehouse.jobs import Job
     from bakehouse.jobstream import JobStream
@@ -344,8 +342,8 @@ def run_training_job(
         running.efa_types(workspace.catalog),
     )
     first = {host: number * job.processes for number, host in enumerate(job.rank_hosts)}
-    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    stream = JobStream({**dict.fromkeys(job.host_names, 0), **first}, _say, colour=colour, whole=verbose)
+    started = {**dict.fromkeys(job.host_names, 0), **first}
+    stream = JobStream(started, _say, colour=report.in_colour(sys.stderr), whole=verbose)
     found = workflow.run_job(workspace, image, wanted, _say, stream.feed)
     stream.end()
     print(job_report.as_json(found) if json else job_report.text(found), end="")

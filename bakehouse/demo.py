@@ -1,6 +1,5 @@
 """The main job on the embedded defaults, with an account of where the time went."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bakehouse import buildtimes, estimator, provision, push, smoke_report, tables, workflow
-from bakehouse.progress import Progress, mode_for
+from bakehouse.progress import Progress
 from bakehouse.workspace import Say, Workspace
 
 IMAGE = "pytorch-cpu"
@@ -32,8 +31,7 @@ def run(workspace: Workspace, say: Say) -> str:
     account, wishes = _Account(), workflow.Wishes(registry="local")
     with account.of("engine"):
         provision.ensure(provision.ask_at_terminal, say)
-    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    with account.of("build"), Progress(sys.stderr, mode_for(sys.stderr), colour=colour) as progress:
+    with account.of("build"), Progress.on(sys.stderr) as progress:
         built = workflow.build_images(workspace, [IMAGE], say, wishes, progress)
     with account.of("smoke"):
         reports = workflow.smoke_images(workspace, built, say, wishes)

@@ -11,6 +11,7 @@ from typing import Self, TextIO
 
 from bakehouse.buildevents import EXPORT, Event, Step, Tick
 from bakehouse.buildtimes import BuildTimes, StepTime, Work
+from bakehouse.report import in_colour
 
 _HEARTBEAT_SECONDS = 30.0
 _REDRAW_SECONDS = 0.5
@@ -36,6 +37,11 @@ def mode_for(stream: TextIO) -> Mode:
 
 class Progress:
     """Takes a build's events and writes what a person wants to know of them."""
+
+    @classmethod
+    def on(cls, stream: TextIO, *, json: bool = False) -> Self:
+        """As the stream is looked at: a table where somebody watches, lines elsewhere, JSON where asked."""
+        return cls(stream, Mode.JSON if json else mode_for(stream), colour=in_colour(stream))
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 
 def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
     """Print every diagnostic of a failure, and their count when there are several."""
-    colour = stream.isatty() and not environment.get("NO_COLOR")
+    colour = in_colour(stream, environment)
     blocks = [failure_text(diagnostic, colour=colour) for diagnostic in error.diagnostics]
     stream.write("\n".join(blocks))
     if len(blocks) > 1:
@@ -27,6 +27,11 @@ def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[st
     if environment.get("GITHUB_ACTIONS") == "true":
         stream.writelines(annotation(diagnostic) for diagnostic in error.diagnostics)
     stream.flush()
+
+
+def in_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody watches the stream who has not said NO_COLOR (no-color.org: empty says nothing)."""
+    return stream.isatty() and not environment.get("NO_COLOR")
 
 
 def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:

@@ -1,7 +1,6 @@
 """The pipeline from a plan to an address, spelled out: each step takes the step before's result."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
 from bakehouse.launch_settings import Framework
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
-from bakehouse.progress import Mode, Progress, mode_for
+from bakehouse.progress import Progress
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.rehearsing import Outcome, Rehearsed
@@ -89,9 +88,7 @@ def build_images(
     render_images(workspace, plan, say)
     with contextlib.ExitStack() as stack:
         if progress is None:
-            mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
-            colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-            progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
+            progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
         try:
             built = _build(workspace.project, plan.images, progress)
         except BuildError as error:
@@ -114,9 +111,7 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
     debian = _debian(workspace)
     prepared = rehearsing.prepare(plan.images, workspace.templates, debian, project.state, real=wishes.real)
     with contextlib.ExitStack() as stack:
-        mode = Mode.JSON if wishes.json else mode_for(sys.stderr)
-        colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        progress = stack.enter_context(Progress(sys.stderr, mode, colour=colour))
+        progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
         connected = stack.enter_context(engine(progress.say, *_BUILDS))
         provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
         given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)

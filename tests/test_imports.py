@@ -74,7 +74,7 @@ ALLOWED = {
     "buildtimes": "buildevents",
     "buildfailure": "buildevents",
     "buildx": "processes scratch buildevents buildfailure",
-    "progress": "buildevents buildtimes",
+    "progress": "report buildevents buildtimes",
     "bootstrap": "plan processes locks scratch engine aptconfig buildevents",
     "build": "plan engine supplies buildfailure buildx progress bootstrap",
     # smoke tests
