@@ -1,0 +1,113 @@
+"""Every launcher on the hosts it is for, each with the example that users copy."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.job_report import JobReport, Status
+from bakehouse.jobs import homogeneous
+from bakehouse.workspace import Workspace
+from tests.integration.conftest import Fleet
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+
+pytestmark = pytest.mark.engine
+
+LAUNCHES = {
+    "tensorflow-groups": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_tensorflow.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 5},
+    ),
+    "tensorflow-lost": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_tensorflow.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 100_000},
+        kills={"data": 60.0},
+    ),
+    "tensorflow-mirrored": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "tensorflow-mirrored",
+        groups=homogeneous(2),
+        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
+    ),
+    "torch-ddp": Case(
+        "pytorch-cpu",
+        EXAMPLES / "torch-ddp",
+        groups=homogeneous(2),
+        distribution={"torch_distributed": {"enabled": True}},
+    ),
+    "mpi": Case(
+        source=EXAMPLES / "mpi",
+        groups=homogeneous(2),
+        distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
+    ),
+    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
+}
+
+
+@pytest.fixture(scope="module")
+def reports(
+    workspace: Workspace, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, JobReport]:
+    points = tmp_path_factory.mktemp("points")
+    (points / "points.json").write_text(json.dumps([(x, 3 * x - 1) for x in range(5)]))
+    cases = LAUNCHES | {"one-process": replace(LAUNCHES["one-process"], channels={"training": points})}
+    return run_all(workspace, cases)
+
+
+@pytest.mark.parametrize(
+    "name", ["one-process", "mpi", "torch-ddp", "tensorflow-mirrored", "tensorflow-groups"]
+)
+def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
+    found = reports[name]
+
+    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
+    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+
+
+def test_code_channels_and_hyperparameters_arrive_and_the_model_comes_back(
+    reports: dict[str, JobReport],
+) -> None:
+    line = json.loads((reports["one-process"].folder / "model/algo-1/line.json").read_text())
+
+    assert line == pytest.approx({"slope": 3.0, "offset": -1.0}, abs=0.1)
+
+
+def test_ranks_of_two_hosts_train_one_model(reports: dict[str, JobReport]) -> None:
+    assert "y = 2.00 x + 1.00" in said(reports["mpi"])
+    assert "rank 1 of 2 on algo-2, gloo" in said(reports["torch-ddp"], "algo-2")
+    assert "of 2 workers" in said(reports["tensorflow-mirrored"], "algo-2")
+
+
+def test_each_rank_has_a_log_of_its_own(reports: dict[str, JobReport]) -> None:
+    logs = reports["mpi"].folder / "logs"
+
+    assert "rank 3 of 4 on algo-2" in (logs / "algo-2-rank-3.log").read_text()
+
+
+def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["tensorflow-groups"]
+    hosts = {one.group: one.host for one in found.hosts}
+
+    assert "1 data hosts" in said(found, hosts["dnn"])
+    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
+
+
+def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["tensorflow-lost"]
+    ends = {one.group: one for one in found.hosts}
+
+    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
+    assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
+    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
+
+
+def test_the_report_lies_beside_the_logs(reports: dict[str, JobReport]) -> None:
+    written = json.loads((reports["mpi"].folder / "report.json").read_text())
+
+    assert (written["status"], len(written["hosts"])) == ("Completed", 2)
