@@ -3,7 +3,6 @@
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,12 +259,14 @@ def smoke(context: Context, images: str, check: str = "", gpus: int = 0, timeout
         "hosts": "hosts of one type",
         "instance-type": "what the hosts are told they are, such as ml.p4d.24xlarge",
         "group": "hosts of a heterogeneous cluster, `name=type:count`; repeatable",
-        "distribution": "as the estimator's, JSON or a file that holds it",
+        "command": "what every host runs instead of the toolkit, the code at /opt/ml/code",
+        "distribution": "as the estimator's or ModelTrainer's, JSON or a file that holds it",
+        "sdk": "where version 3 of the SageMaker SDK is installed, for ModelTrainer's `Torchrun` and `MPI`",
         "hyperparameter": "`name=value`; repeatable",
         "channel": "`name=folder`, to be read at /opt/ml/input/data/<name>; repeatable",
         "processes": "ranks on each host; 0 is what the distribution says, else one",
         "environment": "`NAME=value`; repeatable",
-        "gpus": "GPUs for each host",
+        "gpus": "GPUs of this machine for each host, none of them for two",
         "cpus": "`group=cores` that each of its hosts may use; repeatable",
         "memory": "what each host may use, such as 2g",
         "timeout": "seconds until the job is stopped, as MaxRuntimeInSeconds",
@@ -291,7 +292,9 @@ def run_training_job(
     entry_point: str = "",
     hosts: int = 0,
     instance_type: str = "",
+    command: str = "",
     distribution: str = "",
+    sdk: str = "",
     processes: int = 0,
     gpus: int = 0,
     memory: str = "",
@@ -310,42 +313,30 @@ def run_training_job(
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
     ./bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
     """
-    from bakehouse import job_report, run_options, running, workflow
-    from bakehouse.jobs import Job
-    from bakehouse.jobstream import JobStream
+    from bakehouse import job_report, jobstream, run_options, workflow
+    from bakehouse.running import Request
 
     workspace = open_workspace()
-    asked = run_options.cluster(group, hosts, instance_type, cpus, gpus)
-    source = run_options.code(source_dir, entry_point)
-    job = Job(
-        image="",
-        name=running.job_name(image),
-        groups=asked.groups,
-        seed=(seed or running.any_seed()) if asked.is_heterogeneous else None,
+    request = Request(
+        groups=run_options.cluster(group, hosts, instance_type, cpus, gpus),
+        source_dir=run_options.code(source_dir, entry_point, command),
         entry_point=entry_point,
+        command=run_options.command(command, entry_point),
+        distribution=run_options.distribution(distribution),
+        sdk=run_options.sdk(sdk),
+        processes=processes,
         hyperparameters=run_options.hyperparameters(hyperparameter),
         environment=run_options.environment(environment),
+        channels=run_options.channels(channel),
         memory=run_options.size(memory, "--memory"),
         deadline=float(timeout),
         stop_after=float(stop_after) if stop_after else None,
         stop_grace=float(stop_grace),
+        kills=run_options.kills(kill),
+        seed=seed or None,
     )
-    framework, version = workflow.framework_of(workspace, image)
-    launch = running.Launch(run_options.distribution(distribution), framework, version, processes)
-    job, warnings = running.with_launcher(job, launch, workspace.catalog)
-    for warning in warnings:
-        _say(f"note: {warning}")
-    wanted = running.Wanted(
-        replace(job, kills=run_options.kills(kill, job.host_names)),
-        source,
-        run_options.channels(channel),
-        running.efa_types(workspace.catalog),
-    )
-    first = {host: number * job.processes for number, host in enumerate(job.rank_hosts)}
-    started = {**dict.fromkeys(job.host_names, 0), **first}
-    stream = JobStream(started, _say, colour=report.in_colour(sys.stderr), whole=verbose)
-    found = workflow.run_job(workspace, image, wanted, _say, stream.feed)
-    stream.end()
+    listen = functools.partial(jobstream.told, write=_say, colour=report.in_colour(sys.stderr), whole=verbose)
+    found = workflow.run_job(workspace, image, request, _say, listen)
     print(job_report.as_json(found) if json else job_report.text(found), end="")
     if not found.passed:
         raise Exit(code=SmokeError.exit_code)

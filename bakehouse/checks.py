@@ -131,7 +131,7 @@ def ask(
             *(f"{part.component}={_FOLDER}/smoke/{part.component}.py" for part in asked),
         ),
         files={**files, f"{_FOLDER}/checks.py": (INSIDE / "checks.py").read_bytes()},
-        gpus=gpus,
+        gpus=tuple(range(gpus)),
         image_name=image.name,
     )
     with engine.container(spec) as container:

@@ -111,7 +111,7 @@ def _spec(job: Job, host: str, network: str) -> ContainerSpec:
         files=input_files(job, host),
         mounts=MOUNTS,
         folders={f"{ML}/input/data/{name}": folder for name, folder in job.folders.items()},
-        gpus=group.gpus,
+        gpus=job.gpus_of(host),
         cpus=group.cpus,
         memory=job.memory,
         image_name=job.image_name,

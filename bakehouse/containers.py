@@ -160,7 +160,8 @@ class DockerEngine:
             alias = self._client.api.create_endpoint_config(aliases=[spec.hostname])
             arguments["networking_config"] = {spec.network: alias}
         if spec.gpus:
-            arguments["device_requests"] = [DeviceRequest(count=spec.gpus, capabilities=[["gpu"]])]
+            devices = [str(number) for number in spec.gpus]
+            arguments["device_requests"] = [DeviceRequest(device_ids=devices, capabilities=[["gpu"]])]
         return arguments
 
 

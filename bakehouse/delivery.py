@@ -70,16 +70,28 @@ def packed(source: Path) -> bytes:
 
     Raises UsageError where it is too big to be code.
     """
-    total, buffer = 0, io.BytesIO()
+    buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
-        for path in sorted(source.rglob("*")):
-            name = path.relative_to(source)
-            if not path.is_file() or any(part in _IGNORED for part in name.parts):
-                continue
-            total += path.stat().st_size
-            if total > MAX_BYTES:
-                message = f"`{source}` holds more than {MAX_BYTES // 1_000_000} MB"
-                hint = "name the folder of the training code alone; data comes by `--channel`"
-                raise UsageError(Diagnostic(message, hint=hint))
-            archive.add(path, str(name), recursive=False)
+        for name, path in _paths(source).items():
+            archive.add(path, name, recursive=False)
     return buffer.getvalue()
+
+
+def files(source: Path) -> dict[str, bytes]:
+    """The files of a folder by their paths in it; raises UsageError where it is too big to be code."""
+    return {name: path.read_bytes() for name, path in _paths(source).items()}
+
+
+def _paths(source: Path) -> dict[str, Path]:
+    total, found = 0, {}
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if not path.is_file() or any(part in _IGNORED for part in name.parts):
+            continue
+        total += path.stat().st_size
+        if total > MAX_BYTES:
+            message = f"`{source}` holds more than {MAX_BYTES // 1_000_000} MB"
+            hint = "name the folder of the training code alone; data comes by `--channel`"
+            raise UsageError(Diagnostic(message, hint=hint))
+        found[str(name)] = path
+    return found

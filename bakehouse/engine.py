@@ -27,7 +27,8 @@ class ContainerSpec:
     """Paths that get an empty volume of their own, which goes with the container."""
     folders: Mapping[str, str] = field(default_factory=dict)
     """Paths inside the container and the folders of this machine that can be read there."""
-    gpus: int = 0
+    gpus: tuple[int, ...] = ()
+    """Which of this machine's, by their numbers."""
     cpus: float | None = None
     memory: int | None = None
     """Bytes; more ends the process that asks for them."""

@@ -32,6 +32,7 @@ class Group:
     cpus: float | None = None
     """The cores that each of its hosts may use; None is all that this machine has."""
     gpus: int = 0
+    """That each of its hosts has of this machine's."""
 
 
 def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
@@ -59,6 +60,8 @@ class Job:
     """Training code, in a channel that the toolkit copies to /opt/ml/code when nothing lies there."""
     baked: Mapping[str, bytes] = field(default_factory=dict)
     """Training code put beside what the image holds at /opt/ml/code."""
+    has_toolkit: bool = True
+    """Whether hyperparameters tell a toolkit what to start, each as JSON; else they are texts of the user."""
     submit_directory: str = ""
     """Where the toolkit fetches the training code from instead: an archive's address in S3."""
     entry_point: str = ""
@@ -105,6 +108,12 @@ class Job:
             start += group.count
         return dealt
 
+    def gpus_of(self, host: str) -> tuple[int, ...]:
+        """Which of this machine's GPUs a host has: each is one host's alone, since NCCL refuses to share."""
+        counts = [self.group_of(name).gpus for name in self.host_names]
+        place = self.host_names.index(host)
+        return tuple(range(sum(counts[:place]), sum(counts[: place + 1])))
+
     def group_of(self, host: str) -> Group:
         dealt = self.hosts_by_group
         return next(group for group in self.groups if host in dealt[group.name])
@@ -143,16 +152,11 @@ def input_files(job: Job, host: str) -> dict[str, bytes]:
         "network_interface_name": INTERFACE,
     }
     channels = dict(job.channels)
-    parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
     if job.source:
         channels[CODE_CHANNEL] = job.source
-        parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"
-    elif job.submit_directory:
-        parameters["sagemaker_submit_directory"] = job.submit_directory
-    parameters |= job.hyperparameters
     config = {
         "resourceconfig": resources,
-        "hyperparameters": {name: json.dumps(value) for name, value in parameters.items()},
+        "hyperparameters": _hyperparameters(job),
         "inputdataconfig": dict.fromkeys((*channels, *job.folders), _CHANNEL),
     }
     files = {
@@ -163,3 +167,20 @@ def input_files(job: Job, host: str) -> dict[str, bytes]:
     for channel, content in channels.items():
         files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
     return files
+
+
+def as_texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Hyperparameters as version 3 of the SDK sends them: texts as they stand, anything else as JSON."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+
+
+def _hyperparameters(job: Job) -> dict[str, str]:
+    if not job.has_toolkit:
+        return as_texts(job.hyperparameters)
+    parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
+    if job.source:
+        parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"
+    elif job.submit_directory:
+        parameters["sagemaker_submit_directory"] = job.submit_directory
+    parameters |= job.hyperparameters
+    return {name: json.dumps(value) for name, value in parameters.items()}

@@ -2,7 +2,11 @@
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from bakehouse.cluster import Heard
+from bakehouse.jobs import Job
 
 # Open MPI 4 and 5, the toolkit's rewriting of the first, and torchrun: see `ranks`.
 _TAG = re.compile(
@@ -67,3 +71,14 @@ class JobStream:
         elif line == _DUMP[1]:
             self._dumping.discard(host)
         return not line or host in self._dumping
+
+
+@contextmanager
+def told(job: Job, write: Callable[[str], None], *, colour: bool, whole: bool) -> Iterator[Heard]:
+    """A stream of all that a job's hosts print, to the last line that no end followed."""
+    first = {host: place * job.processes for place, host in enumerate(job.rank_hosts)}
+    stream = JobStream(dict.fromkeys(job.host_names, 0) | first, write, colour=colour, whole=whole)
+    try:
+        yield stream.feed
+    finally:
+        stream.end()

@@ -104,11 +104,6 @@ def driver_settings(
     return DriverSettings(driver, dumped, code, sent, _warnings(driver, settings, training))
 
 
-def hyperparameters(values: Mapping[str, object]) -> dict[str, str]:
-    """As version 3 sends them: texts as they stand, anything else as JSON."""
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-
-
 def channel(packages: Path, settings: DriverSettings) -> dict[str, bytes]:
     """The files of the channel `sm_drivers`, from a folder where the SDK is installed or unpacked."""
     drivers = packages / "sagemaker/train/container_drivers"

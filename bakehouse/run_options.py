@@ -2,8 +2,9 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,15 +17,9 @@ _MOST_GROUPS = 5
 _MOST_HOSTS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The hosts that a run is to have."""
-
-    groups: tuple[Group, ...]
-    is_heterogeneous: bool
-
-
-def cluster(groups: Sequence[str], hosts: int, instance_type: str, cpus: Sequence[str], gpus: int) -> Cluster:
+def cluster(
+    groups: Sequence[str], hosts: int, instance_type: str, cpus: Sequence[str], gpus: int
+) -> tuple[Group, ...]:
     """The groups of `--group name=type:count`, or the one of `--hosts` and `--instance-type`."""
     if groups and (hosts or instance_type):
         hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
@@ -46,7 +41,7 @@ def cluster(groups: Sequence[str], hosts: int, instance_type: str, cpus: Sequenc
     found = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in found)
     if sum(group.count for group in found) > _MOST_HOSTS:
         _refuse(f"more than {_MOST_HOSTS} hosts", "try fewer: they share this machine")
-    return Cluster(found, bool(groups))
+    return found
 
 
 def hyperparameters(words: Sequence[str]) -> dict[str, object]:
@@ -80,18 +75,41 @@ def distribution(text: str) -> Mapping[str, object]:
     return found
 
 
-def code(source_dir: str, entry_point: str) -> Path | None:
+def command(text: str, entry_point: str) -> tuple[str, ...]:
+    """The words of a command as a shell would part them."""
+    if text and entry_point:
+        _refuse("`--command` takes the place of `--entry-point`", "name it in the command: /opt/ml/code/…")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        _refuse(f"`--command` can't be parted into words: {error}", "as a shell would take it")
+
+
+def code(source_dir: str, entry_point: str, command: str = "") -> Path | None:
     """The folder of the training code; None where the image brings its own."""
     if not source_dir:
         return None
     source = Path(source_dir)
     if not source.is_dir():
         _refuse(f"there is no folder `{source}`", "`--source-dir` is the folder that holds the entry point")
+    if command:
+        return source
     if not entry_point:
         _refuse("`--source-dir` without `--entry-point`", "`--entry-point train.py` names the script")
     if not (source / entry_point).is_file():
         _refuse(f"`{source}` holds no `{entry_point}`", "`--entry-point` is a path below `--source-dir`")
     return source
+
+
+def sdk(folder: str) -> Path | None:
+    """The folder that the SDK is installed in: of `pip install --target`, or of a virtual environment."""
+    if not folder:
+        return None
+    places = (Path(folder), *Path(folder).glob("lib/python3*/site-packages"))
+    found = next((place for place in places if (place / "sagemaker").is_dir()), None)
+    if found is None:
+        _refuse(f"`--sdk {folder}` holds no SageMaker SDK", "`pip install --target sdk sagemaker-train`")
+    return found
 
 
 def channels(words: Sequence[str]) -> dict[str, Path]:
@@ -109,15 +127,13 @@ def environment(words: Sequence[str]) -> dict[str, str]:
     return dict(_pair(word, "--environment") for word in words)
 
 
-def kills(words: Sequence[str], hosts: Sequence[str]) -> dict[str, float]:
+def kills(words: Sequence[str]) -> dict[str, float]:
     """`algo-2@10s`: which host dies, and when."""
     found = {}
     for word in words:
         match = _KILL.fullmatch(word)
         if match is None:
             _refuse(f"`--kill {word}` names no host and time", "write `--kill algo-2@10s`")
-        if match["host"] not in hosts:
-            _refuse(f"`--kill` names `{match['host']}`", f"there are {', '.join(hosts)}")
         found[match["host"]] = float(match["seconds"])
     return found
 

@@ -3,19 +3,21 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bakehouse import cluster, delivery, job_report
+from bakehouse import cluster, delivery, job_report, model_trainer
 from bakehouse.catalog import Catalog
 from bakehouse.cluster import Heard
 from bakehouse.engine import Engine
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.files import write_whole
 from bakehouse.instance_groups import instance_group
-from bakehouse.instances import instances
+from bakehouse.instances import Instance, instances
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import HOMOGENEOUS, ML, Job
+from bakehouse.jobs import HOMOGENEOUS, ML, Group, Job, homogeneous
 from bakehouse.launch_settings import Framework, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
@@ -23,78 +25,184 @@ _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
 """What a job leaves: where on its hosts, and below which folder here."""
 
+Listen = Callable[[Job], AbstractContextManager[Heard]]
+"""Given a job that is about to start, who hears what its hosts print."""
+
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A job as its user asks for it."""
+class Request:
+    """A training job as its user asks for it: what an estimator or a ModelTrainer is told."""
+
+    groups: tuple[Group, ...] = homogeneous()
+    source_dir: Path | None = None
+    """The folder of the training code; None is the code that the image holds."""
+    entry_point: str = ""
+    """The script, a path below `source_dir`."""
+    command: tuple[str, ...] = ()
+    """What the hosts run instead of the toolkit; the code lies at /opt/ml/code then."""
+    distribution: Mapping[str, object] = field(default_factory=dict)
+    """An estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for version 3 of the SDK."""
+    sdk: Path | None = None
+    """The folder that version 3 of the SDK is installed in, whose drivers start the ranks then."""
+    processes: int = 0
+    """Ranks on each host; 0 is what the distribution says, else one for each GPU, else one."""
+    hyperparameters: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    channels: Mapping[str, Path] = field(default_factory=dict)
+    memory: int | None = None
+    """Bytes that each host may use."""
+    deadline: float = 3600.0
+    stop_after: float | None = None
+    stop_grace: float = 120.0
+    kills: Mapping[str, float] = field(default_factory=dict)
+    """Hosts that die, and when."""
+    seed: int | None = None
+    """Deals hosts to groups as an earlier run did; None deals them anew."""
+    name: str = ""
+    """The job's; empty: the image's and the time."""
+
+    @property
+    def is_heterogeneous(self) -> bool:
+        return [group.name for group in self.groups] != [HOMOGENEOUS]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was checked, as the hosts are to be started; the image comes when it is there."""
 
     job: Job
-    """Without code and channels."""
-    source: Path | None = None
-    """The folder of the training code; None is the code that the image holds."""
-    channels: Mapping[str, Path] = field(default_factory=dict)
-    efa_types: frozenset[str] = frozenset()
+    source_dir: Path | None
+    """What is still to be delivered by S3, for the toolkit to fetch."""
+    efa_types: frozenset[str]
+    warnings: tuple[str, ...] = ()
+    """What the SDK does without a word."""
+
+
+def prepare(
+    request: Request, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
+) -> Prepared:
+    """Check a request, and settle what its hosts are told; raises UsageError for what can't be run.
+
+    `framework` and its `version` are the image's. What a distribution turns into wins over hyperparameters
+    given by hand, as in the SDK.
+    """
+    known = instances(catalog)
+    groups = tuple(_with_gpus(group, known) for group in request.groups)
+    job = Job(
+        image="",
+        name=request.name or job_name(image),
+        image_name=image,
+        groups=groups,
+        seed=(request.seed or _any_seed()) if request.is_heterogeneous else None,
+        entry_point=request.entry_point,
+        hyperparameters=request.hyperparameters,
+        environment=request.environment,
+        folders={name: str(path.resolve()) for name, path in request.channels.items()},
+        memory=request.memory,
+        deadline=request.deadline,
+        stop_after=request.stop_after,
+        stop_grace=request.stop_grace,
+        kills=request.kills,
+    )
+    for host in request.kills:
+        if host not in job.host_names:
+            hint = f"there are {', '.join(job.host_names)}"
+            raise UsageError(Diagnostic(f"no host `{host}` can be killed", hint=hint))
+    training = Training(
+        tuple(
+            instance_group(known, one.instance_type, one.count, one.name if request.is_heterogeneous else "")
+            for one in groups
+        ),
+        framework,
+        version,
+        request.entry_point,
+    )
+    job, warnings = _launched(job, request, training)
+    delivered = request.source_dir if job.has_toolkit else None
+    return Prepared(job, delivered, _efa_types(known), warnings)
 
 
 def run(
-    engine: Engine, wanted: Wanted, folder: Path, address: str, heard: Heard = lambda host, data: None
+    engine: Engine, prepared: Prepared, folder: Path, address: str, heard: Heard = lambda host, data: None
 ) -> JobReport:
     """Run a job to its end; its logs, model, output and report lie below `folder`.
 
     `address` is one of this machine that the hosts reach. Raises UsageError for code that is too big.
     """
-    job = replace(wanted.job, folders={name: str(path.resolve()) for name, path in wanted.channels.items()})
+    job = prepared.job
     with contextlib.ExitStack() as stack:
-        if wanted.source:
-            delivered = stack.enter_context(delivery.in_s3(wanted.source, address))
+        if prepared.source_dir:
+            delivered = stack.enter_context(delivery.in_s3(prepared.source_dir, address))
             environment = {**delivered.environment, **job.environment}
             job = replace(job, submit_directory=delivered.uri, environment=environment)
         kept = {path: folder / name for path, name in KEPT.items()}
         end = cluster.run(engine, job, folder / "logs", heard=heard, kept=kept)
-    found = job_report.report(job, end, folder, wanted.efa_types)
+    found = job_report.report(job, end, folder, prepared.efa_types)
     write_whole(folder / "report.json", job_report.as_json(found))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How a job's processes are to be started."""
-
-    distribution: Mapping[str, object]
-    framework: Framework = ""
-    version: str = ""
-    processes: int = 0
-    """Ranks on each host; 0 is what the distribution says, else one for each GPU, else one."""
-
-
-def with_launcher(job: Job, launch: Launch, catalog: Catalog) -> tuple[Job, tuple[str, ...]]:
-    """The job with what its `distribution` turns into, and what the SDK does without a word.
-
-    It wins over hyperparameters given by hand, as in the SDK. Raises UsageError with every mistake in it.
-    """
-    known = instances(catalog)
-    is_one = [group.name for group in job.groups] == [HOMOGENEOUS]
-    groups = tuple(
-        instance_group(known, group.instance_type, group.count, "" if is_one else group.name)
-        for group in job.groups
-    )
-    training = Training(groups, launch.framework, launch.version, job.entry_point)
-    settings = launch_settings(launch.distribution, training)
+def _launched(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:
+    """The job with what starts its ranks: a command, the SDK's drivers, or the toolkit in the image."""
+    if request.command:
+        if request.distribution:
+            message = "a command and a distribution both start the job"
+            raise UsageError(Diagnostic(message, hint="leave one of them out"))
+        baked = delivery.files(request.source_dir) if request.source_dir else {}
+        changed = replace(job, command=request.command, has_toolkit=False, baked=baked)
+        return replace(changed, processes=_processes(job, request)), ()
+    if model_trainer.is_for_model_trainer(request.distribution):
+        return _by_drivers(job, request, training)
+    settings = launch_settings(request.distribution, training)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
-    if launch.processes and settings.launcher in ("mpi", "torch_distributed"):
-        parameters[_PROCESSES] = launch.processes
-    told = parameters.get(_PROCESSES)
-    processes = told if isinstance(told, int) else launch.processes or max(job.groups[0].gpus, 1)
+    if request.processes and settings.launcher in ("mpi", "torch_distributed"):
+        parameters[_PROCESSES] = request.processes
+    processes = _processes(job, request, parameters.get(_PROCESSES))
     changed = replace(job, hyperparameters=parameters, processes=processes, launched_in=settings.groups)
     return changed, settings.warnings
 
 
-def efa_types(catalog: Catalog) -> frozenset[str]:
-    """The instance types that have EFA interfaces."""
-    return frozenset(name for name, known in instances(catalog).items() if known.efa_interfaces)
+def _by_drivers(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:
+    """The job as version 3's ModelTrainer sends it: no toolkit, its drivers in a channel."""
+    [name] = list(request.distribution)[:1]
+    if request.sdk is None or not (request.sdk / "sagemaker/train/container_drivers").is_dir():
+        message = f"`{name}` is started by drivers of the SageMaker SDK's version 3"
+        where = f"`{request.sdk}` holds no such SDK" if request.sdk else "nobody said where that is"
+        hint = "`pip install --target sdk sagemaker-train sagemaker-core`, then `--sdk sdk`"
+        raise UsageError(Diagnostic(message, facts=(("and", where),), hint=hint))
+    if request.source_dir is None:
+        message = "the SDK's drivers start a script that comes with the job"
+        raise UsageError(Diagnostic(message, hint="`--source-dir` names its folder"))
+    settings = model_trainer.driver_settings(request.distribution, training, str(request.source_dir))
+    changed = replace(
+        job,
+        command=(*model_trainer.ENTRYPOINT, *model_trainer.ARGUMENTS),
+        has_toolkit=False,
+        hyperparameters={**job.hyperparameters, **settings.hyperparameters},
+        channels={
+            model_trainer.CODE_CHANNEL: delivery.files(request.source_dir),
+            model_trainer.DRIVERS_CHANNEL: model_trainer.channel(request.sdk, settings),
+        },
+    )
+    told = settings.distributed.get("process_count_per_node")
+    return replace(changed, processes=_processes(job, request, told)), settings.warnings
 
 
-def any_seed() -> int:
+def _processes(job: Job, request: Request, told: object = None) -> int:
+    return told if isinstance(told, int) else request.processes or max(job.groups[0].gpus, 1)
+
+
+def _with_gpus(group: Group, known: Mapping[str, Instance]) -> Group:
+    """A group of a heterogeneous cluster gets GPUs only where its type has some."""
+    has_none = known.get(group.instance_type, Instance("")).gpus == 0
+    return replace(group, gpus=0) if has_none and group.name != HOMOGENEOUS else group
+
+
+def _efa_types(known: Mapping[str, Instance]) -> frozenset[str]:
+    return frozenset(name for name, one in known.items() if one.efa_interfaces)
+
+
+def _any_seed() -> int:
     """A number that deals hosts to groups anew each time, short enough to be typed again."""
     return secrets.randbelow(999) + 1
 
@@ -102,5 +210,6 @@ def any_seed() -> int:
 def job_name(image: str, now: float | None = None) -> str:
     """A name as SageMaker takes it, of the image's and the time."""
     letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
+    now = time.time() if now is None else now
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
-    return f"{letters.strip('-')[:40].rstrip('-')}-{stamp}"
+    return f"{letters.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"

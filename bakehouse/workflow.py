@@ -32,6 +32,7 @@ from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
+from bakehouse.jobs import Job
 from bakehouse.launch_settings import Framework
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Progress
@@ -39,7 +40,7 @@ from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.releases import ReleaseRecord
-from bakehouse.running import Wanted
+from bakehouse.running import Listen, Request
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.supplies import supplies
 from bakehouse.workspace import Say, Workspace, plan_images, render_images, resolve_all
@@ -297,22 +298,33 @@ def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
     return ("tensorflow", version) if version else ("", "")
 
 
-def run_job(workspace: Workspace, name: str, wanted: Wanted, say: Say, heard: Heard) -> JobReport:
+@contextlib.contextmanager
+def _nobody_listens(job: Job) -> Iterator[Heard]:
+    yield lambda host, data: None
+
+
+def run_job(
+    workspace: Workspace, image: str, request: Request, say: Say, listen: Listen = _nobody_listens
+) -> JobReport:
     """Run a user's job in an image of the catalogue, built if it isn't yet, or in any that the engine has."""
     project = workspace.project
-    if name in workspace.recipes:
-        [built] = built_images(workspace, [name], say)
+    prepared = running.prepare(request, image, workspace.catalog, *framework_of(workspace, image))
+    for warning in prepared.warnings:
+        say(f"note: {warning}")
+    if image in workspace.recipes:
+        [built] = built_images(workspace, [image], say)
         reference = built.digest
     with engine(say, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
-        if name not in workspace.recipes:
-            stored = connected.image(name)
+        if image not in workspace.recipes:
+            stored = connected.image(image)
             if stored is None:
-                hint = suggestion(name, workspace.recipes) or "`./bake list` names the images"
-                message = f"`{name}` is no image of a recipe, and the engine has none of that name"
+                hint = suggestion(image, workspace.recipes) or "`./bake list` names the images"
+                message = f"`{image}` is no image of a recipe, and the engine has none of that name"
                 raise UsageError(Diagnostic(message, hint=hint))
             reference = Digest(stored.digest)
         connected.sweep()
-        job = replace(wanted.job, image=reference, image_name=name)
-        folder = project.state / "runs" / job.name
+        job = replace(prepared.job, image=reference)
         address = daemon.inspect().bridge or ""
-        return running.run(connected, replace(wanted, job=job), folder, address, heard)
+        with listen(job) as heard:
+            folder = project.state / "runs" / job.name
+            return running.run(connected, replace(prepared, job=job), folder, address, heard)

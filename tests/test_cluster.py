@@ -55,6 +55,19 @@ def test_hyperparameters_are_strings_of_json() -> None:
     }
 
 
+def test_without_a_toolkit_hyperparameters_are_the_users_texts() -> None:
+    job = replace(JOB, has_toolkit=False, hyperparameters={"lr": 0.1, "name": "x"})
+
+    assert config("hyperparameters", job) == {"lr": "0.1", "name": "x"}
+
+
+def test_a_gpu_belongs_to_one_host() -> None:
+    job = replace(JOB, groups=(Group("data"), Group("dnn", count=2, gpus=2)), seed=1)
+    data, dnn = job.hosts_by_group["data"], job.hosts_by_group["dnn"]
+
+    assert [job.gpus_of(host) for host in (*data, *dnn)] == [(), (0, 1), (2, 3)]
+
+
 def test_channels_and_code_lie_where_the_toolkit_looks() -> None:
     files = input_files(JOB, "algo-1")
 

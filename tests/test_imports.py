@@ -83,7 +83,7 @@ ALLOWED = {
     "jobs": "",
     "cluster": "engine jobs ranks",
     "transports": "",
-    "jobstream": "",
+    "jobstream": "jobs cluster",
     "delivery": "",
     "job_report": "jobs ranks cluster transports",
     "run_options": "jobs",
@@ -111,7 +111,10 @@ ALLOWED = {
     "instance_groups": "instances strategies",
     "launch_settings": "yamlfile strategies instance_groups",
     "model_trainer": "yamlfile strategies instance_groups launch_settings",
-    "running": "catalog instances engine jobs cluster delivery job_report instance_groups launch_settings",
+    "running": (
+        "catalog instances engine jobs cluster delivery job_report instance_groups launch_settings "
+        "model_trainer"
+    ),
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",

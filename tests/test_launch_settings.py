@@ -9,8 +9,9 @@ import pytest
 from bakehouse.errors import UsageError
 from bakehouse.instance_groups import InstanceGroup, instance_group
 from bakehouse.instances import Instance
+from bakehouse.jobs import as_texts
 from bakehouse.launch_settings import Framework, LaunchSettings, Training, launch_settings
-from bakehouse.model_trainer import driver_settings, hyperparameters, is_for_model_trainer, train_script
+from bakehouse.model_trainer import driver_settings, is_for_model_trainer, train_script
 from tests.conftest import said
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
@@ -471,7 +472,7 @@ def test_smp_is_a_hyperparameter_of_version_3() -> None:
 
 
 def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
-    assert hyperparameters({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
+    assert as_texts({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
 
 
 def test_what_the_drivers_of_version_3_do_without_a_word() -> None:

@@ -14,14 +14,13 @@ HERE = str(Path(__file__).parent)
 def test_hosts_of_one_type() -> None:
     found = run_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
 
-    assert found.groups == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
-    assert not found.is_heterogeneous
+    assert found == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
 
 
 def test_groups_of_several_types_with_their_share_of_the_machine() -> None:
     words = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
 
-    assert run_options.cluster(words, 0, "", ["data=1.5"], 1).groups == (
+    assert run_options.cluster(words, 0, "", ["data=1.5"], 1) == (
         Group("data", "ml.c5.18xlarge", 2, 1.5, 1),
         Group("dnn", "ml.p4d.24xlarge", 1, None, 1),
     )
@@ -51,12 +50,28 @@ def test_code_lies_in_a_folder_or_in_the_image(tmp_path: Path) -> None:
     assert run_options.code("", "train.py") is None
 
 
+def test_code_that_a_command_starts_needs_no_entry_point(tmp_path: Path) -> None:
+    assert run_options.code(str(tmp_path), "", "torchrun /opt/ml/code/train.py") == tmp_path
+
+
+def test_a_command_is_parted_as_a_shell_parts_it() -> None:
+    assert run_options.command("python -c 'import sys'", "") == ("python", "-c", "import sys")
+
+
+def test_the_sdk_lies_in_a_folder_or_in_a_virtual_environment(tmp_path: Path) -> None:
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    (packages / "sagemaker").mkdir(parents=True)
+
+    assert run_options.sdk(str(tmp_path / "venv")) == run_options.sdk(str(packages)) == packages
+    assert run_options.sdk("") is None
+
+
 def test_channels_are_folders(tmp_path: Path) -> None:
     assert run_options.channels([f"training={tmp_path}"]) == {"training": tmp_path}
 
 
 def test_what_dies_and_when() -> None:
-    assert run_options.kills(["algo-2@10s", "algo-1@0.5"], ["algo-1", "algo-2"]) == {
+    assert run_options.kills(["algo-2@10s", "algo-1@0.5"]) == {
         "algo-2": 10.0,
         "algo-1": 0.5,
     }
@@ -147,14 +162,24 @@ def test_sizes(text: str, found: int | None) -> None:
             "keys and texts need double quotes",
         ),
         (
-            lambda: run_options.kills(["algo-2"], ["algo-1"]),
+            lambda: run_options.kills(["algo-2"]),
             "`--kill algo-2` names no host and time",
             "write `--kill algo-2@10s`",
         ),
         (
-            lambda: run_options.kills(["algo-2@1"], ["algo-1"]),
-            "`--kill` names `algo-2`",
-            "there are algo-1",
+            lambda: run_options.command("torchrun train.py", "train.py"),
+            "`--command` takes the place of `--entry-point`",
+            "name it in the command: /opt/ml/code/…",
+        ),
+        (
+            lambda: run_options.command("echo 'a", ""),
+            "`--command` can't be parted into words: No closing quotation",
+            "as a shell would take it",
+        ),
+        (
+            lambda: run_options.sdk("no/such"),
+            "`--sdk no/such` holds no SageMaker SDK",
+            "`pip install --target sdk sagemaker-train`",
         ),
         (
             lambda: run_options.size("much", "--memory"),

@@ -30,5 +30,6 @@ dist.all_gather(weights, model.module.weight.detach())
 assert all(torch.allclose(weights[0], other) for other in weights), "the ranks' weights differ"
 if rank == 0:
     print(f"loss {loss.item():.4f}", flush=True)
-    torch.save(model.module.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))
+    folder = os.environ.get("SM_MODEL_DIR", "/opt/ml/model")
+    torch.save(model.module.state_dict(), Path(folder, "model.pt"))
 dist.destroy_process_group()

@@ -3,19 +3,19 @@
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from bakehouse import workflow
 from bakehouse.job_report import JobReport
 from bakehouse.jobs import Group, Job, homogeneous
 from bakehouse.project import HOME
-from bakehouse.running import Launch, Wanted, with_launcher
+from bakehouse.running import Request
 from bakehouse.workspace import Workspace
 
 EXAMPLES = HOME / "examples"
 AT_ONCE = 3
+_SEED = 5
 DATA_AND_DNN = (Group("data", "ml.c5.18xlarge"), Group("dnn", "ml.p4d.24xlarge"))
 
 
@@ -38,30 +38,33 @@ class Case:
     stop_after: float | None = None
     stop_grace: float = 20.0
     channels: Mapping[str, Path] = field(default_factory=dict)
-    framework: tuple[Literal["pytorch", "tensorflow", ""], str] | None = None
-    """What the image trains with; None is what its recipe says."""
+    command: tuple[str, ...] = ()
+    processes: int = 0
+    sdk: Path | None = None
 
 
 def run(workspace: Workspace, name: str, case: Case) -> JobReport:
     """Run one job as `./bake run` does."""
-    job = Job(
-        image="",
+    dealt = Job("", name, case.groups, seed=_SEED).hosts_by_group
+    request = Request(
         name=f"{name}-{threading.get_native_id()}",
         groups=case.groups,
-        seed=5 if len(case.groups) > 1 else None,
-        entry_point=case.entry_point,
+        seed=_SEED,
+        source_dir=case.source,
+        entry_point="" if case.command else case.entry_point,
+        command=case.command,
+        distribution=case.distribution,
+        sdk=case.sdk,
+        processes=case.processes,
         hyperparameters=case.hyperparameters,
+        channels=case.channels,
         memory=case.memory,
         deadline=case.deadline,
         stop_after=case.stop_after,
         stop_grace=case.stop_grace,
-        grace=30.0,
+        kills={dealt[group][0]: at for group, at in case.kills.items()},
     )
-    framework = case.framework or workflow.framework_of(workspace, case.image)
-    job, _ = with_launcher(job, Launch(case.distribution, *framework), workspace.catalog)
-    kills = {job.hosts_by_group[group][0]: at for group, at in case.kills.items()}
-    wanted = Wanted(replace(job, kills=kills), case.source, case.channels)
-    return workflow.run_job(workspace, case.image, wanted, print, lambda host, data: None)
+    return workflow.run_job(workspace, case.image, request, print)
 
 
 def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobReport]:

@@ -10,6 +10,7 @@ import pytest
 
 from bakehouse.errors import UsageError
 from bakehouse.instance_groups import InstanceGroup
+from bakehouse.jobs import as_texts
 from bakehouse.launch_settings import Framework, Training, launch_settings
 from bakehouse.model_trainer import (
     ARGUMENTS,
@@ -19,7 +20,6 @@ from bakehouse.model_trainer import (
     DriverSettings,
     channel,
     driver_settings,
-    hyperparameters,
 )
 from tests.integration.paired_ecr import ACCOUNT, REGION
 from tests.integration.sagemaker_sdk import ROLE, Aws, installed, moto_for_aws
@@ -314,7 +314,7 @@ def test_a_job_of_version_3_starts_the_sdks_driver(trainers: dict[str, Any], nam
     job = trainers[name]
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == list(ENTRYPOINT)
     assert job["AlgorithmSpecification"]["ContainerArguments"] == list(ARGUMENTS)
-    assert job["HyperParameters"] == hyperparameters(USERS) | dict(ours_of(name).hyperparameters)
+    assert job["HyperParameters"] == as_texts(USERS) | dict(ours_of(name).hyperparameters)
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -7,8 +7,8 @@ import pytest
 from bakehouse import workflow
 from bakehouse.errors import UsageError
 from bakehouse.job_report import JobReport, Status
-from bakehouse.jobs import Job, homogeneous
-from bakehouse.running import Wanted, job_name
+from bakehouse.jobs import homogeneous
+from bakehouse.running import Request
 from bakehouse.workspace import Workspace
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import Case, run_all, said
@@ -105,7 +105,5 @@ def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, Jo
 
 
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:
-    wanted = Wanted(Job(image="", name=job_name("nobody")))
-
     with pytest.raises(UsageError, match="`mpi-cup` is no image of a recipe, and the engine has none"):
-        workflow.run_job(workspace, "mpi-cup", wanted, print, lambda host, data: None)
+        workflow.run_job(workspace, "mpi-cup", Request(), print)
