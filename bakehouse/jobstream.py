@@ -15,8 +15,11 @@ _TAG = re.compile(
 )
 _COLOURS = (36, 33, 32, 35, 34, 31)
 _RESET = "\x1b[0m"
-_DUMP = ("Training Env:", "Invoking script with the following command:")
-"""Between these lines the toolkit prints all it knows, twice: two hundred lines a host."""
+_DUMPS = (
+    (re.compile("Training Env:"), "Invoking script with the following command:"),
+    (re.compile(r"\++ \S*python3? --version"), "++ set +x"),
+)
+"""Between these lines the toolkit, and version 3's script, print all they know: two hundred lines a host."""
 
 
 class JobStream:
@@ -30,7 +33,8 @@ class JobStream:
         Without `whole`, the toolkit's account of its environment is left out, and empty lines are.
         """
         self._whole = whole
-        self._dumping: set[str] = set()
+        self._dumping: dict[str, str] = {}
+        """What ends the dump that a host is in."""
         self._first = hosts
         self._open = dict.fromkeys(hosts, "")
         self._colours = {
@@ -66,10 +70,11 @@ class JobStream:
         self._write(f"{colour}{name.ljust(self._width)}│{_RESET if colour else ''} {text.rstrip()}")
 
     def _is_left_out(self, host: str, line: str) -> bool:
-        if line == _DUMP[0]:
-            self._dumping.add(host)
-        elif line == _DUMP[1]:
-            self._dumping.discard(host)
+        for start, end in _DUMPS:
+            if start.fullmatch(line):
+                self._dumping[host] = end
+        if line == self._dumping.get(host):
+            del self._dumping[host]
         return not line or host in self._dumping
 
 

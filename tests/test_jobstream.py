@@ -60,3 +60,11 @@ def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream()
         "algo-1   │ Invoking script with the following command:",
         "algo-1   │ b",
     ]
+
+
+def test_what_the_sdks_own_script_tells_is_left_out_too() -> None:
+    lines: list[str] = []
+    stream = JobStream({"algo-1": 0}, lines.append, colour=False, whole=False)
+    stream.feed("algo-1", b"++ /opt/venv/bin/python3 --version\nPython 3.11.2\n++ set +x\nb\n")
+
+    assert lines == ["algo-1   │ ++ set +x", "algo-1   │ b"]

@@ -18,6 +18,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from tests.integration.paired_ecr import ACCOUNT, REGION
 
+V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 
 

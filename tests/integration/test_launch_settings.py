@@ -22,12 +22,11 @@ from bakehouse.model_trainer import (
     driver_settings,
 )
 from tests.integration.paired_ecr import ACCOUNT, REGION
-from tests.integration.sagemaker_sdk import ROLE, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 V2 = Path(__file__).with_name("sagemaker-sdk.lock")
-V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/bakehouse/image@sha256:" + "4f" * 32
 SCRIPT = "train.py"
 

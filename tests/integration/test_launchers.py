@@ -10,6 +10,7 @@ from bakehouse.jobs import homogeneous
 from bakehouse.workspace import Workspace
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+from tests.integration.sagemaker_sdk import V3, installed
 
 pytestmark = pytest.mark.engine
 
@@ -46,6 +47,27 @@ LAUNCHES = {
         groups=homogeneous(2),
         distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
     ),
+    "sdk-v3-torchrun": Case(
+        "pytorch-cpu",
+        EXAMPLES / "torch-ddp",
+        groups=homogeneous(2),
+        distribution={"Torchrun": {"process_count_per_node": 1}},
+    ),
+    "sdk-v3-mpi": Case(
+        source=EXAMPLES / "mpi",
+        groups=homogeneous(2),
+        distribution={"MPI": {"process_count_per_node": 2}},
+    ),
+    "torchrun-without-toolkit": Case(
+        "pytorch-cpu",
+        EXAMPLES / "torch-ddp",
+        groups=homogeneous(2),
+        command=(
+            *("torchrun", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d"),
+            *("--rdzv-endpoint=algo-1:29400", "/opt/ml/code/train.py"),
+        ),
+        processes=2,
+    ),
     "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
 }
 
@@ -56,13 +78,15 @@ def reports(
 ) -> dict[str, JobReport]:
     points = tmp_path_factory.mktemp("points")
     (points / "points.json").write_text(json.dumps([(x, 3 * x - 1) for x in range(5)]))
-    cases = LAUNCHES | {"one-process": replace(LAUNCHES["one-process"], channels={"training": points})}
+    [sdk] = installed(V3).glob("lib/python*/site-packages")
+    cases = {
+        name: replace(case, sdk=sdk) if name.startswith("sdk-v3") else case for name, case in LAUNCHES.items()
+    }
+    cases["one-process"] = replace(LAUNCHES["one-process"], channels={"training": points})
     return run_all(workspace, cases)
 
 
-@pytest.mark.parametrize(
-    "name", ["one-process", "mpi", "torch-ddp", "tensorflow-mirrored", "tensorflow-groups"]
-)
+@pytest.mark.parametrize("name", [name for name in LAUNCHES if name != "tensorflow-lost"])
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     found = reports[name]
 
@@ -81,7 +105,15 @@ def test_code_channels_and_hyperparameters_arrive_and_the_model_comes_back(
 def test_ranks_of_two_hosts_train_one_model(reports: dict[str, JobReport]) -> None:
     assert "y = 2.00 x + 1.00" in said(reports["mpi"])
     assert "rank 1 of 2 on algo-2, gloo" in said(reports["torch-ddp"], "algo-2")
+    assert "rank 1 of 2 on algo-2, gloo" in said(reports["sdk-v3-torchrun"], "algo-2")
+    assert "rank 3 of 4 on algo-2, gloo" in said(reports["torchrun-without-toolkit"], "algo-2")
     assert "of 2 workers" in said(reports["tensorflow-mirrored"], "algo-2")
+
+
+def test_the_sdks_mpi_driver_starts_its_processes_in_all_not_on_each_host(
+    reports: dict[str, JobReport],
+) -> None:
+    assert "rank 1 of 2 on algo-1" in said(reports["sdk-v3-mpi"])
 
 
 def test_each_rank_has_a_log_of_its_own(reports: dict[str, JobReport]) -> None:
