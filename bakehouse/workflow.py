@@ -304,7 +304,7 @@ def _nobody_listens(job: Job) -> Iterator[Heard]:
 
 
 def run_job(
-    workspace: Workspace, image: str, request: Request, say: Say, listen: Listen = _nobody_listens
+    workspace: Workspace, image: str, request: Request, say: Say = print, listen: Listen = _nobody_listens
 ) -> JobReport:
     """Run a user's job in an image of the catalogue, built if it isn't yet, or in any that the engine has."""
     project = workspace.project

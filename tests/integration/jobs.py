@@ -64,7 +64,7 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         stop_grace=case.stop_grace,
         kills={dealt[group][0]: at for group, at in case.kills.items()},
     )
-    return workflow.run_job(workspace, case.image, request, print)
+    return workflow.run_job(workspace, case.image, request)
 
 
 def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobReport]:

@@ -106,4 +106,4 @@ def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, Jo
 
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="`mpi-cup` is no image of a recipe, and the engine has none"):
-        workflow.run_job(workspace, "mpi-cup", Request(), print)
+        workflow.run_job(workspace, "mpi-cup", Request())
