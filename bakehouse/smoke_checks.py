@@ -9,6 +9,7 @@ from bakehouse.plan import Digest, Image
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _TORCHRUN = ("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun")
 SECONDS, TWO_HOST_SECONDS, BAKED_SECONDS = 300.0, 420.0, 600.0
+_NO_GPU = "no GPU was given; `--gpus` gives those of this machine"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 
 
@@ -30,7 +31,16 @@ class Check:
 
 def job_checks(image: Image, digest: Digest, gpus: int = 0) -> tuple[Check, ...]:
     """The jobs that show whether `image` trains, those that take longest first."""
-    makers = (_mpi_2x2, _torchrun_2x2, _train_success, _train_failure, _torchrun_1x2, _nccl, _mpirun_1x2)
+    makers = (
+        _mpi_2x2,
+        _torchrun_2x2,
+        _train_success,
+        _train_failure,
+        _torchrun_1x2,
+        _nccl,
+        _gpu,
+        _mpirun_1x2,
+    )
     checks = (maker(image, digest, gpus) for maker in makers)
     return tuple(check for check in checks if check)
 
@@ -134,7 +144,20 @@ def _nccl(image: Image, digest: Digest, gpus: int) -> Check | None:
     if not image.gpu or "torchrun" not in image.launchers:
         return None
     if not gpus:
-        return Check(name, not_tested="no GPU was given; `--gpus` gives those of this machine")
+        return Check(name, not_tested=_NO_GPU)
     job = _launched(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
     command = (*job.command, "--transport=nccl")
     return _check(name, script, replace(job, command=command, processes=gpus, groups=homogeneous(gpus=gpus)))
+
+
+def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
+    """PyTorch's kernels and memory on every GPU, and NCCL in processes of its own."""
+    name, script = "gpu", "gpu.py"
+    if not image.gpu or "torchrun" not in image.launchers:
+        return None
+    if not gpus:
+        return Check(name, not_tested=_NO_GPU)
+    job = _launched(image, digest, name, script, "python3")
+    return Check(
+        name, replace(job, groups=homogeneous(gpus=gpus)), f"bakehouse/inside/{script}", is_ours=False
+    )

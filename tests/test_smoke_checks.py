@@ -47,6 +47,17 @@ def test_nccl_is_not_tested_without_gpus() -> None:
     assert checks["nccl_all_reduce"].not_tested == "no GPU was given; `--gpus` gives those of this machine"
 
 
+def test_gpus_are_tried_where_there_are_some() -> None:
+    cuda = image("pytorch-cu130", **PYTORCH, gpu=True)  # type: ignore[arg-type]
+    without, with_two = (named(job_checks(cuda, DIGEST, gpus=number))["gpu"] for number in (0, 2))
+
+    assert without.not_tested == "no GPU was given; `--gpus` gives those of this machine"
+    assert with_two.job is not None
+    assert with_two.job.command == ("python3", "/opt/ml/input/data/code/gpu.py")
+    assert with_two.job.gpus == 2
+    assert "gpu" not in named(job_checks(image("pytorch-cpu", **PYTORCH), DIGEST, gpus=2))  # type: ignore[arg-type]
+
+
 def test_nccl_gets_a_rank_for_each_gpu() -> None:
     checks = named(job_checks(image("pytorch-cu130", **PYTORCH, gpu=True), DIGEST, gpus=4))  # type: ignore[arg-type]
 
