@@ -32,14 +32,8 @@ class Check:
 def job_checks(image: Image, digest: Digest, gpus: int = 0) -> tuple[Check, ...]:
     """The jobs that show whether `image` trains, those that take longest first."""
     makers = (
-        _mpi_2x2,
-        _torchrun_2x2,
-        _train_success,
-        _train_failure,
-        _torchrun_1x2,
-        _nccl,
-        _gpu,
-        _mpirun_1x2,
+        *(_mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
+        *(_torchrun_1x2, _nccl, _gpu, _mpirun_1x2),
     )
     checks = (maker(image, digest, gpus) for maker in makers)
     return tuple(check for check in checks if check)
@@ -157,7 +151,5 @@ def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = _launched(image, digest, name, script, "python3")
-    return Check(
-        name, replace(job, groups=homogeneous(gpus=gpus)), f"bakehouse/inside/{script}", is_ours=False
-    )
+    job = replace(_launched(image, digest, name, script, "python3"), groups=homogeneous(gpus=gpus))
+    return Check(name, job, f"bakehouse/inside/{script}", is_ours=False)
