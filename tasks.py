@@ -229,22 +229,41 @@ def rehearse(context: Context, images: str, real: bool = False, json: bool = Fal
         "check": "only checks of this name, `a,b` for several",
         "gpus": "GPUs to hand to the containers; the ranks then talk through NCCL",
         "timeout": "seconds for each check, instead of its own deadline",
+        "image-uri": "try what was pulled under this address: a candidate that another machine published",
+        "report": "also write what was seen into this file, for `promote` on another machine",
     },
 )
 @_command
-def smoke(context: Context, images: str, check: str = "", gpus: int = 0, timeout: int = 0) -> None:
+def smoke(
+    context: Context,
+    images: str,
+    check: str = "",
+    gpus: int = 0,
+    timeout: int = 0,
+    image_uri: str = "",
+    report: str = "",
+) -> None:
     """
     Try images as SageMaker would start them: checks of the parts, ranks on one host, a job of two hosts.
 
     ./bake smoke pytorch-cpu
     ./bake smoke mpi-cpu --check mpi_2x2
+    ./bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/bakehouse/pytorch-cu130@sha256:... --report seen.json
     """
     from bakehouse import workflow
 
     workspace, patterns = open_workspace(), _patterns(images)
-    wishes = workflow.Wishes(only=tuple(_patterns(check)), gpus=gpus, deadline=float(timeout) or None)
-    built = workflow.built_images(workspace, patterns, _say)
-    print(tables.smoke_table(workflow.smoke_images(workspace, built, _say, wishes)), end="")
+    wishes = workflow.Wishes(
+        only=tuple(_patterns(check)),
+        gpus=gpus,
+        deadline=float(timeout) or None,
+        report=Path(report) if report else None,
+    )
+    if image_uri:
+        tried = [workflow.pulled_image(workspace, images, image_uri, _say)]
+    else:
+        tried = [*workflow.built_images(workspace, patterns, _say)]
+    print(tables.smoke_table(workflow.smoke_images(workspace, tried, _say, wishes)), end="")
 
 
 @task(
@@ -389,52 +408,98 @@ def size(
         "images": _IMAGES,
         "registry": "`local`, `ecr` or a registry's address, instead of the project's",
         "create": "make an ECR repository that is not there",
-        "alias": "let the tag that is the image's name move to it",
-        "untested": "push although it did not pass its smoke test; the ledger will say so",
+        "stage": "publish candidates, tested or not: `promote` releases them",
     },
 )
 @_command
 def push(
-    context: Context,
-    images: str,
-    registry: str = "",
-    create: bool = False,
-    alias: bool = False,
-    untested: bool = False,
+    context: Context, images: str, registry: str = "", create: bool = False, stage: bool = False
 ) -> None:
     """
-    Push images that passed their smoke test, and write them into images/<image>/releases.json.
+    Push images that passed what has to be passed, and write them into images/<image>/releases.json.
 
     ./bake push pytorch-cpu
     ./bake push pytorch-cpu --registry ecr --create
+    ./bake push pytorch-cu130 --stage
     """
     from bakehouse import workflow
 
     workspace = open_workspace()
-    wishes = workflow.Wishes(registry=registry, create=create, moving_tag=alias, untested=untested)
+    wishes = workflow.Wishes(terms=workflow.Terms(registry=registry, create=create, stage=stage))
     built = workflow.built_images(workspace, _patterns(images), _say)
     print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
 
 
 @task(
     positional=["image"],
+    iterable=["report"],
     help={
         "image": "one image",
-        "registry": "only releases in this registry",
-        "untested": "also untested ones",
+        "registry": "only candidates in this registry: `local`, `ecr` or an address",
+        "report": "what `smoke --report` wrote on another machine; repeatable",
+        "alias": "let the tag that is the image's name move to it",
     },
 )
 @_command
-def uri(context: Context, image: str, registry: str = "", untested: bool = False) -> None:
+def promote(context: Context, image: str, report: list[str], registry: str = "", alias: bool = False) -> None:
+    """
+    Release an image's newest candidate: the same digest gets its release tag. Needs no engine.
+
+    ./bake promote pytorch-cu130 --report seen.json
+    """
+    from bakehouse import workflow
+
+    reports = tuple(Path(file) for file in report)
+    wishes = workflow.Wishes(terms=workflow.Terms(registry=registry, alias=alias, reports=reports))
+    print(tables.uris([workflow.promote_image(open_workspace(), image, _say, wishes)]), end="")
+
+
+@task(
+    positional=["image"],
+    auto_shortflags=False,
+    help={
+        "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
+        "registry": "only releases in this registry: `local`, `ecr` or an address",
+        "region": "only releases in this region of AWS",
+        "version": "of the framework, or its first numbers",
+        "py-version": "such as py311",
+        "instance-type": "what it has to run on, such as ml.p4d.24xlarge",
+        "candidate": "the newest candidate instead, to be tried elsewhere",
+    },
+)
+@_command
+def uri(
+    context: Context,
+    image: str,
+    registry: str = "",
+    region: str = "",
+    version: str = "",
+    py_version: str = "",
+    instance_type: str = "",
+    candidate: bool = False,
+) -> None:
     """
     Print the digest-pinned image_uri of an image's newest release.
 
     ./bake uri pytorch-cpu
+    ./bake uri pytorch --version 2.9 --instance-type ml.p4d.24xlarge --region eu-west-1
     """
-    from bakehouse import image_uris
+    from bakehouse import image_uris, project
 
-    images = open_workspace().project.images
-    print(image_uris.retrieve(images, image, registry=registry or None, untested=untested))
+    if candidate:
+        folder = project.find(Path.cwd()).images
+        print(image_uris.candidate(folder, image, registry=registry or None).image_uri)
+        return
+    print(
+        image_uris.retrieve(
+            image,
+            region=region or None,
+            version=version or None,
+            py_version=py_version or None,
+            instance_type=instance_type or None,
+            registry=registry or None,
+        )
+    )
 
 
 @task(
@@ -487,7 +552,6 @@ def estimator(
         "images": _IMAGES,
         "registry": "`local`, `ecr` or a registry's address, instead of the project's",
         "create": "make an ECR repository that is not there",
-        "alias": "let the tag that is the image's name move to it",
         "gpus": "GPUs to hand to the smoke tests",
         "json": _JSON,
     },
@@ -498,7 +562,6 @@ def release(
     images: str,
     registry: str = "",
     create: bool = False,
-    alias: bool = False,
     gpus: int = 0,
     json: bool = False,
 ) -> None:
@@ -510,7 +573,8 @@ def release(
     """
     from bakehouse import workflow
 
-    wishes = workflow.Wishes(json=json, gpus=gpus, registry=registry, create=create, moving_tag=alias)
+    terms = workflow.Terms(registry=registry, create=create)
+    wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"
+KEY_LABEL = "org.bakehouse.key"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 API_SECONDS = 120
 POOL = 64
@@ -66,8 +67,9 @@ class DockerEngine:
                 found = self._client.images.get(reference)
             except ImageNotFound:
                 return None
-        is_rehearsed = REHEARSED_LABEL in ((found.attrs.get("Config") or {}).get("Labels") or {})
-        return StoredImage(str(found.id), int(found.attrs["Size"]), is_rehearsed)
+        labels = (found.attrs.get("Config") or {}).get("Labels") or {}
+        key = str(labels.get(KEY_LABEL, ""))
+        return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key)
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:

@@ -64,16 +64,16 @@ class EcrRegistry:
             self._token = Credentials(username, password)
         return self._token
 
-    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+    def make_repository(self, repository: str, alias: str) -> None:
         if not self._create:
             message = f"there is no repository `{repository}` in `{self.host}`"
             hint = "add `--create`, or ask whoever owns the account for it"
             raise PublishError(Diagnostic(message, hint=hint))
-        arguments: dict[str, Any] = {"repositoryName": repository, "imageTagMutability": "IMMUTABLE"}
-        if moving_tag:
-            arguments["imageTagMutability"] = "IMMUTABLE_WITH_EXCLUSION"
-            exclusion = {"filterType": "WILDCARD", "filter": moving_tag}
-            arguments["imageTagMutabilityExclusionFilters"] = [exclusion]
+        arguments: dict[str, Any] = {
+            "repositoryName": repository,
+            "imageTagMutability": "IMMUTABLE_WITH_EXCLUSION",
+            "imageTagMutabilityExclusionFilters": [{"filterType": "WILDCARD", "filter": alias}],
+        }
         client = self._client("ecr")
         with (
             self._told_as(f"create the repository `{repository}`"),

@@ -56,7 +56,7 @@ class EmbeddedRegistry:
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return None
 
-    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+    def make_repository(self, repository: str, alias: str) -> None:
         pass  # Pushing makes it.
 
     def whom(self) -> str:

@@ -53,6 +53,8 @@ class StoredImage:
     bytes: int
     is_rehearsed: bool = False
     """Whether there are stand-ins in it: it may be neither tried nor published."""
+    key: str = ""
+    """What its plan was addressed by; empty where it is none of ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Writes files whole or not at all, and asks about paths that anybody may have written."""
 
 import os
-import tempfile
 from pathlib import Path
 
 
@@ -10,6 +9,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
     A reader sees the old content or the new, never a part; an interrupted write leaves the old one.
     """
+    # Looking up an address imports this module and never writes: it has no time for what this imports.
+    import tempfile
+
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -1,5 +1,6 @@
 """SageMaker's instance types, as the catalogue has them: vCPUs, GPUs and memory, where these are known."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -40,6 +41,17 @@ def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
         hint = suggestion(name, known) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
     return known[name]
+
+
+def gpus_text(catalog: Catalog) -> str:
+    """The architecture of each type's GPUs, `none` or `unknown`, as `instance_gpus.json` is committed."""
+    component = catalog.components.get(INSTANCE)
+    variants = component.releases[0].variants if component and component.releases else ()
+    found = {}
+    for one in variants:
+        is_cpu = one.face.provides.get("gpus") == "0"
+        found[one.name] = "none" if is_cpu else one.face.provides.get("gpu-architecture", "unknown")
+    return json.dumps(found, indent=2, sort_keys=True) + "\n"
 
 
 def _instance(name: str, provides: Mapping[str, str]) -> Instance:

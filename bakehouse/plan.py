@@ -5,7 +5,7 @@ component in the same way have the same stage, with the same key and the same te
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
-from bakehouse.recipe import Content, Recipe
+from bakehouse.recipe import GPU_CHECKS, Content, Recipe
 from bakehouse.resolution import Choice, Resolution
 from bakehouse.yamlfile import suggestion
 
@@ -123,6 +123,10 @@ class Image:
     """Names and globs of the Python packages that the base has to keep."""
     toolchain: tuple[str, ...] = ()
     """The distribution's packages that build stages share."""
+    gpu_architecture: str = ""
+    """The GPUs that its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
+    required: tuple[str, ...] = ()
+    """The smoke checks that have to have passed before it is released."""
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts whose sha256 nobody knows yet: built with a warning, refused by `push`."""
 
@@ -218,6 +222,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     library_path = [folder for choice in choices for folder in choice.face.library_path]
     entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
     entrypoint = entrypoints[-1] if entrypoints else ()
+    gpu = any(choice.face.gpu for choice in choices)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
         _key(
@@ -241,7 +246,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         summary=recipe.summary,
         base=base,
         parts=parts,
-        gpu=any(choice.face.gpu for choice in choices),
+        gpu=gpu,
         launchers=tuple(sorted(launchers)),
         training_module=environment.get("SAGEMAKER_TRAINING_MODULE"),
         entry_point=recipe.content.entry_point,
@@ -258,10 +263,26 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         build_base=build_reference,
         frozen=frozen,
         toolchain=resolution.base.face.build_apt,
+        gpu_architecture=_asked_of(choices, "gpu-architecture"),
+        required=_required(recipe, gpu=gpu, launchers=launchers),
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
         ),
     )
+
+
+def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
+    """What its recipe requires; else an image for GPUs, where there are checks, has to be seen on some."""
+    if recipe.required is not None:
+        return recipe.required
+    return GPU_CHECKS if gpu and "torchrun" in launchers else ()
+
+
+def _asked_of(choices: Iterable[Choice], name: str) -> str:
+    """All that the parts ask of what an image runs on, as one range."""
+    asked = (one for choice in choices for one in choice.face.constraints if one.name == name)
+    ranges = (text for one in asked for text in one.specifier.split(",") if text)
+    return ",".join(dict.fromkeys(ranges))
 
 
 def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> set[str]:

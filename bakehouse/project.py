@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.files import is_file, is_folder
-from bakehouse.yamlfile import suggestion
 
 HOME = Path(__file__).resolve().parent.parent
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
@@ -96,6 +95,9 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
 
     for key in table:
         if key not in _KEYS:
+            # Looking up an address reads a project too, and has no time for PyYAML.
+            from bakehouse.yamlfile import suggestion
+
             report(key, f"unknown key `{key}` in [tool.bakehouse]", suggestion(key, _KEYS))
     roots = [HOME / "recipes"]
     for folder in texts("recipes"):

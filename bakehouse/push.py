@@ -1,4 +1,4 @@
-"""Turns a BuiltImage and its SmokeReport into a PublishedImage."""
+"""Turns a BuiltImage and its SmokeReport into a PublishedImage: a release, or a candidate for one."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -6,36 +6,16 @@ from datetime import date
 from pathlib import Path
 
 from bakehouse.build import BuiltImage
-from bakehouse.checks import Outcome
 from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
-from bakehouse.manifests import Manifest, short, unfit, unfit_platform
-from bakehouse.plan import Digest, Image, RegistryBase
+from bakehouse.manifests import Manifest, short, unfit
+from bakehouse.plan import Image, RegistryBase
 from bakehouse.refusals import Refusals
-from bakehouse.registry import Registry, check_names, immutable_tag, is_release_of
-from bakehouse.smoke_report import SmokeReport
+from bakehouse.registry import Registry, candidate_tag, check_names, immutable_tag
+from bakehouse.release_tags import PublishedImage, ReleaseTags
+from bakehouse.smoke_report import SmokeReport, lacking
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedImage:
-    """An image that lies in a registry under a digest read back from there."""
-
-    image: str
-    registry: str
-    repository: str
-    tags: tuple[str, ...]
-    digest: Digest
-    media_type: str = ""
-    bytes: int = 0
-    """What the registry stores for it: manifest, configuration and layers, compressed."""
-    was_there: bool = False
-    """Whether nothing had to be pushed."""
-
-    @property
-    def image_uri(self) -> str:
-        return f"{self.registry}/{self.repository}@{self.digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +28,8 @@ class Publication:
     """A folder for what keeps two pushes of one image on this machine apart."""
     prefix: str = "bakehouse"
     """What repositories begin with: `prefix/image`."""
-    untested: bool = False
-    """Publish although the smoke test was not passed; the ledger will say so."""
-    moving_tag: bool = False
-    """Let the tag that is the image's own name point to it as well."""
+    stage: bool = False
+    """Publish as a candidate, to be tried: under no release tag, tested or not."""
     stall: float = 180.0
     """Seconds in which nothing moves before a push is given up; storing a big layer may take minutes."""
     total: float = 7200.0
@@ -67,7 +45,7 @@ def publish(
     publication: Publication,
     progress: Progress,
 ) -> PublishedImage:
-    """Push an image that passed its smoke test, and read back what the registry then holds.
+    """Push an image that may be released, or a candidate, and read back what the registry then holds.
 
     The same content under the same key is published once: later calls find it and change nothing.
     """
@@ -76,10 +54,12 @@ def publish(
         message = f"`{image.name}` was rehearsed, not built: there are stand-ins in it"
         raise PublishError(Diagnostic(message, hint=f"run `./bake release {image.name}`"))
     _check_pinned(image)
-    if not publication.untested:
+    if not publication.stage:
         _check_tested(built, report)
     name = f"{publication.prefix}/{image.name}"
     tag = immutable_tag(image.name, publication.day, image.key)
+    if publication.stage:
+        tag = candidate_tag(image.name, built.digest)
     check_names(registry.host, name, tag, image.name)
 
     def wait() -> None:
@@ -90,8 +70,8 @@ def publish(
 
 
 def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
-    """Whether this very digest passed its smoke test."""
-    return report is not None and report.digest == built.digest and report.passed
+    """Whether this very digest passed all that has to be passed before it is released."""
+    return report is not None and report.digest == built.digest and not lacking(report, built.image.required)
 
 
 def _check_pinned(image: Image) -> None:
@@ -114,19 +94,17 @@ def _check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
     here = short(built.digest)
     facts: tuple[tuple[str, str], ...] = ()
     if report is None:
-        reason = Reason(f"no smoke test of {here} is on record")
+        reasons: tuple[str, ...] = (f"no smoke test of {here} is on record",)
     elif report.digest != built.digest:
-        reason = Reason("the smoke test on record is of another build")
+        reasons = ("the smoke test on record is of another build",)
         facts = (("tested", report.digest), ("built", built.digest))
     else:
-        failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
-        reason = Reason(f"its smoke test failed: {', '.join(f'`{check}`' for check in failed)}")
-        if not failed:
-            reason = Reason("its smoke test made no check")
+        reasons = lacking(report, built.image.required)
         facts = (("digest", built.digest),)
-    hint = f"run `./bake smoke {name}`, or push it as it is with `--untested`"
+    hint = f"run `./bake smoke {name}`, or publish it as a candidate with `./bake push --stage {name}`"
     message = f"`{name}` has not passed its smoke test"
-    raise PublishError(Diagnostic(message, reasons=(reason,), facts=facts, hint=hint))
+    told = tuple(Reason(text) for text in reasons)
+    raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,27 +120,18 @@ class _Push:
     tag: str
 
     def run(self) -> PublishedImage:
-        found = self._published_before()
+        staged = self.publication.stage
+        found = self.tags.is_there() if staged else self.tags.named(self._make_repository)
         if found:
+            what = "staged" if staged else "published"
+            self.progress(f"{self.name}: already {what} as {short(self.built.digest)}")
             tag, manifest = found
-            self.progress(f"{self.name}: already published as {short(self.built.digest)}")
         else:
             self._check_form()
             self._send()
-            tag, manifest = self.tag, self._read_back()
-        self._check_published(manifest)
-        if self.publication.moving_tag:
-            self._move_tag(manifest)
-        return PublishedImage(
-            image=self.name,
-            registry=self.registry.host,
-            repository=self.repository,
-            tags=(tag, self.name) if self.publication.moving_tag else (tag,),
-            digest=manifest.digest,
-            media_type=manifest.media_type,
-            bytes=manifest.bytes,
-            was_there=found is not None,
-        )
+            tag, manifest = self.tag, self.tags.read_back()
+        self.tags.check(manifest)
+        return self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
 
     @property
     def name(self) -> str:
@@ -170,41 +139,18 @@ class _Push:
 
     @property
     def refusals(self) -> Refusals:
-        return Refusals(self.built, self.registry, self.repository, self.tag)
+        image, digest = self.built.image, self.built.digest
+        command = "push --stage" if self.publication.stage else "push"
+        return Refusals(image.name, image.key, digest, self.registry, self.repository, self.tag, command)
 
     @property
-    def remote(self) -> Repository:
-        return Repository(self.registry, self.repository, self.publication.patience)
-
-    def _published_before(self) -> tuple[str, Manifest] | None:
-        """The immutable tag, of any day, that names this very image already."""
-        try:
-            there = {tag: self.remote.manifest(tag) for tag in self._release_tags()}
-        except DistributionError as error:
-            raise self.refusals.unanswered(error) from error
-        for tag, manifest in there.items():
-            if manifest and manifest.digest == self.built.digest:
-                return tag, manifest
-        if taken := there.get(self.tag):
-            raise self.refusals.tag_taken(taken.digest)
-        return None
-
-    def _release_tags(self) -> list[str]:
-        try:
-            tags = self.remote.tags()
-        except DistributionError as error:
-            if error.status == 404:
-                self._make_repository()
-                return []
-            # ECR's usual rights to push don't include listing: then only today's tag is looked at.
-            if error.status == 403:
-                return [self.tag]
-            raise
-        earlier = {tag for tag in tags if is_release_of(tag, self.name, self.built.image.key)}
-        return sorted({self.tag, *earlier}, reverse=True)
+    def tags(self) -> ReleaseTags:
+        return ReleaseTags(
+            Repository(self.registry, self.repository, self.publication.patience), self.refusals
+        )
 
     def _make_repository(self) -> None:
-        self.registry.make_repository(self.repository, self.name if self.publication.moving_tag else None)
+        self.registry.make_repository(self.repository, self.name)
 
     def _check_form(self) -> None:
         """Refuse before pushing what would be refused after."""
@@ -214,7 +160,7 @@ class _Push:
             raise self.refusals.broken_off(error, None, 1) from error
         if manifest is None:
             self.progress(f"{self.name}: the engine does not show its manifest; it is checked after the push")
-        elif manifest.digest != self.built.digest:
+        elif not self.tags.is_it(manifest):
             raise self.refusals.sent_another(manifest.digest)
         elif reasons := unfit(manifest):
             raise self.refusals.unfit(reasons, pushed=False)
@@ -250,19 +196,23 @@ class _Push:
                 else:
                     raise self.refusals.broken_off(failure, self._complaint(), attempts) from failure
             else:
-                if sent != self.built.digest:
+                there = self._there() if sent != self.built.digest else None
+                if sent != self.built.digest and not (there and self.tags.is_it(there)):
                     raise self.refusals.sent_another(sent)
                 return
 
     def _arrived(self) -> bool:
         """Whether the registry has the image although the push failed: a reply can get lost."""
-        try:
-            there = self._hasty.manifest(self.tag)
-        except DistributionError:
-            return False
-        if there and there.digest != self.built.digest:
+        there = self._there()
+        if there and not self.tags.is_it(there):
             raise self.refusals.tag_taken(there.digest)
         return there is not None
+
+    def _there(self) -> Manifest | None:
+        try:
+            return self._hasty.manifest(self.tag)
+        except DistributionError:
+            return None
 
     def _complaint(self) -> DistributionError | None:
         return self._hasty.refusal()
@@ -270,33 +220,3 @@ class _Push:
     @property
     def _hasty(self) -> Repository:
         return Repository(self.registry, self.repository, replace(self.publication.patience, attempts=1))
-
-    def _read_back(self) -> Manifest:
-        try:
-            manifest = self.remote.manifest(self.tag)
-        except DistributionError as error:
-            raise self.refusals.unanswered(error) from error
-        if manifest is None:
-            raise self.refusals.not_there()
-        if manifest.digest != self.built.digest:
-            # Somebody pushed between our look and now, and the registry let both.
-            raise self.refusals.tag_taken(manifest.digest)
-        return manifest
-
-    def _check_published(self, manifest: Manifest) -> None:
-        reasons = unfit(manifest)
-        try:
-            if not reasons and manifest.config:
-                reasons = unfit_platform(self.remote.blob(manifest.config.digest))
-        except DistributionError as error:
-            raise self.refusals.unanswered(error) from error
-        if reasons:
-            raise self.refusals.unfit(reasons, pushed=True)
-
-    def _move_tag(self, manifest: Manifest) -> None:
-        try:
-            there = self.remote.manifest(self.name)
-            if there is None or there.digest != manifest.digest:
-                self.remote.tag(manifest, self.name)
-        except DistributionError as error:
-            raise self.refusals.tag_stays(self.name, error) from error

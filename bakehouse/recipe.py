@@ -21,6 +21,14 @@ from bakehouse.yamlfile import Node, Scalar, load, suggestion
 
 STATUSES = ("current", "frozen", "legacy")
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+GPU_CHECKS = ("nccl_all_reduce", "gpu")
+JOB_CHECKS = (
+    *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
+    *GPU_CHECKS,
+)
+"""The smoke checks that are jobs."""
+_CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
+_PART_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
@@ -67,6 +75,8 @@ class Recipe:
     requirements: Path | None = None
     """The user's requirements file, where it is not a lock itself."""
     targets: Targets = Targets()
+    required: tuple[str, ...] | None = None
+    """The smoke checks that have to have passed before the image is released; None where it doesn't say."""
     is_committed: bool = True
     """Whether its rendered files are kept with the recipes, for people to review."""
 
@@ -167,11 +177,25 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         location=fields.location,
         requirements=unlocked,
         targets=_targets(fields, catalog),
+        required=_required(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()
     _check_names(fields, catalog, [key for key, _ in named])
     return recipe
+
+
+def _required(fields: Fields) -> tuple[str, ...] | None:
+    """The smoke checks that `required` names: jobs, or what components answer."""
+    if not fields.has("required"):
+        fields.scalars("required")
+        return None
+    named = fields.scalars("required")
+    for one in named:
+        if one.text not in _CHECKS and not _PART_CHECK.fullmatch(one.text):
+            hint = suggestion(one.text, _CHECKS) or "`./bake smoke` tells the checks' names"
+            fields.report(f"there is no smoke check `{one.text}`", one.location, hint=hint)
+    return tuple(dict.fromkeys(one.text for one in named))
 
 
 def _targets(fields: Fields, catalog: Catalog) -> Targets:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from bakehouse.build import BuiltImage
 from bakehouse.distribution import DistributionError
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.manifests import short
-from bakehouse.plan import Digest
+from bakehouse.plan import Digest, ImageKey
 from bakehouse.registry import Registry
 from bakehouse.transfer import Fault, TransferError
 
@@ -15,10 +14,15 @@ from bakehouse.transfer import Fault, TransferError
 class Refusals:
     """The failures of one publication, in words."""
 
-    built: BuiltImage
+    name: str
+    """The image's."""
+    key: ImageKey
+    digest: Digest
     registry: Registry
     repository: str
     tag: str
+    command: str = "push"
+    """What is tried."""
 
     @property
     def place(self) -> str:
@@ -26,11 +30,11 @@ class Refusals:
 
     @property
     def again(self) -> str:
-        return f"`./bake push {self.built.image.name}`"
+        return f"`./bake {self.command} {self.name}`"
 
     def tag_taken(self, there: Digest) -> TagTakenError:
         """An immutable tag names something else: nothing is overwritten."""
-        key = self.built.image.key[:8]
+        key = self.key[:8]
         cause = f"both have the plan key {key} but different content: the build is not reproducible"
         return TagTakenError(
             Diagnostic(
@@ -39,7 +43,7 @@ class Refusals:
                 facts=(
                     ("in repository", self.place),
                     ("there", there),
-                    ("here", self.built.digest),
+                    ("here", self.digest),
                     ("to use it", f"{self.place}@{there}"),
                 ),
                 hint="use the one already there, or push under tomorrow's tag",
@@ -49,9 +53,9 @@ class Refusals:
     def unfit(self, reasons: tuple[Reason, ...], *, pushed: bool) -> PublishError:
         """An image in a form that SageMaker does not take."""
         done = "it was pushed, and no release was recorded" if pushed else "nothing was pushed"
-        message = f"`{self.built.image.name}` is not one linux/amd64 Docker schema 2 image with gzip layers"
-        facts = (("digest", self.built.digest), ("so", done))
-        hint = f"run `./bake build {self.built.image.name}`, which makes it in that form"
+        message = f"`{self.name}` is not one linux/amd64 Docker schema 2 image with gzip layers"
+        facts = (("digest", self.digest), ("so", done))
+        hint = f"run `./bake build {self.name}`, which makes it in that form"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
 
     def unanswered(self, error: DistributionError) -> PublishError:
@@ -75,8 +79,8 @@ class Refusals:
             case Fault.DENIED:
                 return self._not_allowed(text)
             case Fault.GONE:
-                message = f"the engine no longer holds {short(self.built.digest)}, the image that was tested"
-                hint = f"run `./bake release {self.built.image.name}`"
+                message = f"the engine no longer holds {short(self.digest)}, the image that was tested"
+                hint = f"run `./bake release {self.name}`"
                 return PublishError(Diagnostic(message, hint=hint))
             case Fault.STALLED:
                 message = f"the push to `{self.place}` stalled and was stopped: {error.text}"
@@ -96,7 +100,7 @@ class Refusals:
 
     def sent_another(self, sent: Digest) -> PublishError:
         """The engine pushed something else than what was tested."""
-        facts = (("tested", self.built.digest), ("pushed", sent))
+        facts = (("tested", self.digest), ("pushed", sent))
         hint = "use an engine with the containerd image store: see `./bake doctor`"
         message = "the engine pushes another manifest than was tested"
         return PublishError(Diagnostic(message, facts=facts, hint=hint))
@@ -106,17 +110,15 @@ class Refusals:
         message = f"`{self.place}` took the push, but has nothing under `{self.tag}`"
         return PublishError(Diagnostic(message, hint=f"run {self.again} again"))
 
-    def tag_stays(self, tag: str, error: DistributionError) -> PublishError:
-        """The release is out, its moving tag did not follow."""
-        message = f"`{self.built.image.name}` is published, but the moving tag `{tag}` could not be set"
-        facts = (("answer", error.text), ("published", f"{self.place}@{self.built.digest}"))
-        hint = f"run {self.again} without `--alias`, or except it from the immutability of tags"
-        return PublishError(Diagnostic(message, facts=facts, hint=hint))
+    def candidate_gone(self) -> PublishError:
+        """What was staged is no longer in the registry."""
+        message = f"`{self.place}` no longer holds {short(self.digest)}, the candidate"
+        return PublishError(Diagnostic(message, hint=f"run `./bake push --stage {self.name}` again"))
 
     def _not_logged_in(self, said: str) -> RegistryAuthError:
         whom = self.registry.whom()
         reason = Reason(f"it answered to {whom}: {said}" if whom else f"nobody is logged in there: {said}")
-        hint = f"log in, then {self.again}: the tested image is reused"
+        hint = f"log in, then {self.again}: what was built is reused"
         message = f"`{self.registry.host}` does not accept the credentials"
         return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
 
@@ -124,9 +126,9 @@ class Refusals:
         whom = self.registry.whom()
         reasons = (
             Reason(f"{whom} is valid, but may not: {said}" if whom else f"nobody is logged in there: {said}"),
-            Reason(f"nothing was pushed; the image is built and tested as {short(self.built.digest)}"),
+            Reason(f"nothing was pushed; the image is built, as {short(self.digest)}"),
         )
-        hint = f"use credentials with push rights, then {self.again}: the tested image is reused"
+        hint = f"use credentials with push rights, then {self.again}: what was built is reused"
         message = f"not allowed to push to `{self.place}`"
         return RegistryAuthError(Diagnostic(message, reasons=reasons, hint=hint))
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bakehouse.errors import Diagnostic, PublishError, Reason
-from bakehouse.plan import ImageKey
+
+if TYPE_CHECKING:
+    from bakehouse.plan import Digest, ImageKey
 
 _REPOSITORY = re.compile(
     r"(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
@@ -39,8 +41,11 @@ class Registry(Protocol):
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         """How to log in; `renew` when what was given before was not accepted."""
 
-    def make_repository(self, repository: str, moving_tag: str | None) -> None:
-        """Called when the registry does not know the repository: make it, or raise what to do."""
+    def make_repository(self, repository: str, alias: str) -> None:
+        """Called when the registry does not know the repository: make it, or raise what to do.
+
+        `alias` is the one tag there that may move.
+        """
 
     def whom(self) -> str:
         """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
@@ -63,7 +68,7 @@ class NamedRegistry:
             self._known = (self._login(self.host),)
         return self._known[0]
 
-    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+    def make_repository(self, repository: str, alias: str) -> None:
         pass
 
     def whom(self) -> str:
@@ -93,12 +98,23 @@ def is_named(host: str, registry: str) -> bool:
             return host == registry
 
 
-def immutable_tag(identifier: str, day: date, key: ImageKey) -> str:
+def region_of(host: str) -> str:
+    """The region of an Amazon ECR registry; empty for any other."""
+    found = ECR_HOST.fullmatch(host)
+    return found["region"] if found else ""
+
+
+def immutable_tag(identifier: str, day: date, key: "ImageKey") -> str:
     """The tag of one release: what it is, when it was published, what went into it."""
     return f"{identifier}-{day:%Y%m%d}-{key[:8]}"
 
 
-def is_release_of(tag: str, identifier: str, key: ImageKey) -> bool:
+def candidate_tag(identifier: str, digest: "Digest") -> str:
+    """The tag of what is published to be tried; it can't come to mean another image: the digest is in it."""
+    return f"{identifier}-candidate-{digest.removeprefix('sha256:')[:16]}"
+
+
+def is_release_of(tag: str, identifier: str, key: "ImageKey") -> bool:
     """Whether a tag is an immutable one of this image, of any day."""
     return re.fullmatch(rf"{re.escape(identifier)}-[0-9]{{8}}-{re.escape(key[:8])}", tag) is not None
 

@@ -1,19 +1,18 @@
-"""The ledger of what was published: `images/<image>/releases.json`, committed, written whole or not."""
+"""The ledger of what was published: `images/<image>/releases.json`, only ever added to, written whole or not.
+
+Looking up an address reads it, so nothing here takes longer to import than Python's own library.
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import date
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bakehouse.build import BuiltImage
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.files import write_whole
 from bakehouse.locks import exclusive
-from bakehouse.push import PublishedImage, is_tested
-from bakehouse.smoke_report import SmokeReport
 
 _FORMAT = 1
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -29,6 +28,14 @@ class ReleasedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedName:
+    """What components bring under other names, such as `cuda`."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasedCheck:
     """How one smoke check of a release ended."""
 
@@ -41,6 +48,7 @@ class ReleaseRecord:
     """One publication of an image, with what an estimator has to know about it."""
 
     image: str
+    """Its identifier."""
     key: str
     digest: str
     registry: str
@@ -48,8 +56,9 @@ class ReleaseRecord:
     tags: tuple[str, ...]
     image_uri: str
     date: str
-    """The first day it was published, in UTC."""
+    """The day it was published, in UTC."""
     tested: bool
+    """Whether no check failed and all that the recipe requires passed."""
     transport: str
     """What the ranks of the smoke test talked through; empty where there was none."""
     checks: tuple[ReleasedCheck, ...]
@@ -62,68 +71,48 @@ class ReleaseRecord:
     """Training code baked at /opt/ml/code; empty where an estimator brings it."""
     media_type: str
     bytes: int
+    candidate: bool = False
+    """Published to be tried, under no release tag."""
+    provides: tuple[ReleasedName, ...] = ()
+    gpu_architecture: str = ""
+    """The GPUs its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
+    config: str = ""
+    """The digest of its configuration: its name where an engine has no containerd store."""
+    revision: str = ""
+    """The commit that it was published from; empty where there is none."""
 
-    def version_of(self, component: str) -> str:
-        """The version of a component in it; empty where it has none."""
-        return next((part.version for part in self.parts if part.component == component), "")
-
-
-def record_of(
-    published: PublishedImage, built: BuiltImage, report: SmokeReport | None, day: date
-) -> ReleaseRecord:
-    """What the ledger keeps of a publication; a report of another digest counts as none."""
-    if report and report.digest != built.digest:
-        report = None
-    image = built.image
-    return ReleaseRecord(
-        image=image.name,
-        key=image.key,
-        digest=published.digest,
-        registry=published.registry,
-        repository=published.repository,
-        tags=published.tags,
-        image_uri=published.image_uri,
-        date=day.isoformat(),
-        tested=is_tested(built, report),
-        transport=report.transport if report else "",
-        checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks) if report else (),
-        parts=tuple(ReleasedPart(part.component, part.version, part.variant) for part in image.parts),
-        gpu=image.gpu,
-        launchers=image.launchers,
-        training_module=image.training_module or "",
-        entry_point=image.entry_point or "",
-        media_type=published.media_type,
-        bytes=published.bytes,
-    )
+    def version_of(self, name: str) -> str:
+        """The version of a component in it, or of what one brings; empty where it has none."""
+        for part in self.parts:
+            if part.component == name:
+                return part.version
+        return next((one.version for one in self.provides if one.name == name), "")
 
 
-def with_record(records: Sequence[ReleaseRecord], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
-    """The ledger after a publication: what is there already keeps its place and its first day.
-
-    It gains tags, and the checks of a smoke test that it lacked when it was first published.
-    """
-    for position, old in enumerate(records):
-        if old.image_uri == new.image_uri:
-            seen = new if new.tested and not old.tested else old
-            merged = replace(
-                old,
-                tags=tuple(dict.fromkeys((*old.tags, *new.tags))),
-                tested=seen.tested,
-                transport=seen.transport,
-                checks=seen.checks,
-            )
-            return (*records[:position], merged, *records[position + 1 :])
-    return (*records, new)
+_MEMBERS = {
+    tuple[ReleasedPart, ...]: ReleasedPart,
+    tuple[ReleasedName, ...]: ReleasedName,
+    tuple[ReleasedCheck, ...]: ReleasedCheck,
+}
 
 
 def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, ...]:
-    """Put a record into the ledger at `path`, also while others do."""
+    """Put a record at the end of the ledger at `path`, also while others do; what is there already stays out.
+
+    No record is ever changed: when more becomes known of a digest, such as its tag, it has another record.
+    """
     with exclusive(locks / f"releases-{new.image}.lock"):
         records = load(path)
-        merged = with_record(records, new)
-        if merged != records:
-            write_whole(path, text_of(merged))
-        return merged
+        longer = with_record(records, new)
+        if longer != records:
+            write_whole(path, text_of(longer))
+        return longer
+
+
+def with_record(records: tuple[ReleaseRecord, ...], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
+    """The ledger with a record, unless one there differs in nothing but its day and its commit."""
+    same = (replace(old, date=new.date, revision=new.revision) for old in records if old.digest == new.digest)
+    return records if any(old == new for old in same) else (*records, new)
 
 
 def text_of(records: Sequence[ReleaseRecord]) -> str:
@@ -133,28 +122,33 @@ def text_of(records: Sequence[ReleaseRecord]) -> str:
 
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
-    """The releases in a ledger, oldest first; none where there is no ledger yet."""
+    """The records in a ledger, oldest first; none where there is no ledger yet."""
+    return tuple(reversed(list(newest_first(path))))
+
+
+def newest_first(path: Path) -> Iterator[ReleaseRecord]:
+    """As `load`, backwards: who looks for the newest that fits has most records left unread."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return ()
+        return
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, "it can't be read", 1, 1) from error
     try:
         document = json.loads(text)
+        _exactly(document, {"format", "releases"}, "the ledger")
+        _require(document["format"] == _FORMAT, f"it is not of format {_FORMAT}")
+        for entry in reversed(_list(document["releases"], "`releases`")):
+            yield record_in(entry)
     except json.JSONDecodeError as error:
         raise _unreadable(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
     except RecursionError as error:
         raise _unreadable(path, "it is nested too deeply", 1, 1) from error
-    try:
-        _exactly(document, {"format", "releases"}, "the ledger")
-        _require(document["format"] == _FORMAT, f"it is not of format {_FORMAT}")
-        return tuple(_record(entry) for entry in _list(document["releases"], "`releases`"))
-    except _WrongError as error:
+    except WrongRecordError as error:
         raise _unreadable(path, str(error), 1, 1) from error
 
 
-class _WrongError(Exception):
+class WrongRecordError(Exception):
     """Something in a ledger is not as it was written."""
 
 
@@ -164,10 +158,15 @@ def _unreadable(path: Path, why: str, line: int, column: int) -> RecipeError:
     return RecipeError(Diagnostic(message, Location(path, line, column), hint=hint))
 
 
-def _record(entry: Any) -> ReleaseRecord:
+def record_in(entry: Any) -> ReleaseRecord:
+    """The record that an object of a ledger is; raises WrongRecordError."""
     fields = ReleaseRecord.__dataclass_fields__
-    _exactly(entry, set(fields), "a release")
-    values = {name: _value(entry[name], field.type, f"`{name}`") for name, field in fields.items()}
+    # Older ledgers lack what newer ones add.
+    later = frozenset(name for name, field in fields.items() if field.default is not MISSING)
+    _exactly(entry, set(fields), "a release", later)
+    values = {
+        name: _value(entry[name], field.type, f"`{name}`") for name, field in fields.items() if name in entry
+    }
     record = ReleaseRecord(**values)
     _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is no digest")
     address = f"{record.registry}/{record.repository}@{record.digest}"
@@ -182,11 +181,10 @@ def _value(value: Any, kind: Any, what: str) -> Any:
     items = _list(value, what)
     if kind == tuple[str, ...]:
         return tuple(_value(item, str, f"every entry of {what}") for item in items)
-    member = ReleasedPart if kind == tuple[ReleasedPart, ...] else ReleasedCheck
-    return tuple(_member(item, member, what) for item in items)
+    return tuple(_member(item, _MEMBERS[kind], what) for item in items)
 
 
-def _member(item: Any, kind: type[ReleasedPart] | type[ReleasedCheck], what: str) -> Any:
+def _member(item: Any, kind: Any, what: str) -> Any:
     names = kind.__dataclass_fields__
     _exactly(item, set(names), f"an entry of {what}")
     return kind(**{name: _value(item[name], str, f"`{name}` in {what}") for name in names})
@@ -197,9 +195,10 @@ def _list(value: Any, what: str) -> list[Any]:
     return list(value)
 
 
-def _exactly(entry: Any, names: set[str], what: str) -> None:
+def _exactly(entry: Any, names: set[str], what: str, optional: frozenset[str] = frozenset()) -> None:
     _require(isinstance(entry, Mapping), f"{what} has to be an object")
-    _require(names <= set(entry), f"{what} lacks {_named(names - set(entry))}")
+    lacking = names - optional - set(entry)
+    _require(not lacking, f"{what} lacks {_named(lacking)}")
     _require(set(entry) <= names, f"{what} has an unknown {_named(set(entry) - names)}")
 
 
@@ -209,4 +208,4 @@ def _named(names: set[str]) -> str:
 
 def _require(fits: bool, otherwise: str) -> None:
     if not fits:
-        raise _WrongError(otherwise)
+        raise WrongRecordError(otherwise)

@@ -52,6 +52,16 @@ def past(project: Project, revision: str) -> Iterator[Past]:
             raise UsageError(Diagnostic(message, first.location)) from error
 
 
+def current(folder: Path) -> str:
+    """The commit that a folder is at, `-dirty` where files differ from it; empty outside a repository."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD").decode().strip()
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except UsageError:
+        return ""
+    return f"{commit}-dirty" if changed else commit
+
+
 def _extracted(top: Path, commit: str, root: Path, folder: Path) -> Path:
     if not root.resolve().is_relative_to(top.resolve()):
         return root

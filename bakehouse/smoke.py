@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import platform
 import shutil
 import threading
 import time
@@ -51,7 +52,7 @@ def smoke(
     say = _one_at_a_time(progress)
     run = _Run(engine, built, state / "smoke" / built.image.name, gpus, deadline, say)
     results = _run_all(engine, _selected(run.tasks(), only), say)
-    report = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results)
+    report = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results, platform.node())
     if only:
         known = smoke_report.load(state, built.digest)
         if known is None:

@@ -3,8 +3,9 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from bakehouse import (
     build,
@@ -12,13 +13,10 @@ from bakehouse import (
     checks,
     containers,
     daemon,
-    ecr,
     junit,
     provision,
-    push,
-    pusher,
+    publishing,
     rehearsing,
-    releases,
     running,
     runs,
     smoke,
@@ -27,7 +25,6 @@ from bakehouse import (
 from bakehouse.build import BuiltImage
 from bakehouse.cluster import Heard
 from bakehouse.daemon import Feature
-from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.files import write_whole
@@ -37,7 +34,7 @@ from bakehouse.launch_settings import Framework
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Progress
 from bakehouse.project import Project
-from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.publishing import Terms as Terms
 from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.releases import ReleaseRecord
 from bakehouse.running import Listen, Request
@@ -62,10 +59,9 @@ class Wishes:
     only: tuple[str, ...] = ()
     gpus: int = 0
     deadline: float | None = None
-    untested: bool = False
-    create: bool = False
-    moving_tag: bool = False
-    registry: str = ""
+    report: Path | None = None
+    """Where to write what smoke tests saw, for another machine."""
+    terms: Terms = field(default_factory=Terms)
     real: bool = False
     """Let a rehearsal fetch every package of a lock, however large."""
 
@@ -206,6 +202,8 @@ def smoke_images(
                 progress=say,
             )
             write_whole(state / "smoke" / one.image.name / "junit.xml", junit.text(report))
+            if wishes.report:
+                smoke_report.write(report, wishes.report)
             reports.append(report)
             try:
                 smoke_report.require_passed(report)
@@ -219,45 +217,14 @@ def smoke_images(
 def push_images(
     workspace: Workspace, built: Sequence[BuiltImage], say: Say, wishes: Wishes
 ) -> tuple[ReleaseRecord, ...]:
-    """Push what passed its smoke test, and write it into the ledgers."""
-    project = workspace.project
-    found = provision.ensure(provision.ask_at_terminal, say)
-    daemon.require(found, Feature.CONTAINERD_STORE)
-    publication = push.Publication(
-        day=datetime.now(UTC).date(),
-        locks=project.state / "locks",
-        prefix=project.repository_prefix,
-        untested=wishes.untested,
-        moving_tag=wishes.moving_tag,
-    )
-    records = []
-    with registry(project, wishes, say) as target:
-        for one in built:
-            report = smoke_report.load(project.state, one.digest)
-            pushing = pusher.connect(project.state / "pushes")
-            published = push.publish(one, report, target, pushing, publication, say)
-            record = releases.record_of(published, one, report, publication.day)
-            ledger = project.images / one.image.name / "releases.json"
-            releases.append(ledger, record, project.state / "locks")
-            records.append(record)
-    return tuple(records)
+    """Push what may be released, or candidates, and write it into the ledger."""
+    return publishing.push_images(workspace.project, built, say, wishes.terms)
 
 
-@contextlib.contextmanager
-def registry(project: Project, wishes: Wishes, say: Say) -> Iterator[Registry]:
-    """The registry that a project names: the embedded one, Amazon ECR, or another."""
-    name = wishes.registry or project.registry
-    if name == "local":
-        # Where it can't be installed, the registry's image takes its place.
-        with contextlib.suppress(EngineError):
-            provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
-        with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
-            yield embedded
-    elif name == "ecr" or ecr.is_ecr(name):
-        host = None if name == "ecr" else name
-        yield ecr.EcrRegistry(host=host, region=project.region, create=wishes.create)
-    else:
-        yield NamedRegistry(name, pusher.docker_login)
+def promote_image(workspace: Workspace, name: str, say: Say, wishes: Wishes) -> ReleaseRecord:
+    """Release the newest candidate of an image."""
+    [image] = plan_images(workspace, [name]).images[:1]
+    return publishing.promote_image(workspace.project, image, say, wishes.terms)
 
 
 def release_images(
@@ -266,7 +233,8 @@ def release_images(
     """Build, smoke and push."""
     built = build_images(workspace, patterns, say, wishes)
     state = workspace.project.state
-    untried = [one for one in built if not push.is_tested(one, smoke_report.load(state, one.digest))]
+    seen = {one.digest: smoke_report.known(state, one.digest) for one in built}
+    untried = [one for one in built if not (report := seen[one.digest]) or not report.passed]
     smoke_images(workspace, untried, say, wishes)
     return push_images(workspace, built, say, wishes)
 
@@ -284,6 +252,21 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tup
     if len(built) == len(found):
         return built
     return build_images(workspace, patterns, say, Wishes())
+
+
+def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Say) -> BuiltImage:
+    """An image that was pulled, as one of the recipe that it was built from."""
+    [image] = plan_images(workspace, [name]).images[:1]
+    with engine(say, Feature.PLATFORM) as connected:
+        stored = connected.image(image_uri)
+    if stored is None:
+        raise UsageError(Diagnostic(f"there is no `{image_uri}` here", hint=f"run `docker pull {image_uri}`"))
+    if stored.key != image.key:
+        facts = (("recipe's key", image.key), ("image's key", stored.key or "none"))
+        hint = "check out the commit that it was published from: `./bake releases` tells it"
+        message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
+        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+    return BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
 
 
 def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:

@@ -97,14 +97,24 @@ ALLOWED = {
     "manifests": "plan",
     "distribution": "plan registry manifests",
     "transfer": "plan registry manifests",
-    "refusals": "plan build registry manifests distribution transfer",
-    "push": "plan locks build checks smoke_report registry manifests distribution transfer refusals",
+    "refusals": "plan registry manifests distribution transfer",
+    "release_tags": "plan registry manifests distribution refusals",
+    "push": "plan locks build smoke_report registry manifests distribution transfer refusals release_tags",
     "pusher": "plan owners registry manifests distribution transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
     "ecr": "registry",
-    "releases": "locks build smoke_report push",
-    "image_uris": "registry releases",
+    "releases": "locks",
+    "instance_gpus": "",
+    "image_uris": "project registry releases instance_gpus",
+    "recording": "plan smoke_report release_tags releases",
+    "promotion": (
+        "plan locks smoke_report registry manifests distribution transfer refusals release_tags push releases"
+    ),
+    "publishing": (
+        "plan project revisions workspace provision build smoke_report registry push pusher "
+        "embedded_registry ecr releases image_uris recording promotion"
+    ),
     "estimator": "registry releases",
     # what a job is told
     "strategies": "yamlfile",

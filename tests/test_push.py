@@ -12,8 +12,9 @@ from bakehouse.component import Artifact
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason
 from bakehouse.manifests import Manifest
 from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, RegistryBase
-from bakehouse.push import Publication, PublishedImage, publish
+from bakehouse.push import Publication, publish
 from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.release_tags import PublishedImage
 from bakehouse.smoke_report import CheckResult, SmokeReport
 from bakehouse.transfer import Progress, Watch
 
@@ -67,7 +68,7 @@ def refused(
     return caught.value.diagnostics
 
 
-HINT = "run `./bake smoke mpi-cpu`, or push it as it is with `--untested`"
+HINT = "run `./bake smoke mpi-cpu`, or publish it as a candidate with `./bake push --stage mpi-cpu`"
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
@@ -142,9 +143,9 @@ def test_the_image_uri_names_the_digest() -> None:
     assert published.image_uri == f"127.0.0.1:5050/bakehouse/mpi-cpu@{DIGEST}"
 
 
-def test_a_rehearsed_image_is_refused_even_untested(tmp_path: Path) -> None:
+def test_a_rehearsed_image_is_no_candidate_either(tmp_path: Path) -> None:
     built = replace(BUILT, is_rehearsed=True)
-    publication = Publication(day=date(2026, 11, 20), locks=tmp_path, untested=True)
+    publication = Publication(day=date(2026, 11, 20), locks=tmp_path, stage=True)
     registry = NamedRegistry("registry.example.com", lambda _: None)
 
     with pytest.raises(PublishError, match="rehearsed, not built: there are stand-ins in it"):

@@ -9,7 +9,7 @@ from bakehouse import ownfiles
 from bakehouse.catalog import load_catalog
 from bakehouse.errors import RecipeError
 from bakehouse.project import HOME
-from bakehouse.recipe import Content, Recipe, load_recipes
+from bakehouse.recipe import GPU_CHECKS, Content, Recipe, load_recipes
 from tests.conftest import IMAGE, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
@@ -217,3 +217,35 @@ def test_what_bakehouse_brings_can_be_read() -> None:
     assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= load_recipes(
         [HOME / "recipes"], catalog
     ).keys()
+
+
+def test_required_checks_are_jobs_or_what_components_answer(tree: Tree) -> None:
+    found = read(tree, "required: [gpu, nccl_all_reduce, gpu, components.pytorch.computes_on_gpu]\n")
+
+    assert found.required == ("gpu", "nccl_all_reduce", "components.pytorch.computes_on_gpu")
+
+
+def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:
+    assert refusal(tree, "required: [nccl]\n") == "there is no smoke check `nccl`"
+
+
+def test_what_is_required_is_no_part_of_the_key(tree: Tree) -> None:
+    tree.image(HEAD)
+    key = tree.one().key
+    tree.image(HEAD + "required: [gpu]\n")
+
+    assert (tree.one().key, tree.one().required) == (key, ("gpu",))
+
+
+@pytest.mark.parametrize(("text", "required"), [("", GPU_CHECKS), ("required: []\n", ())])
+def test_an_image_for_gpus_has_to_be_seen_on_some_unless_its_recipe_says_otherwise(
+    tree: Tree, text: str, required: tuple[str, ...]
+) -> None:
+    tree.component(
+        "torch",
+        "summary: x\norder: 20\nlaunchers: [torchrun]\nreleases:\n  - version: '2.13'\n    gpu: true\n",
+        "{% block build %}\nFROM toolchain AS torch\nRUN finish torch\n{% endblock %}\n",
+    )
+    tree.image(HEAD + "components: {torch: '*'}\n" + text)
+
+    assert (tree.one().gpu, tree.one().required) == (True, required)

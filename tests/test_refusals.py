@@ -4,20 +4,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bakehouse.build import BuiltImage
 from bakehouse.distribution import DistributionError
 from bakehouse.errors import (
     Diagnostic,
-    PublishError,
     Reason,
     RegistryAuthError,
     TagTakenError,
 )
-from bakehouse.plan import Digest
 from bakehouse.refusals import Refusals
 from bakehouse.registry import Credentials
 from bakehouse.transfer import Fault, TransferError
-from tests.test_push import BUILT, DIGEST, OTHER
+from tests.test_push import DIGEST, IMAGE, OTHER
 
 
 @dataclass
@@ -31,7 +28,7 @@ class Somewhere:
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return None
 
-    def make_repository(self, repository: str, moving_tag: str | None) -> None:
+    def make_repository(self, repository: str, alias: str) -> None:
         raise AssertionError
 
     def whom(self) -> str:
@@ -41,8 +38,15 @@ class Somewhere:
         return self.disk
 
 
-def refusals(registry: Somewhere | None = None, built: BuiltImage = BUILT) -> Refusals:
-    return Refusals(built, registry or Somewhere(), "bakehouse/mpi-cpu", "mpi-cpu-20261120-7c1e44b0")
+def refusals(registry: Somewhere | None = None) -> Refusals:
+    return Refusals(
+        IMAGE.name,
+        IMAGE.key,
+        DIGEST,
+        registry or Somewhere(),
+        "bakehouse/mpi-cpu",
+        "mpi-cpu-20261120-7c1e44b0",
+    )
 
 
 PLACE = "registry.example.com/bakehouse/mpi-cpu"
@@ -107,7 +111,7 @@ def test_wrong_credentials() -> None:
         Diagnostic(
             "`registry.example.com` does not accept the credentials",
             reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
-            hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+            hint="log in, then `./bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -125,9 +129,9 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             f"not allowed to push to `{PLACE}`",
             reasons=(
                 Reason("docker's login `ci` is valid, but may not: requested access is denied"),
-                Reason("nothing was pushed; the image is built and tested as sha256:4f1c09d2a7be"),
+                Reason("nothing was pushed; the image is built, as sha256:4f1c09d2a7be"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -203,18 +207,15 @@ def test_a_registry_that_has_nothing_after_all() -> None:
     )
 
 
-def test_a_moving_tag_that_stays_says_what_is_published() -> None:
-    error = refusals().tag_stays("mpi-cpu", DistributionError(400, "TAG_INVALID", "the tag is immutable"))
-    assert type(error) is PublishError
-    assert error.diagnostics == (
+def test_a_candidate_that_is_gone() -> None:
+    assert refusals().candidate_gone().diagnostics == (
         Diagnostic(
-            "`mpi-cpu` is published, but the moving tag `mpi-cpu` could not be set",
-            facts=(("answer", "the tag is immutable"), ("published", f"{PLACE}@{DIGEST}")),
-            hint="run `./bake push mpi-cpu` without `--alias`, or except it from the immutability of tags",
+            f"`{PLACE}` no longer holds sha256:4f1c09d2a7be, the candidate",
+            hint="run `./bake push --stage mpi-cpu` again",
         ),
     )
 
 
-def test_an_image_is_named_by_its_own_name() -> None:
-    other = replace(BUILT, image=replace(BUILT.image, name="pytorch-cpu"), digest=Digest(DIGEST))
-    assert refusals(built=other).again == "`./bake push pytorch-cpu`"
+def test_the_command_to_repeat_is_the_one_that_failed() -> None:
+    assert replace(refusals(), name="pytorch-cpu").again == "`./bake push pytorch-cpu`"
+    assert replace(refusals(), command="promote").again == "`./bake promote mpi-cpu`"

@@ -1,5 +1,6 @@
 """Which checks an image gets."""
 
+from bakehouse.recipe import JOB_CHECKS
 from bakehouse.smoke_checks import Check, job_checks
 from tests.fake_engine import DIGEST, image
 
@@ -92,3 +93,9 @@ def test_code_baked_into_the_image_is_what_trains() -> None:
     assert trains.source == "/opt/ml/code/train.py"
     assert set(fails.job.baked) == {"train_fails.py", "record.py"}
     assert not fails.job.source
+
+
+def test_a_recipe_can_require_every_job() -> None:
+    checks = job_checks(image("pytorch", gpu=True, **PYTORCH), DIGEST)  # type: ignore[arg-type]
+
+    assert sorted(check.name for check in checks) == sorted(JOB_CHECKS)

@@ -141,3 +141,103 @@ def test_a_component_s_check_is_run_again_with_the_others_of_its_container() -> 
 
 def test_a_report_without_failures_raises_nothing() -> None:
     smoke_report.require_passed(replace(REPORT, checks=(PASSED, SKIPPED)))
+
+
+GPU = replace(SKIPPED, outcome=Outcome.PASSED, reason="", ranks=8)
+HERE = replace(REPORT, checks=(PASSED, SKIPPED), machine="builder")
+THERE = replace(REPORT, checks=(GPU,), machine="gpu-1", transport="nccl")
+
+
+def test_a_skipped_check_that_is_required_has_not_passed() -> None:
+    assert smoke_report.lacking(HERE, ()) == ()
+    assert smoke_report.lacking(HERE, ("train_success",)) == ()
+    assert smoke_report.lacking(HERE, ("nccl_all_reduce", "gpu")) == (
+        "`nccl_all_reduce` is required, and was not tested: no GPU was given",
+        "`gpu` is required, and no report has it",
+    )
+    assert smoke_report.lacking(None, ()) == ("it was never smoke-tested",)
+    assert smoke_report.lacking(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
+    assert smoke_report.lacking(replace(REPORT, checks=()), ()) == ("its smoke test made no check",)
+
+
+def test_what_one_machine_skipped_another_can_pass() -> None:
+    both = smoke_report.together([HERE, THERE])
+
+    assert both.checks == (PASSED, GPU)
+    assert (both.transport, both.machine) == ("nccl", "builder, gpu-1")
+    assert smoke_report.lacking(both, ("nccl_all_reduce",)) == ()
+
+
+def test_what_failed_on_one_machine_has_failed() -> None:
+    failed = replace(THERE, checks=(replace(PASSED, outcome=Outcome.FAILED),))
+
+    for reports in ([HERE, failed], [failed, HERE]):
+        both = smoke_report.together(reports)
+        assert smoke_report.lacking(both, ()) == ("its smoke test failed: `train_success`",)
+
+
+def written(folder: Path, report: SmokeReport) -> Path:
+    path = folder / "seen.json"
+    smoke_report.write(report, path)
+    return path
+
+
+def test_a_report_of_another_machine_counts_with_our_own(tmp_path: Path) -> None:
+    smoke_report.save(HERE, tmp_path)
+
+    smoke_report.attach(written(tmp_path, THERE), "mpi-cpu", [DIGEST], tmp_path)
+
+    assert smoke_report.known(tmp_path, DIGEST) == smoke_report.together([HERE, THERE])
+    assert smoke_report.load(tmp_path, DIGEST) == HERE
+
+
+def test_a_machine_s_later_report_replaces_its_earlier_one(tmp_path: Path) -> None:
+    failed = replace(THERE, checks=(replace(GPU, outcome=Outcome.FAILED),))
+    for report in (failed, THERE):
+        smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
+
+    assert smoke_report.known(tmp_path, DIGEST) == THERE
+
+
+@pytest.mark.parametrize(
+    "report", [replace(THERE, image="other"), replace(THERE, digest=Digest("sha256:" + "00" * 32))]
+)
+def test_a_report_of_another_image_is_not_attached(tmp_path: Path, report: SmokeReport) -> None:
+    path = written(tmp_path, report)
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+        error: `{path}` is the report of another image
+          expected  mpi-cpu {DIGEST}
+          found     {report.image} {report.digest}
+        """)
+    assert smoke_report.known(tmp_path, DIGEST) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"checks": 3}', "null"], ids=["", "[]", "{}", "[[", "3", "null"]
+)
+def test_what_is_no_report_is_not_attached(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+
+    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+
+def test_a_report_that_names_a_path_for_a_digest_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, replace(THERE, digest=Digest("sha256:../../x"), machine="../../x"))
+
+    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+
+def test_a_machine_s_name_leads_nowhere(tmp_path: Path) -> None:
+    path = written(tmp_path, replace(THERE, machine="../../../x"))
+
+    smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path / "state")
+
+    [kept] = (tmp_path / "state").rglob("*.json")
+    assert kept.name == "_________x.json"

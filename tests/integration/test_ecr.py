@@ -17,7 +17,8 @@ from bakehouse.ecr import EcrRegistry
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.manifests import short
 from bakehouse.plan import ImageKey
-from bakehouse.push import Publication, PublishedImage, publish
+from bakehouse.push import Publication, publish
+from bakehouse.release_tags import PublishedImage
 from bakehouse.transfer import Watch
 from tests.integration.paired_ecr import ACCOUNT, REGION, Ecr, ecr_pair
 from tests.integration.proxies import Forward, Reply, Request, error_body
@@ -105,17 +106,13 @@ def test_ecr_lists_what_was_published(ecr: Ecr, push: Push, image: BuiltImage) -
     assert ecr.images(push.repository) == {image.digest: [TAG]}
 
 
-def test_a_repository_that_is_made_has_immutable_tags(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias(
+    ecr: Ecr, push: Push, image: BuiltImage
+) -> None:
     push(image)
     (made,) = ecr.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
-    assert made["imageTagMutability"] == "IMMUTABLE"
-
-
-def test_only_the_moving_tag_can_move(ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage) -> None:
-    assert push(image, moving_tag=True).tags == (TAG, "mpi-cpu")
-    push(later(other), moving_tag=True)
-    tags = ["mpi-cpu", "mpi-cpu-20261120-abababab"]
-    assert ecr.images(push.repository) == {image.digest: [TAG], other.digest: tags}
+    assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+    assert made["imageTagMutabilityExclusionFilters"] == [{"filterType": "WILDCARD", "filter": "mpi-cpu"}]
 
 
 def test_a_missing_repository_is_not_made_unasked(ecr: Ecr, push: Push, image: BuiltImage) -> None:
@@ -189,30 +186,6 @@ def test_an_immutable_tag_is_never_overwritten(
     assert ecr.images(push.repository) == {other.digest: [TAG]}
 
 
-def test_a_moving_tag_that_may_not_move_is_told_after_the_release(
-    ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage
-) -> None:
-    ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
-    push(image, moving_tag=True)
-    ecr.images(push.repository)
-    with pytest.raises(PublishError) as caught:
-        push(later(other), moving_tag=True)
-    answer = (
-        f"The image tag 'mpi-cpu' already exists in the '{push.repository}' repository and cannot be "
-        "overwritten because the tag is immutable."
-    )
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "`mpi-cpu` is published, but the moving tag `mpi-cpu` could not be set",
-            facts=(
-                ("answer", answer),
-                ("published", f"{ecr.host}/{push.repository}@{other.digest}"),
-            ),
-            hint="run `./bake push mpi-cpu` without `--alias`, or except it from the immutability of tags",
-        ),
-    )
-
-
 def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: BuiltImage) -> None:
     ecr.client.create_repository(repositoryName=push.repository)
     text = "User: arn:aws:iam::1:user/x is not authorized to perform: ecr:InitiateLayerUpload"
@@ -224,9 +197,9 @@ def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: B
             f"not allowed to push to `{ecr.host}/{push.repository}`",
             reasons=(
                 Reason(f"the AWS user `moto` is valid, but may not: {text}"),
-                Reason(f"nothing was pushed; the image is built and tested as {short(image.digest)}"),
+                Reason(f"nothing was pushed; the image is built, as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -256,7 +229,7 @@ def test_a_login_that_ecr_does_not_know(ecr: Ecr, push: Push, image: BuiltImage)
         Diagnostic(
             f"`{ecr.host}` does not accept the credentials",
             reasons=(Reason("it answered to the AWS user `moto`: HTTP 401 Unauthorized"),),
-            hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+            hint="log in, then `./bake push mpi-cpu`: what was built is reused",
         ),
     )
 

@@ -19,9 +19,10 @@ from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, short
-from bakehouse.plan import Digest, ImageKey
-from bakehouse.push import Publication, PublishedImage, publish
+from bakehouse.plan import Digest
+from bakehouse.push import Publication, publish
 from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import load
 from bakehouse.transfer import Watch
 from tests.integration.proxies import LOST, Forward, Proxy, Reply, Request, error_body
@@ -127,14 +128,6 @@ def test_publishing_again_changes_nothing_and_says_so(push: Push, image: BuiltIm
     assert push(image) == replace(first, was_there=True)
     assert push.lines == [f"mpi-cpu: already published as {short(image.digest)}"]
     assert push.repository(image).tags() == (TAG,)
-
-
-def test_a_moving_tag_follows_the_newest(push: Push, image: BuiltImage, other: BuiltImage) -> None:
-    push.publication = replace(push.publication, moving_tag=True)
-    assert push(image).tags == (TAG, "mpi-cpu")
-    push(replace(other, image=replace(image.image, key=ImageKey("ab" * 32))))
-    assert there(push, image, "mpi-cpu") == other.digest
-    assert there(push, image) == image.digest
 
 
 def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: BuiltImage) -> None:
@@ -264,9 +257,9 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
             f"not allowed to push to `{place}`",
             reasons=(
                 Reason("nobody is logged in there: requested access to the resource is denied"),
-                Reason(f"nothing was pushed; the image is built and tested as {short(image.digest)}"),
+                Reason(f"nothing was pushed; the image is built, as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: the tested image is reused",
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -282,7 +275,7 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
             Diagnostic(
                 f"`{proxy.host}` does not accept the credentials",
                 reasons=(Reason("it answered to docker's login `AWS`: authentication required"),),
-                hint="log in, then `./bake push mpi-cpu`: the tested image is reused",
+                hint="log in, then `./bake push mpi-cpu`: what was built is reused",
             ),
         )
 
@@ -410,7 +403,7 @@ RELEASE = """
 import sys
 from datetime import date
 from pathlib import Path
-from bakehouse import pusher, releases
+from bakehouse import pusher, recording, releases
 from bakehouse.build import BuiltImage
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.push import Publication, publish
@@ -421,7 +414,7 @@ print("begun", flush=True)
 with EmbeddedRegistry(state / "registry", int(sys.argv[3])) as registry:
     pushing = pusher.connect(state / "pushes")
     published = publish(built, passed(built), registry, pushing, publication, lambda _: None)
-    record = releases.record_of(published, built, passed(built), publication.day)
+    record = recording.record_of(published, built.image, passed(built), publication.day)
     releases.append(state / "releases.json", record, state / "locks")
 """
 

@@ -144,7 +144,7 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
         with pytest.raises(SmokeError, match="rehearsed, not built"):
             workflow.smoke_images(project, built, print, workflow.Wishes())
         with pytest.raises(PublishError, match="rehearsed, not built"):
-            workflow.push_images(project, built, print, workflow.Wishes(untested=True))
+            workflow.push_images(project, built, print, workflow.Wishes(terms=workflow.Terms(stage=True)))
     finally:
         docker("image", "rm", image.reference)
 

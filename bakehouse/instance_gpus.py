@@ -1,0 +1,88 @@
+"""Tells whether a released image suits an instance type, by the GPUs that the type has.
+
+The facts are the catalogue's, in `instance_gpus.json`: looking up an address has no time to read YAML.
+"""
+
+import json
+import operator
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bakehouse.errors import Diagnostic, UsageError
+
+FILE = Path(__file__).with_name("instance_gpus.json")
+_ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
+"""Graviton's and Grace's types, as AWS names them."""
+_NEURON = re.compile(r"ml\.(?:trn|inf)[0-9]")
+_RANGE = re.compile(r"(>=|<=|==|!=|<|>)([0-9]+(?:\.[0-9]+)*)")
+_FITS = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGpus:
+    """What an instance type has to offer an image."""
+
+    name: str
+    gpu: bool
+    architecture: str = ""
+    """Empty where it has no GPU, or where nobody has written down which."""
+
+    def unfit(self, *, gpu: bool, architecture: str) -> str:
+        """Why an image doesn't run on it, as a clause; empty where it does."""
+        if gpu and not self.gpu:
+            return f"is for GPUs, and `{self.name}` has none"
+        if self.gpu and not gpu:
+            return f"is for CPUs alone, and `{self.name}` has GPUs"
+        if self.architecture and not _is_within(self.architecture, architecture):
+            return (
+                f"has code for GPUs of architecture {architecture}, and `{self.name}` has {self.architecture}"
+            )
+        return ""
+
+
+def find_gpus(name: str) -> InstanceGpus:
+    """What is known of an instance type, or of the SDK's local mode; raises UsageError where nothing is."""
+    if name in ("local", "local_gpu"):
+        return InstanceGpus(name, gpu=name == "local_gpu")
+    if _ARM.match(name) or _NEURON.match(name):
+        why = "its processor is Arm, the images are for x86" if _ARM.match(name) else "it has Neuron devices"
+        hint = "types with NVIDIA's GPUs, or with none, are for these images"
+        raise UsageError(Diagnostic(f"no image is for `{name}`: {why}", hint=hint))
+    known = _known()
+    found = known.get(name)
+    if found is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, known, 1, 0.7)
+        hint = f"did you mean `{near[0]}`?" if near else "name an image, as `./bake list` shows them"
+        raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
+    if found == "unknown":
+        message = f"nobody has written down which GPUs `{name}` has"
+        raise UsageError(Diagnostic(message, hint="name an image, as `./bake list` shows them"))
+    return InstanceGpus(name, gpu=found != "none", architecture="" if found == "none" else found)
+
+
+@cache
+def _known() -> dict[str, str]:
+    """The architecture of each type's GPUs, `none` or `unknown`."""
+    return dict(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def _is_within(version: str, ranges: str) -> bool:
+    """Whether a version of two numbers is in a range of such; what can't be read excludes nothing."""
+    bounds = _RANGE.findall(ranges)
+    return all(_FITS[sign](_numbers(version), _numbers(bound)) for sign, bound in bounds)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    numbers = tuple(int(number) for number in version.split("."))
+    return (*numbers, *(0,) * (4 - len(numbers)))

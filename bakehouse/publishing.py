@@ -1,0 +1,122 @@
+"""Publishes built images and promotes candidates, and writes both into the ledger."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bakehouse import (
+    ecr,
+    image_uris,
+    promotion,
+    provision,
+    push,
+    pusher,
+    recording,
+    releases,
+    revisions,
+    smoke_report,
+)
+from bakehouse.build import BuiltImage
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.errors import EngineError
+from bakehouse.plan import Digest, Image
+from bakehouse.project import Project
+from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.releases import ReleaseRecord
+from bakehouse.smoke_report import SmokeReport
+from bakehouse.workspace import Say
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Where images are published, and as what."""
+
+    registry: str = ""
+    """`local`, `ecr` or a host; empty is the project's."""
+    create: bool = False
+    """Make an ECR repository that is not there."""
+    stage: bool = False
+    """As candidates."""
+    alias: bool = False
+    """Let the moving tag follow."""
+    reports: tuple[Path, ...] = ()
+    """Smoke reports that other machines made."""
+
+
+def push_images(
+    project: Project, built: Sequence[BuiltImage], say: Say, terms: Terms
+) -> tuple[ReleaseRecord, ...]:
+    """Push what may be released, or candidates, and write it into the ledger."""
+    provision.ensure(provision.ask_at_terminal, say)
+    publication, revision = _publication(project, terms), revisions.current(project.root)
+    records = []
+    with registry(project, terms, say) as target:
+        for one in built:
+            report = smoke_report.known(project.state, one.digest)
+            pushing = pusher.connect(project.state / "pushes")
+            published = push.publish(one, report, target, pushing, publication, say)
+            record = recording.record_of(published, one.image, report, publication.day, revision)
+            append(project, record)
+            records.append(record)
+    return tuple(records)
+
+
+def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> ReleaseRecord:
+    """Release an image's newest candidate, by what was seen of it on all machines."""
+    candidate = image_uris.candidate(project.images, image.name, registry=terms.registry or None)
+    digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
+    for path in terms.reports:
+        smoke_report.attach(path, image.name, digests, project.state)
+    found = [report for digest in digests if (report := smoke_report.known(project.state, digest))]
+    report = replace(smoke_report.together(found), digest=digests[0]) if found else None
+    publication = _publication(project, terms)
+    with registry(project, replace(terms, registry=candidate.registry), say) as target:
+        published = promotion.promote(candidate, image, report, target, publication, say)
+        record = _released(candidate, published.tags, image, report, publication.day.isoformat())
+        append(project, record)
+        if terms.alias:
+            promotion.move_alias(published, target, publication)
+            say(f"{image.name}: the tag `{image.name}` means it now")
+    return record
+
+
+def _released(
+    candidate: ReleaseRecord, tags: tuple[str, ...], image: Image, report: SmokeReport | None, day: str
+) -> ReleaseRecord:
+    assert report, "a promotion without a report"
+    released = replace(candidate, candidate=False, tags=tags, date=day)
+    return recording.with_report(released, report, image.required)
+
+
+def append(project: Project, record: ReleaseRecord) -> None:
+    """Write a record into the project's ledger."""
+    releases.append(project.images / record.image / "releases.json", record, project.state / "locks")
+
+
+def _publication(project: Project, terms: Terms) -> push.Publication:
+    return push.Publication(
+        day=datetime.now(UTC).date(),
+        locks=project.state / "locks",
+        prefix=project.repository_prefix,
+        stage=terms.stage,
+    )
+
+
+@contextlib.contextmanager
+def registry(project: Project, terms: Terms, say: Say) -> Iterator[Registry]:
+    """The registry that a project names: the embedded one, Amazon ECR, or another."""
+    name = terms.registry or project.registry
+    own = f"127.0.0.1:{project.registry_port}"
+    if name in ("local", own):
+        # Where it can't be installed, the registry's image takes its place.
+        with contextlib.suppress(EngineError):
+            provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
+        with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
+            yield embedded
+    elif name == "ecr" or ecr.is_ecr(name):
+        host = None if name == "ecr" else name
+        yield ecr.EcrRegistry(host=host, region=project.region, create=terms.create)
+    else:
+        yield NamedRegistry(name, pusher.docker_login)

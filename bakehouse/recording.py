@@ -1,0 +1,54 @@
+"""Turns what was published, and what is known of it, into a record of the ledger."""
+
+from dataclasses import replace
+from datetime import date
+
+from bakehouse.plan import Image
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleasedCheck, ReleasedName, ReleasedPart, ReleaseRecord
+from bakehouse.smoke_report import SmokeReport, lacking
+
+
+def record_of(
+    published: PublishedImage, image: Image, report: SmokeReport | None, day: date, revision: str = ""
+) -> ReleaseRecord:
+    """What the ledger keeps of a publication; a report of another digest counts as none."""
+    if report and not published.is_seen_by(report.digest):
+        report = None
+    names = dict(one for part in image.all_parts for one in part.provides)
+    record = ReleaseRecord(
+        image=image.name,
+        key=image.key,
+        digest=published.digest,
+        registry=published.registry,
+        repository=published.repository,
+        tags=published.tags,
+        image_uri=published.image_uri,
+        date=day.isoformat(),
+        tested=False,
+        transport="",
+        checks=(),
+        parts=tuple(ReleasedPart(part.component, part.version, part.variant) for part in image.all_parts),
+        gpu=image.gpu,
+        launchers=image.launchers,
+        training_module=image.training_module or "",
+        entry_point=image.entry_point or "",
+        media_type=published.media_type,
+        bytes=published.bytes,
+        candidate=published.candidate,
+        provides=tuple(ReleasedName(name, version) for name, version in sorted(names.items())),
+        gpu_architecture=image.gpu_architecture,
+        config=published.config or "",
+        revision=revision,
+    )
+    return with_report(record, report, image.required) if report else record
+
+
+def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str, ...]) -> ReleaseRecord:
+    """A record with what was seen of its digest."""
+    return replace(
+        record,
+        tested=not lacking(report, required),
+        transport=report.transport,
+        checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
+    )

@@ -1,0 +1,129 @@
+"""The tags of one image in a registry: which name it already, and whether what they name is fit to train."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bakehouse.distribution import DistributionError, Repository
+from bakehouse.manifests import Manifest, unfit, unfit_platform
+from bakehouse.plan import Digest
+from bakehouse.refusals import Refusals
+from bakehouse.registry import is_release_of
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedImage:
+    """An image that lies in a registry under a digest read back from there."""
+
+    image: str
+    registry: str
+    repository: str
+    tags: tuple[str, ...]
+    digest: Digest
+    config: Digest | None = None
+    """What an engine without the containerd store knows it by."""
+    media_type: str = ""
+    bytes: int = 0
+    """What the registry stores for it: manifest, configuration and layers, compressed."""
+    was_there: bool = False
+    """Whether nothing had to be pushed."""
+    candidate: bool = False
+    """Whether it is there to be tried, under no release tag."""
+
+    @property
+    def image_uri(self) -> str:
+        return f"{self.registry}/{self.repository}@{self.digest}"
+
+    def is_seen_by(self, digest: Digest) -> bool:
+        """Whether what was seen of a digest was seen of this image."""
+        return digest in (self.digest, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTags:
+    """The tags of one image there, of which one is about to be set."""
+
+    remote: Repository
+    refusals: Refusals
+
+    def is_it(self, manifest: Manifest) -> bool:
+        """Whether a manifest is of the image, by its digest or by that of its configuration.
+
+        An engine without the containerd store makes a manifest at each push. It knows the configuration,
+        which names the content of every layer.
+        """
+        config = manifest.config.digest if manifest.config else None
+        return self.refusals.digest in (manifest.digest, config)
+
+    def named(self, missing: Callable[[], None]) -> tuple[str, Manifest] | None:
+        """The release tag, of any day, that names this very image; `missing` is called without repository."""
+        return self._named(lambda: self._releases(missing))
+
+    def is_there(self) -> tuple[str, Manifest] | None:
+        """The one tag that is about to be set, where it names this very image."""
+        return self._named(lambda: [self.refusals.tag])
+
+    def _named(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
+        try:
+            there = {tag: self.remote.manifest(tag) for tag in tags()}
+        except DistributionError as error:
+            raise self.refusals.unanswered(error) from error
+        for tag, manifest in there.items():
+            if manifest and self.is_it(manifest):
+                return tag, manifest
+        if taken := there.get(self.refusals.tag):
+            raise self.refusals.tag_taken(taken.digest)
+        return None
+
+    def _releases(self, missing: Callable[[], None]) -> list[str]:
+        today = self.refusals.tag
+        try:
+            tags = self.remote.tags()
+        except DistributionError as error:
+            if error.status == 404:
+                missing()
+                return []
+            # ECR's usual rights to push don't include listing: then only today's tag is looked at.
+            if error.status == 403:
+                return [today]
+            raise
+        earlier = {tag for tag in tags if is_release_of(tag, self.refusals.name, self.refusals.key)}
+        return sorted({today, *earlier}, reverse=True)
+
+    def read_back(self) -> Manifest:
+        """What the tag names now, which has to be this image."""
+        try:
+            manifest = self.remote.manifest(self.refusals.tag)
+        except DistributionError as error:
+            raise self.refusals.unanswered(error) from error
+        if manifest is None:
+            raise self.refusals.not_there()
+        if not self.is_it(manifest):
+            # Somebody pushed between our look and now, and the registry let both.
+            raise self.refusals.tag_taken(manifest.digest)
+        return manifest
+
+    def check(self, manifest: Manifest) -> None:
+        """Refuse what SageMaker would refuse."""
+        reasons = unfit(manifest)
+        try:
+            if not reasons and manifest.config:
+                reasons = unfit_platform(self.remote.blob(manifest.config.digest))
+        except DistributionError as error:
+            raise self.refusals.unanswered(error) from error
+        if reasons:
+            raise self.refusals.unfit(reasons, pushed=True)
+
+    def published(self, tag: str, manifest: Manifest, *, was_there: bool, candidate: bool) -> PublishedImage:
+        """The image as it now lies there."""
+        return PublishedImage(
+            image=self.refusals.name,
+            registry=self.remote.registry.host,
+            repository=self.remote.name,
+            tags=(tag,),
+            digest=manifest.digest,
+            config=manifest.config.digest if manifest.config else None,
+            media_type=manifest.media_type,
+            bytes=manifest.bytes,
+            was_there=was_there,
+            candidate=candidate,
+        )

@@ -1,0 +1,292 @@
+"""From a candidate to a release, against an ECR made of moto and a real registry."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
+
+import pytest
+
+from bakehouse import pusher, recording, smoke_report
+from bakehouse.build import BuiltImage
+from bakehouse.checks import Outcome
+from bakehouse.distribution import Patience
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
+from bakehouse.image_uris import newest
+from bakehouse.manifests import DOCKER_MANIFEST, KINDS, short
+from bakehouse.plan import ImageKey
+from bakehouse.promotion import move_alias, promote
+from bakehouse.push import Publication, publish
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleaseRecord, append
+from bakehouse.smoke_report import CheckResult, SmokeReport
+from tests.integration.paired_ecr import Ecr, ecr_pair
+from tests.integration.proxies import LOST, Forward, Reply, Request
+from tests.integration.registries import registry_image
+from tests.integration.tiny_images import built
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+DAY = date(2026, 11, 20)
+TAG = "mpi-cpu-20261120-7c1e44b0"
+GPU = CheckResult("nccl_all_reduce", Outcome.PASSED, 12.0, ranks=8)
+NO_GPU = replace(GPU, outcome=Outcome.NOT_TESTED, reason="no GPU was given", ranks=0)
+TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Ecr]:
+    with registry_image(), ecr_pair() as running:
+        yield running
+
+
+@pytest.fixture
+def ecr(pair: Ecr, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ecr]:
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name, value in pair.environment.items():
+        monkeypatch.setenv(name, value)
+    yield pair
+    pair.registry.faults.clear()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    """One whose recipe requires a GPU."""
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
+        yield replace(made, image=replace(made.image, required=("nccl_all_reduce",)))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    """Other content under the same name and key."""
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
+        yield replace(made, image=replace(made.image, name="mpi-cpu", required=("nccl_all_reduce",)))
+
+
+def report(image: BuiltImage, *checks: CheckResult) -> SmokeReport:
+    return SmokeReport("mpi-cpu", image.digest, "gloo", checks)
+
+
+class Team:
+    """A machine that builds and one that has GPUs, with one ledger."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        self.registry = EcrRegistry(host=host, create=True)
+        self.pusher = pusher.connect(folder / "notes")
+        self.publication = Publication(
+            day=DAY,
+            locks=folder / "locks",
+            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            stall=5.0,
+            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+        )
+
+    @property
+    def repository(self) -> str:
+        return f"{self.publication.prefix}/mpi-cpu"
+
+    def stage(self, image: BuiltImage) -> ReleaseRecord:
+        publication = replace(self.publication, stage=True)
+        seen = report(image, TRAINED, NO_GPU)
+        published = publish(image, seen, self.registry, self.pusher, publication, self.lines.append)
+        return self.recorded(recording.record_of(published, image.image, seen, DAY))
+
+    def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
+        append(self.folder / "images" / "mpi-cpu" / "releases.json", record, self.folder / "locks")
+        return record
+
+    def promote(self, candidate: ReleaseRecord, image: BuiltImage, *checks: CheckResult) -> PublishedImage:
+        seen = report(image, *(checks or (TRAINED, GPU)))
+        return promote(candidate, image.image, seen, self.registry, self.publication, self.lines.append)
+
+
+@pytest.fixture
+def team(tmp_path: Path, ecr: Ecr) -> Team:
+    return Team(tmp_path, ecr.host)
+
+
+def test_a_candidate_has_a_tag_of_its_own(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+    tag = f"mpi-cpu-candidate-{image.digest[7:23]}"
+    assert (staged.candidate, staged.tested, staged.tags) == (True, False, (tag,))
+    assert ecr.images(team.repository) == {image.digest: [tag]}
+    assert team.stage(image) == staged
+    assert team.lines[-1] == f"mpi-cpu: already staged as {short(image.digest)}"
+
+
+def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: BuiltImage) -> None:
+    seen = report(image, TRAINED, NO_GPU)
+    with pytest.raises(PublishError) as caught:
+        publish(image, seen, team.registry, team.pusher, team.publication, team.lines.append)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` has not passed its smoke test",
+            reasons=(Reason("`nccl_all_reduce` is required, and was not tested: no GPU was given"),),
+            facts=(("digest", image.digest),),
+            hint=(
+                "run `./bake smoke mpi-cpu`, or publish it as a candidate with `./bake push --stage mpi-cpu`"
+            ),
+        ),
+    )
+
+
+def test_the_same_digest_is_released(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+    released = team.promote(staged, image)
+    assert (released.tags, released.digest, released.candidate) == ((TAG,), image.digest, False)
+    assert ecr.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
+    record = team.recorded(recording.record_of(released, image.image, report(image, TRAINED, GPU), DAY))
+    assert newest(team.folder / "images", "mpi-cpu") == record
+
+
+def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
+    ecr: Ecr, team: Team, image: BuiltImage
+) -> None:
+    staged = team.stage(image)
+    with pytest.raises(PublishError) as caught:
+        team.promote(staged, image, TRAINED, NO_GPU)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` may not be released yet",
+            reasons=(Reason("`nccl_all_reduce` is required, and was not tested: no GPU was given"),),
+            facts=(("candidate", staged.image_uri),),
+            hint=(
+                f"run `./bake smoke mpi-cpu --image-uri {staged.image_uri} --report FILE` where these checks "
+                "can be made, then `./bake promote mpi-cpu --report FILE` here"
+            ),
+        ),
+    )
+    assert ecr.images(team.repository) == {image.digest: [*staged.tags]}
+
+
+def test_promoting_again_on_another_day_changes_nothing(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+    first = team.promote(staged, image)
+    team.publication = replace(team.publication, day=date(2027, 1, 2))
+    assert team.promote(staged, image) == replace(first, was_there=True)
+    assert team.lines[-1] == f"mpi-cpu: {short(image.digest)} is released already, as {TAG}"
+
+
+def test_a_lost_answer_is_looked_up(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+
+    def lose(request: Request, forward: Forward) -> Reply:
+        forward(request)
+        return LOST
+
+    ecr.registry.do("PUT", "/manifests/", lose, 1)
+    assert team.promote(staged, image).tags == (TAG,)
+
+
+def test_a_release_tag_is_never_given_to_another_digest(
+    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+) -> None:
+    first, second = team.stage(image), team.stage(other)
+    team.promote(first, image)
+    ecr.images(team.repository)
+    with pytest.raises(TagTakenError):
+        team.promote(second, other)
+    assert TAG in ecr.images(team.repository)[image.digest]
+
+
+def test_a_rival_s_tag_that_came_in_between_is_left_alone(
+    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+) -> None:
+    first, second = team.stage(image), team.stage(other)
+
+    def overtake(request: Request, forward: Forward) -> Reply:
+        rival = replace(team.publication, locks=team.folder / "elsewhere")
+        promote(second, other.image, report(other, TRAINED, GPU), team.registry, rival, print)
+        ecr.images(team.repository)
+        return ecr.registry.answers[2](request) or forward(request)
+
+    ecr.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
+    with pytest.raises(TagTakenError):
+        team.promote(first, image)
+    assert TAG in ecr.images(team.repository)[other.digest]
+
+
+def test_a_candidate_that_is_gone(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = replace(team.stage(image), digest="sha256:" + "00" * 32)
+    with pytest.raises(PublishError) as caught:
+        team.promote(staged, image)
+    assert caught.value.diagnostics[0].message.endswith("no longer holds sha256:000000000000, the candidate")
+
+
+def test_the_alias_follows_releases_alone(ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage) -> None:
+    released = team.promote(team.stage(image), image)
+    assert not any("mpi-cpu" in tags for tags in ecr.images(team.repository).values())
+    move_alias(released, team.registry, team.publication)
+    later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
+    second = team.promote(team.stage(later), later)
+    assert "mpi-cpu" in ecr.images(team.repository)[image.digest]
+    move_alias(second, team.registry, team.publication)
+    listed = ecr.images(team.repository)
+    assert "mpi-cpu" in listed[other.digest]
+    assert TAG in listed[image.digest]
+
+
+def test_an_alias_that_may_not_move_is_told_after_the_release(
+    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+) -> None:
+    ecr.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
+    move_alias(team.promote(team.stage(image), image), team.registry, team.publication)
+    ecr.images(team.repository)
+    later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
+    second = team.promote(team.stage(later), later)
+    with pytest.raises(PublishError) as caught:
+        move_alias(second, team.registry, team.publication)
+    answer = (
+        f"The image tag 'mpi-cpu' already exists in the '{team.repository}' repository and cannot be "
+        "overwritten because the tag is immutable."
+    )
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is released, but the moving tag `mpi-cpu` could not be set",
+            facts=(("answer", answer), ("released", second.image_uri)),
+            hint="except `mpi-cpu` from the immutability of tags, or leave out `--alias`",
+        ),
+    )
+
+
+def asked(ecr: Ecr, path: str, accept: str) -> Any:
+    """What the registry itself says, without any code of ours that reads manifests."""
+    token = EcrRegistry(host=ecr.host).credentials()
+    login = base64.b64encode(f"{token.username}:{token.password}".encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Accept": accept}
+    with urlopen(UrlRequest(f"http://{ecr.host}/v2/{path}", headers=headers)) as answer:
+        return answer.headers, json.loads(answer.read())
+
+
+def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
+    ecr: Ecr, team: Team, image: BuiltImage
+) -> None:
+    team.promote(team.stage(image), image)
+    headers, manifest = asked(ecr, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
+    assert headers["Docker-Content-Digest"] == image.digest
+    assert (headers["Content-Type"], manifest["mediaType"]) == (DOCKER_MANIFEST, DOCKER_MANIFEST)
+    kinds = {layer["mediaType"] for layer in manifest["layers"]}
+    assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
+    _, config = asked(ecr, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
+    assert (config["os"], config["architecture"]) == ("linux", "amd64")
+
+
+def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+    smoke_report.save(replace(report(image, TRAINED, NO_GPU), machine="builder"), tmp_path)
+    smoke_report.write(replace(report(image, GPU), machine="gpu-1"), tmp_path / "handed-back.json")
+    smoke_report.attach(tmp_path / "handed-back.json", "mpi-cpu", [image.digest], tmp_path)
+    seen = smoke_report.known(tmp_path, image.digest)
+    released = promote(staged, image.image, seen, team.registry, team.publication, print)
+    assert released.tags == (TAG,)
