@@ -503,6 +503,37 @@ def uri(
 
 
 @task(
+    positional=["images"],
+    help={
+        "images": "names or globs of images; none means all",
+        "verify": "ask the registries for each digest and its tags, and fail where one is missing",
+        "json": "the records as they stand in the ledger",
+    },
+)
+@_command
+def releases(context: Context, images: str, verify: bool = False, json: bool = False) -> None:
+    """
+    List what was published: releases and candidates, with their tags, digests and commits.
+
+    ./bake releases
+    ./bake releases 'pytorch-*' --verify
+    """
+    from bakehouse import publishing, verification
+    from bakehouse.ledger import Ledger
+    from bakehouse.releases import text_of
+
+    project = open_workspace().project
+    ledger = Ledger(project)
+    names = [name for name in ledger.images() if tables.is_meant(name, _patterns(images))]
+    records = [record for name in names for record in ledger.records(name)]
+    print(text_of(records) if json else tables.released(records), end="")
+    if verify:
+        verified = publishing.verify(project, records, _say)
+        _say(f"{sum(not one.missing for one in verified)} of {len(verified)} are as the ledger says")
+        verification.require_all(verified)
+
+
+@task(
     positional=["image"],
     help={
         "image": "one image",

@@ -84,6 +84,16 @@ class Repository:
             message = f"its answer for `{reference}` is no manifest"
             raise DistributionError(answer.status_code, "", message) from error
 
+    def digest_of(self, reference: str) -> Digest | None:
+        """The digest that a tag or digest names, without its manifest; None where it names nothing."""
+        try:
+            answer = self._ask("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        except DistributionError as error:
+            if error.status == 404:
+                return None
+            raise
+        return Digest(answer.headers.get("Docker-Content-Digest", ""))
+
     def blob(self, digest: Digest) -> bytes:
         """Bytes stored under a digest, which they are checked to have."""
         content = self._ask("GET", f"blobs/{digest}").content

@@ -3,11 +3,12 @@
 import base64
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.lifecycle import expiring_rule
 from bakehouse.registry import ECR_HOST, Credentials
 
 if TYPE_CHECKING:
@@ -81,6 +82,24 @@ class EcrRegistry:
         ):
             client.create_repository(**arguments)
 
+    def require_kept(self, repository: str, tags: Collection[str]) -> None:
+        """Raise PublishError where a lifecycle rule of the repository would some day expire such an image."""
+        client = self._client("ecr")
+        try:
+            with self._told_as(f"read the lifecycle policy of `{repository}`"):
+                policy = client.get_lifecycle_policy(repositoryName=repository)["lifecyclePolicyText"]
+        except RegistryAuthError:
+            # Who may push need not be let to read it.
+            return
+        except PublishError as error:
+            if isinstance(error.__cause__, client.exceptions.LifecyclePolicyNotFoundException):
+                return
+            raise
+        if rule := expiring_rule(policy, tags):
+            message = f"`{self.host}/{repository}` would lose it: {rule}"
+            hint = "limit the rule to untagged images: what the ledger holds has to stay"
+            raise PublishError(Diagnostic(message, hint=hint))
+
     def whom(self) -> str:
         arn = str(self._identity["Arn"])
         kind, _, name = arn.rpartition(":")[2].partition("/")
@@ -128,7 +147,7 @@ class EcrRegistry:
         except ClientError as error:
             raise self._refused(doing, error.response["Error"]) from error
         except BotoCoreError as error:
-            raise _unready(doing, error) from error
+            raise unready(doing, error) from error
 
     def _refused(self, doing: str, answer: Any) -> PublishError:
         code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
@@ -154,7 +173,7 @@ class EcrRegistry:
         return Diagnostic(f"not allowed to {doing}", reasons=(reason,), hint=hint)
 
 
-def _unready(doing: str, error: Any) -> PublishError:
+def unready(doing: str, error: Any) -> PublishError:
     """What stood in the way before AWS could answer."""
     import botocore.exceptions as botocore
 

@@ -14,7 +14,18 @@ HOME = Path(__file__).resolve().parent.parent
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
 
 _DEFAULT_PORT = 5050
-_KEYS = ("recipes", "registry", "region", "repository_prefix", "mirrors", "ca", "registry_port", "prices")
+_LEDGER = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?")
+_KEYS = (
+    "recipes",
+    "registry",
+    "region",
+    "repository_prefix",
+    "mirrors",
+    "ca",
+    "registry_port",
+    "prices",
+    "ledger",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,8 @@ class Project:
     """Folders and URL prefixes where artifacts may lie, looked up by sha256."""
     ca: Path | None = None
     registry_port: int = _DEFAULT_PORT
+    ledger: str = ""
+    """`s3://bucket/prefix`, where a team keeps what it publishes; empty is in `images` alone."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """What an hour of an instance type costs its user; nobody else knows."""
 
@@ -114,6 +127,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         mirrors=(*texts("mirrors"), *environment.get("BAKEHOUSE_MIRRORS", "").split()),
         ca=root / ca if ca else None,
         registry_port=_port(table, environment, path, problems),
+        ledger=_ledger(text("ledger", ""), path, problems),
         prices=_prices(table, path, problems),
     )
     problems.raise_as(RecipeError)
@@ -135,6 +149,14 @@ def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Pat
         problems.add(Diagnostic(f"`BAKEHOUSE_REGISTRY_PORT` is `{text}`; it {expected}"))
         return port
     return int(text)
+
+
+def _ledger(address: str, path: Path, problems: Problems) -> str:
+    if address and not _LEDGER.fullmatch(address):
+        message = f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3"
+        problems.add(Diagnostic(message, _place(path, "ledger"), hint="such as `s3://our-bucket/releases`"))
+        return ""
+    return address
 
 
 def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict[str, float]:

@@ -14,16 +14,19 @@ from bakehouse import (
     push,
     pusher,
     recording,
-    releases,
     revisions,
     smoke_report,
+    verification,
 )
 from bakehouse.build import BuiltImage
+from bakehouse.distribution import Patience
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.errors import EngineError
+from bakehouse.ledger import Ledger
 from bakehouse.plan import Digest, Image
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.workspace import Say
@@ -50,6 +53,7 @@ def push_images(
 ) -> tuple[ReleaseRecord, ...]:
     """Push what may be released, or candidates, and write it into the ledger."""
     provision.ensure(provision.ask_at_terminal, say)
+    ledger = Ledger(project)
     publication, revision = _publication(project, terms), revisions.current(project.root)
     records = []
     with registry(project, terms, say) as target:
@@ -57,14 +61,17 @@ def push_images(
             report = smoke_report.known(project.state, one.digest)
             pushing = pusher.connect(project.state / "pushes")
             published = push.publish(one, report, target, pushing, publication, say)
+            _require_kept(target, published)
             record = recording.record_of(published, one.image, report, publication.day, revision)
-            append(project, record)
+            ledger.add(record)
             records.append(record)
     return tuple(records)
 
 
 def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> ReleaseRecord:
     """Release an image's newest candidate, by what was seen of it on all machines."""
+    ledger = Ledger(project)
+    ledger.records(image.name)
     candidate = image_uris.candidate(project.images, image.name, registry=terms.registry or None)
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     for path in terms.reports:
@@ -74,12 +81,29 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     publication = _publication(project, terms)
     with registry(project, replace(terms, registry=candidate.registry), say) as target:
         published = promotion.promote(candidate, image, report, target, publication, say)
+        _require_kept(target, published)
         record = _released(candidate, published.tags, image, report, publication.day.isoformat())
-        append(project, record)
+        ledger.add(record)
         if terms.alias:
             promotion.move_alias(published, target, publication)
             say(f"{image.name}: the tag `{image.name}` means it now")
     return record
+
+
+def _require_kept(target: Registry, published: PublishedImage) -> None:
+    """Let nothing into the ledger that the registry is going to expire."""
+    if isinstance(target, ecr.EcrRegistry):
+        target.require_kept(published.repository, published.tags)
+
+
+def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tuple[verification.Verified, ...]:
+    """Ask the registries of records for each of them."""
+    with contextlib.ExitStack() as stack:
+
+        def registry_of(host: str) -> Registry:
+            return stack.enter_context(registry(project, Terms(registry=host), say))
+
+        return verification.verify(records, registry_of, Patience())
 
 
 def _released(
@@ -88,11 +112,6 @@ def _released(
     assert report, "a promotion without a report"
     released = replace(candidate, candidate=False, tags=tags, date=day)
     return recording.with_report(released, report, image.required)
-
-
-def append(project: Project, record: ReleaseRecord) -> None:
-    """Write a record into the project's ledger."""
-    releases.append(project.images / record.image / "releases.json", record, project.state / "locks")
 
 
 def _publication(project: Project, terms: Terms) -> push.Publication:

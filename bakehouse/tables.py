@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from bakehouse import chosen, comparison, inventory, outdated, question, revisions
 from bakehouse.build import BuiltImage
@@ -191,6 +192,28 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
 def uris(records: Sequence[ReleaseRecord]) -> str:
     """The address of each published image."""
     return "".join(f"{record.image_uri}\n" for record in records)
+
+
+def is_meant(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of those, or matches a glob; no pattern means all."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def released(records: Sequence[ReleaseRecord]) -> str:
+    """Each record of the ledger: what it is, under which tag and digest, where, and from which commit."""
+    rows = [
+        (
+            record.date,
+            "candidate" if record.candidate else "release" if record.tested else "untested",
+            f"{record.registry}/{record.repository}:{record.tags[0]}",
+            record.digest[:19],
+            record.revision[:12] or "no commit",
+        )
+        for record in records
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def megabytes(number: int) -> str:

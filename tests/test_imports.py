@@ -103,7 +103,8 @@ ALLOWED = {
     "pusher": "plan owners registry manifests distribution transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
-    "ecr": "registry",
+    "lifecycle": "",
+    "ecr": "registry lifecycle",
     "releases": "locks",
     "instance_gpus": "",
     "image_uris": "project registry releases instance_gpus",
@@ -111,9 +112,12 @@ ALLOWED = {
     "promotion": (
         "plan locks smoke_report registry manifests distribution transfer refusals release_tags push releases"
     ),
+    "team_ledger": "ecr releases",
+    "ledger": "locks project releases team_ledger",
+    "verification": "registry manifests distribution releases",
     "publishing": (
-        "plan project revisions workspace provision build smoke_report registry push pusher "
-        "embedded_registry ecr releases image_uris recording promotion"
+        "plan project revisions workspace provision build smoke_report registry distribution push pusher "
+        "embedded_registry ecr release_tags releases image_uris recording promotion ledger verification"
     ),
     "estimator": "registry releases",
     # what a job is told
@@ -154,8 +158,8 @@ ALLOWED = {
 """Modules in pipeline order, each with those of ours it may import: only ones that stand above it."""
 
 DOORS = {
-    "boto3": {"ecr", "delivery"},
-    "botocore": {"ecr"},
+    "boto3": {"ecr", "delivery", "team_ledger"},
+    "botocore": {"ecr", "team_ledger"},
     "docker": {"containers", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},

@@ -159,3 +159,19 @@ def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> 
     assert [one.name for one in recipes["mpi-cpu"].components] == ["ours"]
     assert [one.version for one in catalog.components["python"].releases] == ["3.99", "3.11"]
     assert {"ours", "pytorch", "sshd"} <= catalog.components.keys()
+
+
+def test_a_team_s_ledger_lies_in_s3(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse]\nledger = "s3://our-bucket/team/releases"\n')
+
+    assert project.find(empty.root, {}).ledger == "s3://our-bucket/team/releases"
+
+
+@pytest.mark.parametrize("address", ["our-bucket", "s3://", "s3://B", "https://our-bucket.s3.amazonaws.com"])
+def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nledger = "{address}"\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3" in said(caught.value)

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -214,25 +215,37 @@ def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 
-def test_many_processes_lose_no_record(tmp_path: Path) -> None:
+WRITE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from bakehouse.releases import append, load
+first, count = map(int, sys.argv[1:3])
+ledger, seed, locks = map(Path, sys.argv[3:])
+[record] = load(seed)
+def write(number):
+    digest = f"sha256:{number:064x}"
+    uri = f"127.0.0.1:5050/bakehouse/mpi-cpu@{digest}"
+    append(ledger, replace(record, digest=digest, image_uri=uri), locks)
+with ThreadPoolExecutor(min(count, 100)) as pool:
+    list(pool.map(write, range(first, first + count)))
+"""
+
+
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
     path, seed = tmp_path / "releases.json", tmp_path / "seed.json"
     seed.write_text(LEDGER)
-    code = (
-        "import sys\n"
-        "from dataclasses import replace\n"
-        "from pathlib import Path\n"
-        "from bakehouse.releases import append, load\n"
-        "ledger, seed, locks = map(Path, sys.argv[2:])\n"
-        "[record] = load(seed)\n"
-        "for number in range(10):\n"
-        "    digest = f'sha256:{int(sys.argv[1]) * 100 + number:064x}'\n"
-        "    uri = f'127.0.0.1:5050/bakehouse/mpi-cpu@{digest}'\n"
-        "    append(ledger, replace(record, digest=digest, image_uri=uri), locks)\n"
-    )
+    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // 3
     arguments = [str(path), str(seed), str(tmp_path / "locks")]
-    writers = [subprocess.Popen([sys.executable, "-c", code, str(n), *arguments]) for n in range(3)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITE, str(number * each), str(each), *arguments])
+        for number in range(3)
+    ]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    assert len(load(path)) == 30
+    assert {record.digest for record in load(path)} == {f"sha256:{n:064x}" for n in range(3 * each)}
+    assert [*tmp_path.glob(".*")] == []
 
 
 def damaged(folder: Path, text: str) -> str:

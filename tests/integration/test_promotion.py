@@ -27,6 +27,7 @@ from bakehouse.push import Publication, publish
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord, append
 from bakehouse.smoke_report import CheckResult, SmokeReport
+from bakehouse.verification import require_all, verify
 from tests.integration.paired_ecr import Ecr, ecr_pair
 from tests.integration.proxies import LOST, Forward, Reply, Request
 from tests.integration.registries import registry_image
@@ -290,3 +291,55 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
     seen = smoke_report.known(tmp_path, image.digest)
     released = promote(staged, image.image, seen, team.registry, team.publication, print)
     assert released.tags == (TAG,)
+
+
+@pytest.mark.parametrize(("status", "kept"), [("untagged", True), ("any", False)])
+def test_what_a_lifecycle_rule_would_expire_is_told(
+    ecr: Ecr, team: Team, image: BuiltImage, status: str, kept: bool
+) -> None:
+    released = team.promote(team.stage(image), image)
+    team.registry.require_kept(team.repository, released.tags)
+    counts = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
+    rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
+    text = json.dumps({"rules": [rule]})
+    ecr.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
+    if kept:
+        team.registry.require_kept(team.repository, released.tags)
+        return
+    with pytest.raises(PublishError) as caught:
+        team.registry.require_kept(team.repository, released.tags)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{ecr.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",
+            hint="limit the rule to untagged images: what the ledger holds has to stay",
+        ),
+    )
+
+
+def test_the_registry_is_asked_for_what_the_ledger_says(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+    staged = team.stage(image)
+    gone = replace(staged, digest="sha256:" + "00" * 32)
+    untagged = replace(staged, tags=("no-such-tag",))
+    moved = replace(staged, tags=(*staged.tags, TAG))
+    asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.patience)
+    assert [one.missing for one in asked] == [
+        (),
+        (f"{ecr.host} no longer holds sha256:000000000000",),
+        ("the tag `no-such-tag` is gone",),
+        (f"the tag `{TAG}` is gone",),
+    ]
+    with pytest.raises(PublishError) as caught:
+        require_all(asked)
+    assert [told.message for told in caught.value.diagnostics] == [
+        f"`mpi-cpu` of 2026-11-20: {one.missing[0]}" for one in asked[1:]
+    ]
+    require_all(asked[:1])
+
+
+def test_a_tag_that_means_something_else_is_told(
+    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+) -> None:
+    first, second = team.stage(image), team.stage(other)
+    asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.patience)
+    told = f"the tag `{second.tags[0]}` means {short(other.digest)}, not {short(image.digest)}"
+    assert asked[0].missing == (told,)

@@ -1,0 +1,60 @@
+"""The ledger of a project: its own files, and the team's in S3 where it has one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.files import write_whole
+from bakehouse.locks import exclusive
+from bakehouse.project import Project
+from bakehouse.releases import ReleaseRecord, append, load, text_of, with_record
+from bakehouse.team_ledger import TeamLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What was published of a project's images.
+
+    With a team's ledger, that one is the truth; the project's files are copies, which look-ups read.
+    """
+
+    project: Project
+
+    def add(self, record: ReleaseRecord) -> None:
+        """Write a record down; one that is there already stays out."""
+        team = self._team
+        if team is None:
+            append(self._path(record.image), record, self.project.state / "locks")
+            return
+        team.add(record)
+        self._copy(team, record.image)
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        """An image's records, oldest first, the team's newest among them."""
+        if team := self._team:
+            return self._copy(team, image)
+        return load(self._path(image))
+
+    def images(self) -> tuple[str, ...]:
+        """The images that have records."""
+        own = {path.parent.name for path in self.project.images.glob("*/releases.json")}
+        return tuple(sorted(own.union(self._team.images() if self._team else ())))
+
+    @property
+    def _team(self) -> TeamLedger | None:
+        return TeamLedger(self.project.ledger, self.project.region) if self.project.ledger else None
+
+    def _path(self, image: str) -> Path:
+        return self.project.images / image / "releases.json"
+
+    def _copy(self, team: TeamLedger, image: str) -> tuple[ReleaseRecord, ...]:
+        """Bring an image's file up to date; records that only this project has come first."""
+        path = self._path(image)
+        with exclusive(self.project.state / "locks" / f"releases-{image}.lock"):
+            own = load(path)
+            shared = team.records(image, own)
+            told: tuple[ReleaseRecord, ...] = ()
+            for record in (*(one for one in own if with_record(shared, one) != shared), *shared):
+                told = with_record(told, record)
+            if told != own:
+                write_whole(path, text_of(told))
+            return told

@@ -1,0 +1,154 @@
+"""The ledger of a team: one object in S3 for each record, written only where there is none, never again.
+
+An object's name is made of what its record tells, so writers need no lock and never wait for each other: a
+record that is there already is refused by S3 itself. Their order is that of their days, then of S3's clock.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from bakehouse.ecr import unready
+from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
+from bakehouse.releases import ReleaseRecord, WrongRecordError, record_in
+
+_AT_ONCE = 16
+_ATTEMPTS = 5
+_READ, _WRITE = "read", "write to"
+_THERE = ("PreconditionFailed", "412")
+_AGAIN = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
+_NOT_LET_IN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+
+
+class TeamLedger:
+    """The records below one address in S3."""
+
+    def __init__(self, address: str, region: str | None) -> None:
+        self.address = address.rstrip("/")
+        self._bucket, _, self._prefix = self.address.removeprefix("s3://").partition("/")
+        self._region = region
+
+    def add(self, record: ReleaseRecord) -> bool:
+        """Put a record there; False where one is there that differs in nothing but its day and its commit."""
+        body = (json.dumps(asdict(record), indent=2, sort_keys=True) + "\n").encode()
+        for attempt in count():
+            try:
+                self._ask("put_object", _WRITE, Key=self._key(record), Body=body, IfNoneMatch="*")
+            except _RefusedError as error:
+                if error.code in _THERE:
+                    return False
+                if error.code not in _AGAIN or attempt == _ATTEMPTS - 1:
+                    raise self._told(_WRITE, error) from error
+                time.sleep(0.1 * 2**attempt)
+            else:
+                return True
+        raise AssertionError
+
+    def records(self, image: str, known: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
+        """An image's records, oldest first; those that are `known` are not fetched again."""
+        there = {self._key(record): record for record in known}
+        listed = self._listed(f"{image}/")
+        missing = [key for key in listed if key not in there]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            there |= dict(zip(missing, pool.map(self._record, missing), strict=True))
+
+        def when(key: str) -> tuple[str, ...]:
+            return there[key].date, listed[key], key
+
+        return tuple(there[key] for key in sorted(listed, key=when))
+
+    def images(self) -> tuple[str, ...]:
+        """The images that have records."""
+        start = len(self._below(""))
+        return tuple(sorted({key[start:].partition("/")[0] for key in self._listed("")}))
+
+    def _below(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name
+
+    def _key(self, record: ReleaseRecord) -> str:
+        told = json.dumps(asdict(replace(record, date="", revision="")), sort_keys=True)
+        return self._below(f"{record.image}/{hashlib.sha256(told.encode()).hexdigest()}.json")
+
+    def _listed(self, below: str) -> dict[str, str]:
+        """The objects' names, each with the time at which S3 took it."""
+        listed: dict[str, str] = {}
+        more: dict[str, str] = {}
+        while True:
+            page = self._read("list_objects_v2", Prefix=self._below(below), **more)
+            for entry in page.get("Contents", ()):
+                if entry["Key"].endswith(".json"):
+                    listed[entry["Key"]] = entry["LastModified"].isoformat()
+            if not page.get("IsTruncated"):
+                return listed
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _record(self, key: str) -> ReleaseRecord:
+        body = self._read("get_object", Key=key)["Body"].read()
+        try:
+            record = record_in(json.loads(body))
+        except (ValueError, RecursionError, WrongRecordError) as error:
+            message = f"`s3://{self._bucket}/{key}` is no record of a release: {error}"
+            raise RecipeError(Diagnostic(message, hint="remove it; nothing of ours writes so")) from error
+        if self._key(record) != key:
+            message = f"`s3://{self._bucket}/{key}` was changed: it tells of something else than its name"
+            raise RecipeError(Diagnostic(message, hint="restore its first version, or remove it"))
+        return record
+
+    @cached_property
+    def _client(self) -> Any:
+        import boto3  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+        try:
+            config = Config(max_pool_connections=_AT_ONCE)
+            return boto3.Session(region_name=self._region).client("s3", config=config)
+        except BotoCoreError as error:
+            doing = f"reach the ledger `{self.address}`"
+            raise unready(doing, error) from error
+
+    def _read(self, operation: str, **arguments: Any) -> Any:
+        try:
+            return self._ask(operation, _READ, **arguments)
+        except _RefusedError as error:
+            raise self._told(_READ, error) from error
+
+    def _ask(self, operation: str, doing: str, **arguments: Any) -> Any:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+        except ClientError as error:
+            answer = error.response.get("Error", {})
+            code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
+            raise _RefusedError(code, text) from error
+        except BotoCoreError as error:
+            doing = f"{doing} the ledger `{self.address}`"
+            raise unready(doing, error) from error
+
+    def _told(self, doing: str, error: "_RefusedError") -> PublishError:
+        if error.code == "NoSuchBucket":
+            hint = "make the bucket, or correct `ledger` in [tool.bakehouse]"
+            return PublishError(Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint))
+        message = f"could not {doing} the ledger `{self.address}`"
+        if error.code in _NOT_LET_IN:
+            # The words of a refused signature hold too much to be repeated.
+            facts = (("answer", error.code),)
+            hint = "log in to AWS with s3:ListBucket, s3:GetObject and s3:PutObject there"
+            return RegistryAuthError(Diagnostic(message, facts=facts, hint=hint))
+        return PublishError(Diagnostic(message, facts=(("answer", f"{error.code}: {error.text}"),)))
+
+
+class _RefusedError(Exception):
+    """S3 refused a request."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text

@@ -1,0 +1,62 @@
+"""Asks registries whether they still hold what the ledger says, under the tags that it says."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from bakehouse.distribution import DistributionError, Patience, Repository
+from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.manifests import short
+from bakehouse.registry import Registry
+from bakehouse.releases import ReleaseRecord
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One address as its registry has it."""
+
+    record: ReleaseRecord
+    missing: tuple[str, ...]
+    """What is not as the ledger says, each as a clause."""
+
+
+def verify(
+    records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
+) -> tuple[Verified, ...]:
+    """Ask for the manifest and the tags of each record, each address once; nothing is fetched but headers."""
+    registries = {host: registry_of(host) for host in dict.fromkeys(record.registry for record in records)}
+
+    def ask(record: ReleaseRecord) -> Verified:
+        repository = Repository(registries[record.registry], record.repository, patience)
+        return Verified(record, tuple(_missing(repository, record)))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(ask, records))
+
+
+def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
+    try:
+        if repository.digest_of(record.digest) is None:
+            yield f"{record.registry} no longer holds {short(record.digest)}"
+            return
+        for tag in record.tags:
+            found = repository.digest_of(tag)
+            if found is None:
+                yield f"the tag `{tag}` is gone"
+            elif found != record.digest:
+                yield f"the tag `{tag}` means {short(found)}, not {short(record.digest)}"
+    except DistributionError as error:
+        yield f"{record.registry} can't be asked: {error.text}"
+
+
+def require_all(verified: Sequence[Verified]) -> None:
+    """Raise PublishError with a diagnostic for each address that is not as the ledger says."""
+    wrong = [_told(one.record, why) for one in verified for why in one.missing]
+    if wrong:
+        raise PublishError(*wrong)
+
+
+def _told(record: ReleaseRecord, why: str) -> Diagnostic:
+    return Diagnostic(f"`{record.image}` of {record.date}: {why}", facts=(("address", record.image_uri),))
