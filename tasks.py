@@ -436,21 +436,31 @@ def push(
     help={
         "image": "one image",
         "registry": "only candidates in this registry: `local`, `ecr` or an address",
+        "image-uri": "the candidate at this address, instead of the newest",
         "report": "what `smoke --report` wrote on another machine; repeatable",
         "alias": "let the tag that is the image's name move to it",
     },
 )
 @_command
-def promote(context: Context, image: str, report: list[str], registry: str = "", alias: bool = False) -> None:
+def promote(
+    context: Context,
+    image: str,
+    report: list[str],
+    registry: str = "",
+    image_uri: str = "",
+    alias: bool = False,
+) -> None:
     """
     Release an image's newest candidate: the same digest gets its release tag. Needs no engine.
 
     ./bake promote pytorch-cu130 --report seen.json
+    ./bake promote pytorch-cpu --alias
     """
     from bakehouse import workflow
 
     reports = tuple(Path(file) for file in report)
-    wishes = workflow.Wishes(terms=workflow.Terms(registry=registry, alias=alias, reports=reports))
+    terms = workflow.Terms(registry=registry, alias=alias, image_uri=image_uri, reports=reports)
+    wishes = workflow.Wishes(terms=terms)
     print(tables.uris([workflow.promote_image(open_workspace(), image, _say, wishes)]), end="")
 
 

@@ -7,7 +7,7 @@ Reads ledgers only, with Python's own library.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +96,24 @@ def find(images: Path, name: str, wanted: Wanted) -> ReleaseRecord:
 
 def candidate(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
     """The newest that was staged of an image, whether or not it was promoted since."""
+    return _staged(images, image, lambda one: one.candidate and _is_there(one, registry or ""))
+
+
+def to_promote(
+    images: Path, image: str, *, registry: str | None = None, image_uri: str = ""
+) -> ReleaseRecord:
+    """The newest candidate, or what was released since; where an address is given, what lies there."""
+
+    def is_it(one: ReleaseRecord) -> bool:
+        is_meant = one.image_uri == image_uri if image_uri else _is_there(one, registry or "")
+        return is_meant and (one.candidate or one.tested)
+
+    return _staged(images, image, is_it)
+
+
+def _staged(images: Path, image: str, is_it: Callable[[ReleaseRecord], bool]) -> ReleaseRecord:
     records = load(images / image / "releases.json") if _is_plain(image) else ()
-    staged = [one for one in records if one.candidate and _is_there(one, registry or "")]
+    staged = [one for one in records if is_it(one)]
     if not staged:
         message = f"no candidate of `{image}` was staged"
         raise UsageError(Diagnostic(message, hint=f"run `./bake push --stage {image}`"))

@@ -29,7 +29,8 @@ def promote(
 
     One that is released already keeps the tag it has.
     """
-    _check_tested(candidate, report, image.required)
+    if candidate.candidate:
+        _check_tested(candidate, report, image.required)
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     tag = immutable_tag(candidate.image, publication.day, key)
     remote = Repository(registry, candidate.repository, publication.patience)

@@ -28,7 +28,6 @@ from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
-from bakehouse.smoke_report import SmokeReport
 from bakehouse.workspace import Say
 
 
@@ -44,6 +43,8 @@ class Terms:
     """As candidates."""
     alias: bool = False
     """Let the moving tag follow."""
+    image_uri: str = ""
+    """What is to be promoted; empty is the newest candidate."""
     reports: tuple[Path, ...] = ()
     """Smoke reports that other machines made."""
 
@@ -72,18 +73,26 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     """Release an image's newest candidate, by what was seen of it on all machines."""
     ledger = Ledger(project)
     ledger.records(image.name)
-    candidate = image_uris.candidate(project.images, image.name, registry=terms.registry or None)
+    candidate = image_uris.to_promote(
+        project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
+    )
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     for path in terms.reports:
         smoke_report.attach(path, image.name, digests, project.state)
     found = [report for digest in digests if (report := smoke_report.known(project.state, digest))]
-    report = replace(smoke_report.together(found), digest=digests[0]) if found else None
+    report = smoke_report.together(found) if found else None
     publication = _publication(project, terms)
     with registry(project, replace(terms, registry=candidate.registry), say) as target:
         published = promotion.promote(candidate, image, report, target, publication, say)
         _require_kept(target, published)
-        record = _released(candidate, published.tags, image, report, publication.day.isoformat())
-        ledger.add(record)
+        record = candidate
+        if candidate.candidate:
+            assert report, "a promotion without a report"
+            released = replace(candidate, candidate=False, tags=published.tags)
+            record = recording.with_report(
+                replace(released, date=publication.day.isoformat()), report, image.required
+            )
+            ledger.add(record)
         if terms.alias:
             promotion.move_alias(published, target, publication)
             say(f"{image.name}: the tag `{image.name}` means it now")
@@ -104,14 +113,6 @@ def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tupl
             return stack.enter_context(registry(project, Terms(registry=host), say))
 
         return verification.verify(records, registry_of, Patience())
-
-
-def _released(
-    candidate: ReleaseRecord, tags: tuple[str, ...], image: Image, report: SmokeReport | None, day: str
-) -> ReleaseRecord:
-    assert report, "a promotion without a report"
-    released = replace(candidate, candidate=False, tags=tags, date=day)
-    return recording.with_report(released, report, image.required)
 
 
 def _publication(project: Project, terms: Terms) -> push.Publication:

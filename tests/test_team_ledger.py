@@ -51,7 +51,8 @@ def s3(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def keys(client: Any) -> list[str]:
-    return [entry["Key"] for entry in client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
 
 
 def numbered(number: int, **changed: Any) -> ReleaseRecord:
