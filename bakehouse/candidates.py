@@ -210,17 +210,8 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
     return None
 
 
-def goes_alone(
-    candidate: Candidate,
-    own: tuple[Demand, ...],
-    asked: Mapping[str, tuple[Demand, ...]],
-    targets: tuple[Candidate, ...],
-) -> bool:
-    """Whether a part is what the recipe asks for, and suits what it has to run on: a part of `refuse` too."""
-    for name, version in candidate.given.items():
-        for demand in asked.get(name, ()):
-            if not demand.requirement.allows(version):
-                return False
+def goes_alone(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
+    """Whether a part suits what it has to run on: a part of what `refuse` looks at."""
     pool = (candidate, *targets)
     for demand in own:
         for other in pool:

@@ -4,7 +4,6 @@ A key covers inputs, not results: facts, templates, the keys of the stages below
 component in the same way have the same stage, with the same key and the same text.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -13,6 +12,7 @@ from typing import NewType
 
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
+from bakehouse.keys import key_of, text_json, texts_json
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import GPU_CHECKS, Content, Recipe
@@ -199,12 +199,11 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     source = resolution.base.face.base
     assert source is not None
     base = _base(resolution.base, source, host)
-    shared = {name: text for name, text in templates.items() if name != _REQUIREMENTS}
+    shared = texts_json(tuple(one for one in templates.items() if one[0] != _REQUIREMENTS))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
-    foundation = _key(
-        base, build_reference, resolution.base.face.build_apt, resolution.base.face.facts, frozen, shared
-    )
+    face = resolution.base.face
+    foundation = key_of(asdict(base), build_reference, face.build_apt, face.facts, frozen, shared)
     stages: tuple[Stage, ...] = ()
     for choice in resolution.choices:
         if choice.candidate.component.template:
@@ -225,7 +224,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
     gpu = any(choice.face.gpu for choice in choices)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
-        _key(
+        key_of(
             recipe.name,
             recipe.summary,
             foundation,
@@ -308,7 +307,7 @@ def _base(choice: Choice, source: BaseSource, host: str) -> BootstrappedBase | R
 
 def bootstrapped(name: str, version: str, source: BaseSource) -> BootstrappedBase:
     """A base that is made here, under the name that all images on it have for it."""
-    key = _key(source.suite, source.packages)
+    key = key_of(source.suite, source.packages)
     return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages)
 
 
@@ -322,12 +321,12 @@ def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[
     component, face = choice.candidate.component, choice.face
     packages = resolution.owners[choice.name]
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
-    key = _key(
+    key = key_of(
         foundation,
         component.name,
         choice.version,
         choice.candidate.variant.name,
-        component.template,
+        text_json(component.template),
         {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
         [package.requirement for package in packages],
         face.build_apt,
@@ -359,7 +358,9 @@ def _user_stage(
     template = templates[_REQUIREMENTS]
     return Stage(
         name="requirements",
-        key=StageKey(_key(foundation, template, [package.requirement for package in packages], *below)),
+        key=StageKey(
+            key_of(foundation, text_json(template), [package.requirement for package in packages], *below)
+        ),
         part=part,
         source=recipe.location.path.parent,
         template=template,
@@ -427,15 +428,3 @@ def _plain(items: list[tuple[str, object]]) -> dict[str, object]:
             continue
         found[name] = sha256(value).hexdigest() if isinstance(value, bytes) else value
     return found
-
-
-def _key(*inputs: object) -> str:
-    text = json.dumps(inputs, sort_keys=True, default=_jsonable)
-    return sha256(text.encode()).hexdigest()
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, (BootstrappedBase, RegistryBase)):
-        return asdict(value)
-    message = f"{type(value)} can't enter a key"
-    raise TypeError(message)

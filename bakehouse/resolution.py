@@ -5,7 +5,7 @@ already on the table, or because a demand of its own does not hold; what was ref
 `explain` tells when nothing fits. The order of keys in a file never matters.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -18,14 +18,13 @@ from bakehouse.candidates import (
     Refusal,
     Selection,
     clash,
-    go_together,
-    goes_alone,
     held,
     normal_name,
     refuse,
 )
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
+from bakehouse.fitting import Fitting, Option, Shared
 from bakehouse.lockfile import Package
 from bakehouse.recipe import Recipe
 
@@ -107,10 +106,8 @@ def resolve(recipe: Recipe, catalog: Catalog, effort: Effort | None = None) -> R
     return _Search(recipe, catalog, effort).run()
 
 
-_Option = tuple[Candidate, tuple[Demand, ...]]
-"""A candidate and what it asks for."""
-_Left = Mapping[str, Sequence[_Option]]
-"""Candidates of names that have to be chosen, which go with each part that is chosen."""
+_Left = Mapping[str, int]
+"""Candidates of names that have to be chosen, which go with each part that is chosen: the nth is bit n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ class _DeadEnd:
     recipe: Recipe
     name: str
     selection: Selection
-    tried: tuple[tuple[_Option, "_DeadEnd | None"], ...]
+    tried: tuple[tuple[Option, "_DeadEnd | None"], ...]
     """Each candidate, with the dead end that its choice led to."""
     culprits: frozenset[str]
     """The chosen parts of which at least one has to change."""
@@ -131,7 +128,7 @@ class _DeadEnd:
         return Conflict(self.recipe, self.name, self.selection.demands, reasons)
 
 
-def _reasons(selection: Selection, tried: Iterable[tuple[_Option, _DeadEnd | None]]) -> tuple[Refusal, ...]:
+def _reasons(selection: Selection, tried: Iterable[tuple[Option, _DeadEnd | None]]) -> tuple[Refusal, ...]:
     """Why each candidate that was tried is not in the image."""
     found = []
     for (candidate, demands), dead_end in tried:
@@ -142,49 +139,6 @@ def _reasons(selection: Selection, tried: Iterable[tuple[_Option, _DeadEnd | Non
     return tuple(found)
 
 
-class _Shared:
-    """What all recipes of a catalogue have in common: its candidates, and which of them go together."""
-
-    def __init__(self) -> None:
-        self.options: dict[str, list[_Option]] = {}
-        self.called: dict[tuple[str, str], list[_Option]] = {}
-        """Those of a component whose variants match a glob."""
-        self.pairs: dict[tuple[int, int], bool] = {}
-        """By their identity: they live as long as this does."""
-        self.alone: dict[int, bool] = {}
-
-    def of(self, component: Component) -> list[_Option]:
-        """A component's candidates, each with all that it may ask for."""
-        if component.name not in self.options:
-            self.options[component.name] = [
-                (one, _demands(one, frozenset()))
-                for one in (
-                    Candidate(component, release, variant)
-                    for release in component.releases
-                    for variant in release.variants
-                )
-            ]
-        return self.options[component.name]
-
-    def matching(self, component: Component, pattern: str) -> list[_Option]:
-        """Those of which the variant's name matches a glob."""
-        key = component.name, pattern
-        if key not in self.called:
-            self.called[key] = [
-                one for one in self.of(component) if fnmatchcase(one[0].variant.name, pattern)
-            ]
-        return self.called[key]
-
-
-def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...]:
-    face = candidate.face
-    wanted = (one for one in face.recommends if one.name not in without)
-    return (
-        *(Demand(one, candidate) for one in (*face.requires, *wanted)),
-        *(Demand(one, candidate, brings=False) for one in face.constraints),
-    )
-
-
 class _Search:
     """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
 
@@ -193,22 +147,12 @@ class _Search:
         self._effort = effort
         self._known_providers: dict[str, frozenset[str]] = {}
         self._components = catalog.components
-        self._shared: _Shared = catalog.memory.setdefault("resolution", _Shared())
         self._links = catalog.links
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
-        self._asked_of: dict[str, tuple[Demand, ...]] = {}
-        for one in self._asked:
-            name = one.requirement.name
-            self._asked_of[name] = (*self._asked_of.get(name, ()), one)
+        self._fitting = Fitting(recipe, Shared.of(catalog), self._asked, self._targets)
         self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
-        self._known: dict[str, list[_Option]] = {}
-        self._demands: dict[int, tuple[Demand, ...]] = {}
-        self._altered: set[int] = set()
-        """Candidates that ask for less here than they do elsewhere."""
-        self._altered_pairs: dict[tuple[int, int], bool] = {}
-        self._go_alone: dict[int, bool] = {}
 
     def run(self) -> Resolution:
         start = Selection.first(self._asked, self._recipe.content.packages, self._targets)
@@ -223,14 +167,14 @@ class _Search:
         if name is None:
             missing = min(selection.missing, default=None)
             return self._dead_end(selection, missing, (), frozenset()) if missing else selection
-        tried: list[tuple[_Option, _DeadEnd | None]] = []
+        tried: list[tuple[Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
-        for option in self._candidates(name):
+        for place, option in enumerate(self._candidates(name)):
             if self._effort:
                 if self._effort.left <= 0:
                     raise TooMuch
                 self._effort.left -= 1
-            found = self._try(option, selection, left)
+            found = self._try(option, place, selection, left)
             if isinstance(found, Selection):
                 self._passed_over[name] = partial(_reasons, selection, tuple(tried))
                 return found
@@ -252,15 +196,17 @@ class _Search:
         return replace(dead_end, culprits=dead_end.culprits | found.culprits)
 
     def _try(
-        self, option: _Option, selection: Selection, left: _Left
+        self, option: Option, place: int, selection: Selection, left: _Left
     ) -> Selection | _DeadEnd | frozenset[str]:
         """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
         candidate, demands = option
-        against = self._against(candidate, demands, selection.chosen)
-        if against is not None:
-            return against
+        if not left.get(candidate.name, 0) >> place & 1:
+            against = self._fitting.against(candidate.name, place, selection.chosen)
+            if against is not None:
+                return against
         if refusal := refuse(candidate, demands, selection):
             return refusal.culprits
+        self._fitting.choose(option)
         longer = selection.plus(candidate, demands)
         ahead = self._look_ahead(longer, left)
         return ahead if isinstance(ahead, _DeadEnd) else self._extend(longer, ahead)
@@ -270,60 +216,20 @@ class _Search:
 
         Without it a search would find that out only after it has tried everything between.
         """
-        narrowed: dict[str, Sequence[_Option]] = {}
+        narrowed: dict[str, int] = {}
         for name in sorted(selection.missing - selection.put_off):
             if self._links.is_shared(name) or name not in self._components:
                 continue
-            if name in left:
-                chosen, options = selection.chosen[-1:], left[name]
-            else:
-                chosen, options = selection.chosen, self._candidates(name)
-            narrowed[name] = [one for one in options if self._against(*one, chosen) is None]
+            options = self._candidates(name)
+            narrowed[name] = self._fitting.left(name, selection.chosen, left.get(name))
             if not narrowed[name]:
-                tried = tuple((one, None) for one in self._candidates(name))
-                against = (self._against(*one, selection.chosen) for one, _ in tried)
+                tried = tuple((one, None) for one in options)
+                against = (
+                    self._fitting.against(name, place, selection.chosen) for place in range(len(options))
+                )
                 culprits = frozenset(culprit for one in against for culprit in one or ())
                 return self._dead_end(selection, name, tried, culprits)
         return narrowed
-
-    def _against(
-        self, candidate: Candidate, demands: tuple[Demand, ...], chosen: Iterable[Candidate]
-    ) -> frozenset[str] | None:
-        """The first of the chosen parts that a candidate can't be beside; empty where it never fits.
-
-        The first one takes a search back furthest. Locks are left to when a candidate is taken.
-        """
-        key = id(candidate)
-        alone = self._go_alone.get(key)
-        if alone is None:
-            alone = self._go_alone[key] = self._goes_alone(candidate, demands)
-        if not alone:
-            return frozenset()
-        altered = self._altered
-        for other in chosen:
-            pair = key, id(other)
-            is_altered = altered and (key in altered or id(other) in altered)
-            pairs = self._altered_pairs if is_altered else self._shared.pairs
-            together = pairs.get(pair)
-            if together is None:
-                together = go_together(candidate, demands, other, self._demands[id(other)])
-                pairs[pair] = together
-            if not together:
-                return frozenset({other.name})
-        return None
-
-    def _goes_alone(self, candidate: Candidate, demands: tuple[Demand, ...]) -> bool:
-        """`goes_alone`, of which the most is the same for all recipes that name no targets."""
-        if self._targets or id(candidate) in self._altered:
-            return goes_alone(candidate, demands, self._asked_of, self._targets)
-        known = self._shared.alone
-        if id(candidate) not in known:
-            known[id(candidate)] = goes_alone(candidate, demands, {}, ())
-        if not known[id(candidate)]:
-            return False
-        if self._asked_of.keys().isdisjoint(candidate.given):
-            return True
-        return goes_alone(candidate, (), self._asked_of, ())
 
     def _next_name(self, selection: Selection) -> str | None:
         """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
@@ -336,37 +242,20 @@ class _Search:
         order = component.order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
-    def _candidates(self, name: str) -> list[_Option]:
+    def _candidates(self, name: str) -> tuple[Option, ...]:
         """The candidates of a name, each with what it asks for: the same ones at every step."""
-        if name not in self._known:
-            self._known[name] = found = self._newest_first(name)
-            self._demands.update((id(one), demands) for one, demands in found)
-        return self._known[name]
-
-    def _newest_first(self, name: str) -> list[_Option]:
-        component = self._components.get(name)
-        is_elsewhere = component and component.is_base and name != self._recipe.base.name
-        if component is None or is_elsewhere or name == INSTANCE:
-            return []
-        pattern, without = self._recipe.variants.get(name), self._recipe.without
-        shared = self._shared
-        found = shared.matching(component, pattern.text) if pattern else shared.of(component)
-        if not without:
-            return found
-        own = []
-        for one, demands in found:
-            if any(asked.name in without for asked in one.face.recommends):
-                self._altered.add(id(one))
-                own.append((one, _demands(one, without)))
-            else:
-                own.append((one, demands))
-        return own
+        found = self._fitting.options.get(name)
+        if found is None:
+            component = self._components.get(name)
+            is_elsewhere = component and component.is_base and name != self._recipe.base.name
+            found = self._fitting.list(name, None if is_elsewhere or name == INSTANCE else component)
+        return found.listed
 
     def _dead_end(
         self,
         selection: Selection,
         name: str,
-        tried: tuple[tuple[_Option, _DeadEnd | None], ...],
+        tried: tuple[tuple[Option, _DeadEnd | None], ...],
         culprits: frozenset[str],
     ) -> _DeadEnd:
         """Who brought the name is a culprit too, and who might bring, or keeps out, what provides it."""
