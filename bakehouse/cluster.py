@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.engine import Container, ContainerSpec, Ended, Engine
-from bakehouse.jobs import ML, MOUNTS, Job, input_files
+from bakehouse.jobs import LIMITED, ML, MOUNTS, Cut, Job, input_files
 from bakehouse.ranks import Note, SplitLog, read_notes, split_log
 
 STOP_GRACE = 3.0
@@ -37,6 +37,22 @@ class HostEnd:
     """The model's files and their sizes."""
     seconds: float | None = None
     """When it ended, after the start of the job; None where it was ended with the job."""
+    full: tuple[str, ...] = ()
+    """Which folders could take no more, where the job limits them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What this run took from the job, for the others to notice."""
+
+    what: str
+    """`algo-2 was killed`, `data and dnn were cut off from each other`."""
+    at: float
+    """When, after the start of the job."""
+    killed: str = ""
+    """The host that is gone with it."""
+    witnesses: tuple[str, ...] = ()
+    """The hosts that ran then, and could notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,7 @@ class JobEnd:
     seconds: float
     stopped: bool = False
     """Somebody asked it to stop before it ended by itself."""
+    losses: tuple[Loss, ...] = ()
 
     @property
     def exit_codes(self) -> tuple[int | None, ...]:
@@ -81,12 +98,14 @@ def run(
         watch = _Watch(hosts, job)
         for host, container in hosts.items():
             container.start(folder / f"{host}.log", partial(heard, host))
+            if job.netem:
+                container.disturb(job.netem)
         ended = watch.to_the_end()
         timed_out = len(ended) < len(hosts) and not watch.stopped and not watch.failed
         seconds = watch.elapsed()
         for host in hosts.keys() - ended.keys():
             hosts[host].stop(STOP_GRACE)
-        ends = tuple(_host_end(host, hosts[host], ended.get(host), watch.ended_at) for host in hosts)
+        ends = tuple(_host_end(job, host, hosts[host], ended.get(host), watch.ended_at) for host in hosts)
         notes = read_notes(
             content
             for container in hosts.values()
@@ -96,7 +115,7 @@ def run(
             for host, container in hosts.items():
                 container.copy(path, target / host)
     logs, split = _keep_logs(job, folder)
-    return JobEnd(ends, notes, logs, split, timed_out, seconds, watch.stopped)
+    return JobEnd(ends, notes, logs, split, timed_out, seconds, watch.stopped, tuple(watch.losses))
 
 
 def _spec(job: Job, host: str, network: str) -> ContainerSpec:
@@ -110,6 +129,7 @@ def _spec(job: Job, host: str, network: str) -> ContainerSpec:
         environment={"TRAINING_JOB_NAME": job.name, **job.environment},
         files=input_files(job, host),
         mounts=MOUNTS,
+        room=dict.fromkeys(LIMITED, job.room) if job.room else {},
         folders={f"{ML}/input/data/{name}": folder for name, folder in job.folders.items()},
         gpus=job.gpus_of(host),
         cpus=group.cpus,
@@ -127,6 +147,8 @@ class _Watch:
         self._started = time.monotonic()
         self._deadline = job.deadline
         self._alive = dict(job.kills)
+        self._whole = list(job.cuts)
+        self.losses: list[Loss] = []
         self.ended_at: dict[str, float] = {}
         self.stopped = False
         self.failed = False
@@ -161,23 +183,45 @@ class _Watch:
             del self._alive[host]
             if host not in ended:
                 self._hosts[host].signal("SIGKILL")
+                self._note_loss(f"{host} was killed", ended, killed=host)
+        for cut in [cut for cut in self._whole if cut.at <= now]:
+            self._whole.remove(cut)
+            self._cut(cut)
+            self._note_loss(f"{cut.one} and {cut.other} were cut off from each other", ended)
         if self._job.stop_after is not None and now >= self._job.stop_after and not self.stopped:
             self.stopped = True
             self._deadline = min(self._deadline, now + self._job.stop_grace)
             for host in self._hosts.keys() - ended.keys():
                 self._hosts[host].signal("SIGTERM")
 
+    def _cut(self, cut: Cut) -> None:
+        sides = [[self._hosts[host] for host in self._job.hosts_of(name)] for name in (cut.one, cut.other)]
+        addresses = [[address for host in side if (address := host.address())] for side in sides]
+        for side, others in zip(sides, reversed(addresses), strict=True):
+            for host in side:
+                host.refuse(others)
 
-def _host_end(host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]) -> HostEnd:
+    def _note_loss(self, what: str, ended: Mapping[str, Ended], killed: str = "") -> None:
+        dead = {*ended, *(loss.killed for loss in self.losses), killed}
+        witnesses = tuple(sorted(self._hosts.keys() - dead))
+        self.losses.append(Loss(what, self.elapsed(), killed, witnesses))
+
+
+def _host_end(
+    job: Job, host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]
+) -> HostEnd:
     failure = container.read(f"{ML}/output/failure")
+    # A rank may have had too little memory on a host that was ended with the job.
+    stopped = ended or container.wait(_TURN)
     return HostEnd(
         host,
         ended.exit_code if ended else None,
-        bool(ended and ended.out_of_memory),
+        bool(stopped and stopped.out_of_memory),
         bool(container.sizes(f"{ML}/output/success")),
         failure["failure"].decode(errors="replace") if failure else None,
         container.sizes(f"{ML}/model"),
         ended_at.get(host),
+        tuple(path for path in LIMITED if job.room and container.is_full(path)),
     )
 
 

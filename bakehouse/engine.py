@@ -25,6 +25,8 @@ class ContainerSpec:
     """Absolute paths inside the container and what lies there before it starts."""
     mounts: tuple[str, ...] = ()
     """Paths that get an empty volume of their own, which goes with the container."""
+    room: Mapping[str, int] = field(default_factory=dict)
+    """Those of `mounts` that hold only so many bytes; they lie in memory."""
     folders: Mapping[str, str] = field(default_factory=dict)
     """Paths inside the container and the folders of this machine that can be read there."""
     gpus: tuple[int, ...] = ()
@@ -92,6 +94,18 @@ class Container(Protocol):
 
     def copy(self, path: str, folder: Path) -> None:
         """Write the regular files under `path` below a folder of this machine."""
+
+    def is_full(self, path: str) -> bool:
+        """Whether a mount that holds only so much can take no more."""
+
+    def address(self) -> str:
+        """Where others on its network reach it; empty once it has ended."""
+
+    def disturb(self, netem: str) -> None:
+        """Delay and lose what it sends from now on, as `tc … netem` is told."""
+
+    def refuse(self, addresses: Collection[str]) -> None:
+        """Let no packet from these addresses in from now on."""
 
 
 class Engine(Protocol):

@@ -1,14 +1,15 @@
 """Says how a job ended as SageMaker would say it, and which rank, host and line to look at."""
 
 import json
-from collections.abc import Mapping
+import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bakehouse.cluster import HostEnd, JobEnd
+from bakehouse.cluster import HostEnd, JobEnd, Loss
+from bakehouse.job_causes import Cause, Scene, cause, script_end
 from bakehouse.jobs import Job
-from bakehouse.ranks import Failure, first_failure
+from bakehouse.ranks import MPI_ABORT, Failure, first_failure
 from bakehouse.transports import Transports, transports
 
 REASON_CHARACTERS = 1024
@@ -38,6 +39,25 @@ class HostReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """How one host took a loss."""
+
+    host: str
+    end: str
+    seconds: float
+    """How long after the loss it ended, or was ended with the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossReport:
+    """What this run took from the job, and how long the others took to notice."""
+
+    what: str
+    at: float
+    others: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobReport:
     """How a job ended."""
 
@@ -54,6 +74,9 @@ class JobReport:
     """What this machine saw of the first failure, which SageMaker would not tell."""
     hint: str
     tail: tuple[str, ...]
+    log: Path | None
+    """Of the rank or host that failed first."""
+    losses: tuple[LossReport, ...]
     transports: Transports
     fallback: str
     """Why the way that ranks talked is a failure, where it is."""
@@ -67,9 +90,10 @@ class JobReport:
 def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = frozenset()) -> JobReport:
     """What the end of a job means; `efa_types` are the instance types with EFA interfaces."""
     status, reason = _status(job, end)
-    failed = first_failure(end.notes, "".join(log.rest for log in end.split.values()))
-    failed = failed if status is Status.FAILED else None
-    host = _failing_host(job, end, failed) if status is Status.FAILED else ""
+    first = _first(job, end, status)
+    found = None
+    if first and not first.by_signal:
+        found = cause(first.text, Scene(first.host, job.host_names, first.full), first.rank)
     seen = transports(end.logs.values())
     return JobReport(
         job=job.name,
@@ -78,11 +102,13 @@ def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = froz
         seconds=round(end.seconds, 1),
         seed=job.seed,
         hosts=tuple(_host(job, one) for one in end.hosts),
-        failed_rank=failed.rank if failed else None,
-        failed_host=host,
-        cause=failed.reason if failed else _cause(end, host),
-        hint=_hint(job, end, host),
-        tail=_tail(end, host, failed),
+        failed_rank=first.rank if first else None,
+        failed_host=first.host if first else "",
+        cause=_cause(job, end, first, found) if first else "",
+        hint=_hint(job, end, first, found),
+        tail=_tail(first, found) if first else (),
+        log=folder / "logs" / first.log if first else None,
+        losses=tuple(_loss(job, end, loss) for loss in end.losses),
         transports=seen,
         fallback=_fallback(job, seen, efa_types),
         folder=folder,
@@ -91,7 +117,7 @@ def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = froz
 
 def as_json(found: JobReport) -> str:
     """One object, for programs."""
-    fields = {**asdict(found), "passed": found.passed, "folder": str(found.folder)}
+    fields = {**asdict(found), "passed": found.passed}
     return json.dumps(fields, indent=2, sort_keys=True, default=str) + "\n"
 
 
@@ -108,11 +134,15 @@ def text(found: JobReport) -> str:
         lines.append(f"  {where}  {one.end}{when}")
     if found.seed is not None:
         lines.append(f"  hosts were dealt to groups by --seed {found.seed}")
-    if found.failed_rank is not None:
-        lines.append(f"  first to fail: rank {found.failed_rank} on {found.failed_host}: {found.cause}")
-    elif found.cause:
-        lines.append(f"  first to fail: {found.failed_host}: {found.cause}")
-    lines += [f"    | {line}" for line in found.tail]
+    for loss in found.losses:
+        lines.append(f"  after {loss.at:.1f} s {loss.what}")
+        lines += [f"    {one.host.ljust(width)}  {one.end}, {one.seconds:.1f} s later" for one in loss.others]
+    if found.cause:
+        what = "first to fail" if found.status is Status.FAILED else "not ended"
+        rank = f"rank {found.failed_rank} on " if found.failed_rank is not None else ""
+        lines.append(f"  {what}: {rank}{found.failed_host}: {found.cause}")
+        lines += [f"    | {line}" for line in found.tail]
+        lines.append(f"  its log: {found.log}")
     if found.transports:
         version = f"NCCL {found.transports.version}: " if found.transports.version else "NCCL: "
         lines.append(f"  {version}{', '.join(found.transports.ways or found.transports.networks)}")
@@ -148,7 +178,7 @@ def _host(job: Job, one: HostEnd) -> HostReport:
     group = job.group_of(one.host)
     if one.exit_code is None:
         words = "still running"
-    elif one.host in job.kills and one.exit_code == 137:
+    elif _is_killed(job, one):
         words = "killed by this run"
     elif one.out_of_memory:
         words = f"exit {one.exit_code}: out of memory"
@@ -157,42 +187,111 @@ def _host(job: Job, one: HostEnd) -> HostReport:
     return HostReport(one.host, group.name, group.instance_type, words, one.seconds)
 
 
-def _failing_host(job: Job, end: JobEnd, failed: Failure | None) -> str:
-    if failed:
-        return job.host_of(failed.rank)
-    ended = [host.host for host in _by_time(end) if host.exit_code]
-    return (ended or [end.hosts[0].host])[0]
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What failed first, and what it printed."""
+
+    host: str
+    rank: int | None
+    reason: str
+    """How its launcher, or the rank itself, says that it ended."""
+    log: str
+    text: str
+    full: tuple[str, ...]
+
+    @property
+    def by_signal(self) -> bool:
+        """Whether it was ended from outside: what it printed last is not why."""
+        return bool(re.search(r"signal|exited with -", self.reason))
 
 
-def _cause(end: JobEnd, host: str) -> str:
-    one = next((one for one in end.hosts if one.host == host), None)
-    if one is None or not one.exit_code:
-        return ""
+def _first(job: Job, end: JobEnd, status: Status) -> _First | None:
+    """What to look at of a job that failed or took too long."""
+    full = {one.host: one.full for one in end.hosts}
+    if end.timed_out and status is not Status.FAILED:
+        host = next(one.host for one in end.hosts if one.exit_code is None)
+        return _First(host, None, "", f"{host}.log", end.logs[host], full[host])
+    if status is not Status.FAILED:
+        return None
+    hosts = [one.host for one in _by_time(end)]
+    failed = first_failure(end.notes, "".join(end.split[host].rest for host in hosts))
+    lost = next((one.host for one in end.hosts if _is_killed(job, one)), "")
+    if failed is None or lost:
+        host = lost or next(one.host for one in _by_time(end) if one.exit_code)
+        reason = "" if lost else script_end(end.logs[host])
+        return _First(host, None, reason, f"{host}.log", end.logs[host], full[host])
+    host = job.host_of(failed.rank)
+    for split in end.split.values():
+        if text := split.ranks.get(failed.rank):
+            log = f"{host}-rank-{failed.rank}.log"
+            return _First(host, failed.rank, failed.reason, log, text, full[host])
+    # It printed nothing of its own, or nobody can tell it from others: its launcher's host has it.
+    told = next((one for one in hosts if _tells(end.split[one].rest, failed)), host)
+    return _First(host, failed.rank, failed.reason, f"{told}.log", end.logs[told], full[host])
+
+
+def _tells(lines: str, failed: Failure) -> bool:
+    told = first_failure((), lines)
+    return told is not None and told.rank == failed.rank
+
+
+def _is_killed(job: Job, one: HostEnd) -> bool:
+    return one.host in job.kills and one.exit_code == 137
+
+
+def _cause(job: Job, end: JobEnd, first: _First, found: Cause | None) -> str:
+    one = next(one for one in end.hosts if one.host == first.host)
+    if end.timed_out and not one.exit_code:
+        return f"no end within {job.deadline:g} s"
+    if _is_killed(job, one):
+        return "killed by this run"
+    if first.rank is not None and end.notes:
+        return first.reason
+    if found:
+        return found.words
     if one.out_of_memory:
         return "ran out of memory"
-    return _SIGNALS.get(one.exit_code, f"exited with {one.exit_code}")
+    if first.reason == MPI_ABORT:
+        # mpi4py calls it with the code that the script exited with, which mpirun then exits with.
+        return script_end(end.logs[job.rank_hosts[0]]) or first.reason
+    return first.reason or _SIGNALS.get(one.exit_code or 0, "") or f"exited with {one.exit_code}"
 
 
-def _hint(job: Job, end: JobEnd, host: str) -> str:
+def _hint(job: Job, end: JobEnd, first: _First | None, found: Cause | None) -> str:
     if end.timed_out:
         running = ", ".join(one.host for one in end.hosts if one.exit_code is None)
+        if end.losses:
+            return f"{running} did not notice: let the script wait for others no longer than it has to"
         return f"{running} did not end: read its log, or give the job more time with `--timeout`"
     if any(one.out_of_memory for one in end.hosts):
         return "take a larger instance type, or a smaller batch"
-    if host and job.group_of(host).gpus == 0 and "nvidia" in end.logs[host].lower():
+    if end.losses:
+        return f"this run did that: {end.losses[0].what}"
+    if found and found.hint:
+        return found.hint
+    if first and job.group_of(first.host).gpus == 0 and "nvidia" in end.logs[first.host].lower():
         return "the hosts had no GPU; `--gpus` gives them those of this machine"
     return ""
 
 
-def _tail(end: JobEnd, host: str, failed: Failure | None) -> tuple[str, ...]:
-    if not host:
-        return ()
-    ranks: Mapping[int, str] = {
-        rank: log for split in end.split.values() for rank, log in split.ranks.items()
-    }
-    said = ranks.get(failed.rank, "") if failed else ""
-    lines = [line.rstrip()[:200] for line in (said or end.logs[host]).splitlines() if line.strip()]
+def _tail(first: _First, found: Cause | None) -> tuple[str, ...]:
+    """The last lines up to what tells the cause: toolkits and launchers say much after it."""
+    told = found.lines if found else first.text.splitlines()
+    lines = [line.rstrip()[:200] for line in told if line.strip()]
     return tuple(lines[-TAIL_LINES:])
+
+
+def _loss(job: Job, end: JobEnd, loss: Loss) -> LossReport:
+    others = tuple(
+        Notice(
+            one.host,
+            _host(job, one).end,
+            round((end.seconds if one.seconds is None else one.seconds) - loss.at, 1),
+        )
+        for one in end.hosts
+        if one.host in loss.witnesses
+    )
+    return LossReport(loss.what, round(loss.at, 1), others)
 
 
 def _fallback(job: Job, seen: Transports, efa_types: frozenset[str]) -> str:

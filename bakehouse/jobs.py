@@ -10,6 +10,8 @@ ML = "/opt/ml"
 CODE_FOLDER = f"{ML}/code"
 MOUNTS = (f"{ML}/input", f"{ML}/output", f"{ML}/model", f"{ML}/checkpoints")
 """Not /opt/ml itself: code baked at /opt/ml/code has to stay visible."""
+LIMITED = (f"{ML}/model", f"{ML}/output", f"{ML}/checkpoints")
+"""What a job fills, in contrast to what it is given."""
 CODE_CHANNEL = "code"
 INSTANCE_TYPE = "ml.c5.xlarge"
 HOMOGENEOUS = "homogeneousCluster"
@@ -38,6 +40,15 @@ class Group:
 def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
     """The one group of a job without groups."""
     return (Group(count=count, gpus=gpus),)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Two groups, or hosts, between which no packet passes from a time on."""
+
+    one: str
+    other: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,11 @@ class Job:
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
     """Hosts that die, and when."""
+    cuts: tuple[Cut, ...] = ()
+    netem: str = ""
+    """Delay and loss on the network of every host, as `tc … netem` is told."""
+    room: int | None = None
+    """Bytes that each of `LIMITED` holds at most on a host; None is what this machine's disk does."""
     image_name: str = ""
 
     @property
@@ -113,6 +129,10 @@ class Job:
         counts = [self.group_of(name).gpus for name in self.host_names]
         place = self.host_names.index(host)
         return tuple(range(sum(counts[:place]), sum(counts[: place + 1])))
+
+    def hosts_of(self, name: str) -> tuple[str, ...]:
+        """The hosts of a group, or the host of that name."""
+        return self.hosts_by_group.get(name) or tuple(host for host in self.host_names if host == name)
 
     def group_of(self, host: str) -> Group:
         dealt = self.hosts_by_group

@@ -18,12 +18,14 @@ _MPI = re.compile(
 )
 _TORCHRUN = re.compile(r"\[default(\d+)\]:")
 
+MPI_ABORT = "MPI_ABORT was invoked"
 _LAUNCHER_SAYS = (
     re.compile(r"process rank (?P<rank>\d+) with PID \S+ on node \S+ (?P<reason>exited on signal [^\n.]*)"),
-    re.compile(r"(?P<reason>MPI_ABORT was invoked) on rank (?P<rank>\d+)"),
+    re.compile(rf"(?P<reason>{MPI_ABORT}) on rank (?P<rank>\d+)"),
     re.compile(r"Process name: \[[^\n]*,\s*(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)"),
     re.compile(
-        r"Root Cause \(first observed failure\):.*?rank\s*: (?P<rank>\d+).*?exitcode\s*: (?P<code>-?\d+)",
+        r"Root Cause \(first observed failure\):.*?time\s*: (?P<time>\S+).*?rank\s*: (?P<rank>\d+)"
+        r".*?exitcode\s*: (?P<code>-?\d+)",
         re.S,
     ),
 )
@@ -140,7 +142,9 @@ def spans(ranks: Iterable[int]) -> str:
 
 def _launcher_saw(lines: str) -> Failure | None:
     for pattern in _LAUNCHER_SAYS:
-        if match := pattern.search(lines):
-            found = match.groupdict()
+        # Each host's torchrun tells of its own ranks, and when the first of them failed.
+        matches = [match.groupdict() for match in pattern.finditer(lines)]
+        if matches:
+            found = min(matches, key=lambda match: match.get("time") or "")
             return Failure(int(found["rank"]), found.get("reason") or f"exited with {found['code']}")
     return None

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.jobs import Group, homogeneous
+from bakehouse.jobs import Cut, Group, homogeneous
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
+_CUT = re.compile(rf"(?P<one>{_NAME}),(?P<other>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _MOST_GROUPS = 5
 _MOST_HOSTS = 64
 
@@ -136,6 +138,17 @@ def kills(words: Sequence[str]) -> dict[str, float]:
             _refuse(f"`--kill {word}` names no host and time", "write `--kill algo-2@10s`")
         found[match["host"]] = float(match["seconds"])
     return found
+
+
+def cuts(words: Sequence[str]) -> tuple[Cut, ...]:
+    """`data,dnn@10s`: which groups or hosts are cut off from each other, and when."""
+    found = []
+    for word in words:
+        match = _CUT.fullmatch(word)
+        if match is None:
+            _refuse(f"`--cut {word}` names no two groups and a time", "write `--cut data,dnn@10s`")
+        found.append(Cut(match["one"], match["other"], float(match["seconds"])))
+    return tuple(found)
 
 
 def size(text: str, option: str) -> int | None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bakehouse import cluster, delivery, job_report, model_trainer
+from bakehouse import cluster, delivery, job_report, model_trainer, network_faults
 from bakehouse.catalog import Catalog
 from bakehouse.cluster import Heard
 from bakehouse.engine import Engine
@@ -17,7 +17,7 @@ from bakehouse.files import write_whole
 from bakehouse.instance_groups import instance_group
 from bakehouse.instances import Instance, instances
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import HOMOGENEOUS, ML, Group, Job, homogeneous
+from bakehouse.jobs import HOMOGENEOUS, ML, Cut, Group, Job, homogeneous
 from bakehouse.launch_settings import Framework, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
@@ -56,6 +56,12 @@ class Request:
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
     """Hosts that die, and when."""
+    cuts: tuple[Cut, ...] = ()
+    """Groups, or hosts, that are cut off from each other, and when."""
+    netem: str = ""
+    """Delay and loss on every host's network, such as `delay 100ms loss 1%`."""
+    room: int | None = None
+    """Bytes that /opt/ml/model, output and checkpoints of a host hold at most, each."""
     seed: int | None = None
     """Deals hosts to groups as an earlier run did; None deals them anew."""
     name: str = ""
@@ -103,11 +109,11 @@ def prepare(
         stop_after=request.stop_after,
         stop_grace=request.stop_grace,
         kills=request.kills,
+        cuts=request.cuts,
+        netem=request.netem,
+        room=request.room,
     )
-    for host in request.kills:
-        if host not in job.host_names:
-            hint = f"there are {', '.join(job.host_names)}"
-            raise UsageError(Diagnostic(f"no host `{host}` can be killed", hint=hint))
+    _check_disturbances(job, request)
     training = Training(
         tuple(
             instance_group(known, one.instance_type, one.count, one.name if request.is_heterogeneous else "")
@@ -140,6 +146,24 @@ def run(
     found = job_report.report(job, end, folder, prepared.efa_types)
     write_whole(folder / "report.json", job_report.as_json(found))
     return found
+
+
+def _check_disturbances(job: Job, request: Request) -> None:
+    """That what is to be disturbed is there, and that this machine can do it."""
+    for host in job.kills:
+        if host not in job.host_names:
+            hint = f"there are {', '.join(job.host_names)}"
+            raise UsageError(Diagnostic(f"no host `{host}` can be killed", hint=hint))
+    groups = [group.name for group in job.groups] if request.is_heterogeneous else []
+    for cut in job.cuts:
+        for name in (cut.one, cut.other):
+            if name not in (*groups, *job.host_names):
+                hint = f"there are {', '.join((*groups, *job.host_names))}"
+                raise UsageError(Diagnostic(f"no group or host `{name}` can be cut off", hint=hint))
+        if {*job.hosts_of(cut.one)} & {*job.hosts_of(cut.other)}:
+            message = f"`{cut.one}` can't be cut off from `{cut.other}`, which is the same host or holds it"
+            raise UsageError(Diagnostic(message, hint="name two groups, or two hosts"))
+    network_faults.require(job.netem, cuts=bool(job.cuts))
 
 
 def _launched(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:

@@ -22,6 +22,9 @@ class Run:
     stopped: bool = False
     heeds_sigterm: bool = True
     signals: list[str] = field(default_factory=list)
+    full: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
+    netem: str = ""
 
     def start(self, log: Path, heard: Callable[[bytes], None] = lambda chunk: None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +60,18 @@ class Run:
         for name, content in self.read(path).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
+
+    def is_full(self, path: str) -> bool:
+        return path in self.full
+
+    def address(self) -> str:
+        return f"address {id(self)}"
+
+    def disturb(self, netem: str) -> None:
+        self.netem = netem
+
+    def refuse(self, addresses: Collection[str]) -> None:
+        self.refused += addresses
 
 
 class FakeEngine:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bakehouse import cluster
 from bakehouse.engine import ContainerSpec
-from bakehouse.jobs import Group, Job, homogeneous, input_files
+from bakehouse.jobs import Cut, Group, Job, homogeneous, input_files
 from tests.fake_engine import DIGEST, FakeEngine, Run
 
 JOB = Job(
@@ -252,3 +252,46 @@ def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:
     )
 
     assert (tmp_path / "model/algo-2/a/weights").read_bytes() == b"x"
+
+
+def test_a_loss_is_noted_with_those_who_could_notice(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(None), "algo-2": Run(None), "algo-3": Run()}
+    job = replace(JOB, groups=homogeneous(3), kills={"algo-2": 0.1}, deadline=0.6)
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    [loss] = end.losses
+    assert (loss.what, loss.killed, loss.witnesses) == ("algo-2 was killed", "algo-2", ("algo-1",))
+
+
+def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -> None:
+    job = replace(JOB, groups=GROUPS, seed=None, cuts=(Cut("data", "dnn", 0.0),), deadline=0.5)
+    hosts = {host: Run(None) for host in job.host_names}
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert [loss.what for loss in end.losses] == ["data and dnn were cut off from each other"]
+    addresses = {host: run.address() for host, run in hosts.items()}
+    assert hosts["algo-1"].refused == hosts["algo-2"].refused == [addresses["algo-3"]]
+    assert hosts["algo-3"].refused == [addresses["algo-1"], addresses["algo-2"]]
+
+
+def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(), "algo-2": Run()}
+
+    cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, netem="delay 1ms"), tmp_path)
+
+    assert {run.netem for run in hosts.values()} == {"delay 1ms"}
+
+
+def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run(full=("/opt/ml/model", "/opt/ml/input")))
+
+    end = cluster.run(engine, replace(JOB, room=2**20), tmp_path)
+
+    assert engine.specs[0].room == {
+        "/opt/ml/model": 2**20,
+        "/opt/ml/output": 2**20,
+        "/opt/ml/checkpoints": 2**20,
+    }
+    assert end.hosts[0].full == ("/opt/ml/model",)

@@ -60,7 +60,10 @@ ALLOWED = {
     "scratch": "owners",
     "engine": "",
     "archives": "",
-    "containers": "owners engine archives",
+    "network_faults": "",
+    "engine_words": "",
+    "docker_container": "engine archives network_faults engine_words",
+    "containers": "owners engine archives engine_words docker_container",
     "apt": "",
     "aptconfig": "",
     "dockerd": "",
@@ -87,7 +90,8 @@ ALLOWED = {
     "transports": "",
     "jobstream": "jobs cluster",
     "delivery": "",
-    "job_report": "jobs ranks cluster transports",
+    "job_causes": "",
+    "job_report": "jobs ranks cluster transports job_causes",
     "run_options": "jobs",
     "smoke_report": "plan checks",
     "smoke_checks": "plan checks jobs",
@@ -128,8 +132,8 @@ ALLOWED = {
     "launch_settings": "yamlfile strategies instance_groups",
     "model_trainer": "yamlfile strategies instance_groups launch_settings",
     "running": (
-        "catalog instances engine jobs cluster delivery job_report instance_groups launch_settings "
-        "model_trainer"
+        "catalog instances engine network_faults jobs cluster delivery job_report instance_groups "
+        "launch_settings model_trainer"
     ),
     # pins and locks
     "pylock": "processes pipconfig",
@@ -162,7 +166,7 @@ ALLOWED = {
 DOORS = {
     "boto3": {"ecr", "delivery", "team_ledger"},
     "botocore": {"ecr", "team_ledger"},
-    "docker": {"containers", "pusher"},
+    "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},
     "moto": {"delivery"},
@@ -179,7 +183,7 @@ DOORS = {
         "pylock",
         "standins",
     },
-    "requests": {"containers", "distribution", "embedded_registry", "pusher"},
+    "requests": {"distribution", "docker_container", "embedded_registry", "engine_words", "pusher"},
     "yaml": {"yamlfile"},
 }
 """Packages of others, each with the modules that may import it."""
@@ -196,6 +200,7 @@ PROGRAMS = {
     "dockerd",
     "doctor",
     "embedded_registry",
+    "network_faults",
     "processes",
     "provision",
     "pylock",

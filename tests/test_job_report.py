@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.cluster import HostEnd, JobEnd
+from bakehouse.cluster import HostEnd, JobEnd, Loss
 from bakehouse.job_report import Status, as_json, report, text
 from bakehouse.jobs import Group, Job, homogeneous
 from bakehouse.ranks import Note, SplitLog, Step
@@ -56,6 +56,7 @@ mpi-cpu-1: Failed after 10.0 s, as SageMaker would say
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
   first to fail: algo-2: exited with 3
     | two
+  its log: build/runs/x/logs/algo-2.log
   logs of hosts and ranks: build/runs/x
 """
     )
@@ -87,7 +88,53 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     found = report(JOB, replace(failed(), notes=(note,), split=split), FOLDER)
 
     assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
-    assert "  first to fail: rank 3 on algo-2: ValueError: no\n    | three\n" in text(found)
+    assert """\
+  first to fail: rank 3 on algo-2: ValueError: no
+    | three
+  its log: build/runs/x/logs/algo-2-rank-3.log
+""" in text(found)
+
+
+RAISED = "Traceback (most recent call last):\n  File x\nValueError: no such thing\nmore\n"
+
+
+def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
+    split = {
+        "algo-1": SplitLog({3: RAISED}, "MPI_ABORT was invoked on rank 3 in\n"),
+        "algo-2": SplitLog({}, ""),
+    }
+    found = report(JOB, replace(failed(), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
+    assert found.tail[-1] == "ValueError: no such thing"
+
+
+def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
+    rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
+    end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, split={"algo-1": SplitLog({}, rest)})
+    end = replace(end, split={**end.split, "algo-2": SplitLog({}, "")})
+    found = report(JOB, end, FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-1", "the script exited with 3")
+    assert found.log == FOLDER / "logs/algo-1.log"
+
+
+def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
+    rest = "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
+    split = {"algo-1": SplitLog({3: RAISED}, rest), "algo-2": SplitLog({}, "")}
+    found = report(JOB, replace(failed(1, out_of_memory=True), split=split), FOLDER)
+
+    assert (found.failed_rank, found.cause) == (3, "ran out of memory")
+    assert report(JOB, replace(failed(), split=split), FOLDER).cause == "exited on signal 9 (Killed)"
+
+
+def test_a_folder_that_was_full_is_named() -> None:
+    log = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    end = failed()
+    full = replace(end.hosts[1], full=("/opt/ml/model",))
+    end = replace(end, hosts=(end.hosts[0], full), logs={**end.logs, "algo-2": log})
+
+    assert report(JOB, end, FOLDER).cause == "/opt/ml/model is full"
 
 
 def test_a_job_that_took_too_long() -> None:
@@ -96,6 +143,10 @@ def test_a_job_that_took_too_long() -> None:
 
     assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 60 s")
     assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
+    assert (
+        "  not ended: algo-1: no end within 60 s\n    | one\n  its log: build/runs/x/logs/algo-1.log\n"
+        in (text(found))
+    )
 
 
 def test_a_job_that_was_stopped() -> None:
@@ -109,6 +160,39 @@ def test_a_host_that_was_killed_here_is_a_lost_host() -> None:
 
     assert (found.status, found.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
     assert found.hosts[1].end == "killed by this run"
+    assert (found.failed_host, found.cause) == ("algo-2", "killed by this run")
+
+
+THREE = replace(JOB, groups=homogeneous(3))
+
+
+def test_how_long_the_others_took_to_notice_a_loss() -> None:
+    ends = (
+        HostEnd("algo-1", 1, seconds=13.4),
+        HostEnd("algo-2", 137, seconds=10.3),
+        HostEnd("algo-3", None),
+    )
+    loss = Loss("algo-2 was killed", 10.0, "algo-2", ("algo-1", "algo-3"))
+    logs = dict.fromkeys(THREE.host_names, "")
+    split = {host: SplitLog({}, "") for host in THREE.host_names}
+    end = replace(DONE, hosts=ends, losses=(loss,), seconds=60.0, timed_out=True, logs=logs, split=split)
+
+    found = report(replace(THREE, kills={"algo-2": 10.0}), end, FOLDER)
+
+    assert """\
+  after 10.0 s algo-2 was killed
+    algo-1  exit 1, 3.4 s later
+    algo-3  still running, 50.0 s later
+  first to fail: algo-2: killed by this run
+""" in text(found)
+    assert found.hint == "algo-3 did not notice: let the script wait for others no longer than it has to"
+
+
+def test_a_failure_after_a_cut_is_told_to_be_this_run_s_doing() -> None:
+    loss = Loss("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
+    found = report(JOB, replace(failed(), losses=(loss,)), FOLDER)
+
+    assert found.hint == "this run did that: data and dnn were cut off from each other"
 
 
 def test_sockets_between_hosts_with_efa_are_a_failure() -> None:

@@ -112,6 +112,16 @@ def test_what_a_launcher_saw_is_read(says: str, expected: Failure | None) -> Non
     assert first_failure((), says) == expected
 
 
+def test_of_two_torchruns_the_one_whose_rank_failed_first_is_believed() -> None:
+    says = "".join(
+        f"Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_21:12:{second}\n"
+        f"  rank      : {rank} (local_rank: 0)\n  exitcode  : 1 (pid: 39)\n"
+        for rank, second in ((0, 14), (1, 13))
+    )
+
+    assert first_failure((), says) == Failure(1, "exited with 1")
+
+
 def test_who_did_not_arrive_is_named() -> None:
     notes = (note(0, Step.STARTED, 0.0), note(0, Step.ARRIVED, 1.0), note(2, Step.ARRIVED, 1.0))
 

@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse import run_options
 from bakehouse.errors import UsageError
-from bakehouse.jobs import Group
+from bakehouse.jobs import Cut, Group
 
 HERE = str(Path(__file__).parent)
 
@@ -75,6 +75,13 @@ def test_what_dies_and_when() -> None:
         "algo-2": 10.0,
         "algo-1": 0.5,
     }
+
+
+def test_what_is_cut_off_from_what_and_when() -> None:
+    assert run_options.cuts(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
+        Cut("data", "dnn", 10.0),
+        Cut("algo-1", "algo-2", 0.5),
+    )
 
 
 @pytest.mark.parametrize(("text", "found"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
@@ -180,6 +187,11 @@ def test_sizes(text: str, found: int | None) -> None:
             lambda: run_options.sdk("no/such"),
             "`--sdk no/such` holds no SageMaker SDK",
             "`pip install --target sdk sagemaker-train`",
+        ),
+        (
+            lambda: run_options.cuts(["data@10s"]),
+            "`--cut data@10s` names no two groups and a time",
+            "write `--cut data,dnn@10s`",
         ),
         (
             lambda: run_options.size("much", "--memory"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.jobs import Group, homogeneous
+from bakehouse.jobs import Cut, Group, homogeneous
 from bakehouse.launch_settings import Framework
 from bakehouse.report import failure_text
 from bakehouse.running import Prepared, Request, job_name, prepare
@@ -131,6 +131,28 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: no host `algo-3` can be killed\n\nhint: there are algo-1, algo-2\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        (
+            Cut("data", "dmm", 1.0),
+            "error: no group or host `dmm` can be cut off\n"
+            "\nhint: there are data, dnn, algo-1, algo-2, algo-3\n",
+        ),
+        (
+            Cut("data", "data", 1.0),
+            "error: `data` can't be cut off from `data`, which is the same host or holds it\n"
+            "\nhint: name two groups, or two hosts\n",
+        ),
+    ],
+)
+def test_what_can_not_be_cut_off(aims: Tree, cut: Cut, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepared(aims, groups=GROUPS, cuts=(cut,))
+
+    assert failure_text(caught.value.diagnostics[0]) == told
 
 
 def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) -> None:

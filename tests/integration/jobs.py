@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakehouse import workflow
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import Group, Job, homogeneous
+from bakehouse.jobs import Cut, Group, Job, homogeneous
 from bakehouse.project import HOME
 from bakehouse.running import Request
 from bakehouse.workspace import Workspace
@@ -32,7 +32,9 @@ class Case:
     distribution: Mapping[str, object] = field(default_factory=dict)
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     kills: Mapping[str, float] = field(default_factory=dict)
-    """Groups whose first host dies, and when."""
+    """Hosts that die, or groups whose first host does, and when."""
+    cuts: tuple[Cut, ...] = ()
+    room: int | None = None
     memory: int | None = None
     deadline: float = 400.0
     stop_after: float | None = None
@@ -45,7 +47,7 @@ class Case:
 
 def run(workspace: Workspace, name: str, case: Case) -> JobReport:
     """Run one job as `./bake run` does."""
-    dealt = Job("", name, case.groups, seed=_SEED).hosts_by_group
+    job = Job("", name, case.groups, seed=_SEED if len(case.groups) > 1 else None)
     request = Request(
         name=f"{name}-{threading.get_native_id()}",
         groups=case.groups,
@@ -62,7 +64,9 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         deadline=case.deadline,
         stop_after=case.stop_after,
         stop_grace=case.stop_grace,
-        kills={dealt[group][0]: at for group, at in case.kills.items()},
+        kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()},
+        cuts=case.cuts,
+        room=case.room,
     )
     return workflow.run_job(workspace, case.image, request)
 
