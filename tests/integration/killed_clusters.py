@@ -1,0 +1,149 @@
+"""Clusters that are killed at a moment of their life, and what is left of them."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import docker
+
+from bakehouse import containers
+from bakehouse.containers import OWNER_LABEL
+from bakehouse.project import HOME
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+_ENDS_WITHIN = 120.0
+_SWEEPS = 5
+"""The engine may still be making what a run that was killed had asked for: a later run sweeps that."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A cluster that was started, and killed after some seconds."""
+
+    killed_by: signal.Signals
+    after: float
+    ended_before: bool
+    """It had ended by itself when its time came."""
+    sweeps: int
+    """How many later runs it took until nothing was left."""
+    left: tuple[str, ...]
+    """Containers, networks, volumes and processes that nobody removed."""
+    said: str
+
+    @property
+    def has_traceback(self) -> bool:
+        return "Traceback" in self.said
+
+
+def project(folder: Path) -> Path:
+    """A user's own project, with code for a job of a second."""
+    (folder / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    (folder / "code").mkdir()
+    (folder / "code/train.py").write_text("import time\ntime.sleep(1)\n")
+    return folder
+
+
+def told(one: Round) -> str:
+    """One line of a round."""
+    words = [f"{one.killed_by.name} after {one.after:.2f} s", *one.left]
+    if one.ended_before:
+        words.append("had ended by itself")
+    if one.sweeps:
+        words.append(
+            f"clean after {one.sweeps} sweeps" if not one.left else f"{one.sweeps} sweeps did not help"
+        )
+    if one.has_traceback:
+        words.append(one.said)
+    return ", ".join(words)
+
+
+def life(image: str, project: Path) -> float:
+    """How many seconds a cluster lives that nobody kills."""
+    began = time.monotonic()
+    with _running(image, project, "life") as run:
+        _, said = run.communicate(timeout=_ENDS_WITHIN)
+    assert run.returncode == 0, said
+    return time.monotonic() - began
+
+
+def rounds(image: str, project: Path, count: int, seed: int | None) -> Iterator[Round]:
+    """Start clusters and kill each at a random moment, by each of the signals in turn."""
+    random, longest = Random(seed), life(image, project)
+    for number in range(count):
+        yield _round(image, project, SIGNALS[number % len(SIGNALS)], random.uniform(0.0, longest))
+
+
+def _round(image: str, project: Path, killed_by: signal.Signals, after: float) -> Round:
+    token = secrets.token_hex(8)
+    with _running(image, project, token) as run:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(after)
+        ended_before = run.poll() is not None
+        run.send_signal(killed_by)
+        _, said = run.communicate(timeout=_ENDS_WITHIN)
+    sweeps = 0
+    left = _left(run.pid, token)
+    while left and killed_by == signal.SIGKILL and sweeps < _SWEEPS:
+        with contextlib.closing(containers.connect()) as engine:
+            engine.sweep()
+        sweeps += 1
+        left = _left(run.pid, token)
+    return Round(killed_by, after, ended_before, sweeps, tuple(left), said)
+
+
+@contextlib.contextmanager
+def _running(image: str, project: Path, token: str) -> Iterator[subprocess.Popen[str]]:
+    bake = (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", "run", image)
+    code = ("--source-dir", "code", "--entry-point", "train.py", "--hosts", "2")
+    with subprocess.Popen(
+        [*bake, *code, "--environment", f"ROUND={token}"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def _left(pid: int, token: str) -> list[str]:
+    """What is left of a run: in the engine by its owner, of processes its session and its hosts'."""
+    return [*_in_engine(pid), *_processes(pid, f"ROUND={token}".encode())]
+
+
+def _in_engine(pid: int) -> Iterator[str]:
+    label = {"label": OWNER_LABEL}
+    with contextlib.closing(docker.from_env()) as client:
+        kinds: dict[str, Sequence[dict[str, Any]]] = {
+            "container": client.api.containers(all=True, filters=label),
+            "network": client.api.networks(filters=label),
+            "volume": client.api.volumes(filters=label)["Volumes"] or (),
+        }
+    for kind, found in kinds.items():
+        for one in found:
+            if f"-{pid}-" in (one["Labels"] or {}).get(OWNER_LABEL, ""):
+                yield f"{kind} {one.get('Name') or one['Id']}"
+
+
+def _processes(session: int, variable: bytes) -> Iterator[str]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] in "ZX":
+                continue
+            if int(fields[3]) == session or variable in (folder / "environ").read_bytes():
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                yield f"process {folder.name} {words}"

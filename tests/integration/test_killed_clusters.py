@@ -1,0 +1,26 @@
+"""Clusters killed at random moments: nothing of them stays. `benchmarks/kill_clusters.py` kills more."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import BuiltImage
+from bakehouse.plan import Image
+from tests.integration import killed_clusters
+
+pytestmark = pytest.mark.engine
+
+ROUNDS = 5
+
+
+def test_nothing_is_left_of_clusters_killed_at_random(
+    mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path
+) -> None:
+    """After SIGTERM and SIGINT by the run itself, after SIGKILL by the runs that follow."""
+    project = killed_clusters.project(tmp_path)
+    digest = mpi_cpu[1].digest
+
+    done = [*killed_clusters.rounds(digest, project, ROUNDS, seed=None)]
+
+    assert [killed_clusters.told(one) for one in done if one.left] == []
+    assert [one.said for one in done if one.has_traceback] == []
