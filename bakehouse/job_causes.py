@@ -39,6 +39,8 @@ class Cause:
     hint: str = ""
     lines: tuple[str, ...] = ()
     """The log up to where it is said."""
+    is_consequence: bool = False
+    """Another process failed, and this one noticed."""
 
 
 class _Rule(NamedTuple):
@@ -172,7 +174,10 @@ def cause(log: str, scene: Scene, rank: int | None = None) -> Cause | None:
         if match := rule.pattern.search(window):
             known = words | match.groupdict()
             return Cause(rule.words.format(**known), rule.hint.format(**known), told)
-    return Cause(lines[end - 1].strip().rstrip('"')[:_LONGEST], lines=told) if end else None
+    if not end:
+        return None
+    last = lines[end - 1].strip().rstrip('"')[:_LONGEST]
+    return Cause(last, lines=told, is_consequence=any(one.search(last) for one in _CONSEQUENCES))
 
 
 def script_end(log: str) -> str:

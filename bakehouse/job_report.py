@@ -1,15 +1,15 @@
 """Says how a job ended as SageMaker would say it, and which rank, host and line to look at."""
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from bakehouse.cluster import HostEnd, JobEnd, Loss
-from bakehouse.job_causes import Cause, Scene, cause, script_end
+from bakehouse.job_causes import Cause, script_end
+from bakehouse.job_failure import First, by_time, first_to_fail, is_killed, told_cause
 from bakehouse.jobs import Job
-from bakehouse.ranks import MPI_ABORT, Failure, first_failure
+from bakehouse.ranks import MPI_ABORT
 from bakehouse.transports import Transports, transports
 
 REASON_CHARACTERS = 1024
@@ -90,10 +90,8 @@ class JobReport:
 def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = frozenset()) -> JobReport:
     """What the end of a job means; `efa_types` are the instance types with EFA interfaces."""
     status, reason = _status(job, end)
-    first = _first(job, end, status)
-    found = None
-    if first and not first.by_signal:
-        found = cause(first.text, Scene(first.host, job.host_names, first.full), first.rank)
+    first = first_to_fail(job, end, has_failed=status is Status.FAILED)
+    found = told_cause(job, first) if first else None
     seen = transports(end.logs.values())
     return JobReport(
         job=job.name,
@@ -161,7 +159,7 @@ def _status(job: Job, end: JobEnd) -> tuple[Status, str]:
         if host.host in job.kills and host.exit_code:
             # A host that is lost, SageMaker says no more of.
             return Status.FAILED, f"InternalServerError: {host.host} was lost"
-    for host in _by_time(end):
+    for host in by_time(end):
         if host.exit_code:
             said = (host.failure or "").strip()[:REASON_CHARACTERS]
             return Status.FAILED, f"AlgorithmError: {said}, exit code: {host.exit_code}"
@@ -170,15 +168,11 @@ def _status(job: Job, end: JobEnd) -> tuple[Status, str]:
     return Status.COMPLETED, ""
 
 
-def _by_time(end: JobEnd) -> list[HostEnd]:
-    return sorted(end.hosts, key=lambda host: (host.seconds is None, host.seconds or 0.0))
-
-
 def _host(job: Job, one: HostEnd) -> HostReport:
     group = job.group_of(one.host)
     if one.exit_code is None:
         words = "still running"
-    elif _is_killed(job, one):
+    elif is_killed(job, one):
         words = "killed by this run"
     elif one.out_of_memory:
         words = f"exit {one.exit_code}: out of memory"
@@ -187,63 +181,11 @@ def _host(job: Job, one: HostEnd) -> HostReport:
     return HostReport(one.host, group.name, group.instance_type, words, one.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """What failed first, and what it printed."""
-
-    host: str
-    rank: int | None
-    reason: str
-    """How its launcher, or the rank itself, says that it ended."""
-    log: str
-    text: str
-    full: tuple[str, ...]
-
-    @property
-    def by_signal(self) -> bool:
-        """Whether it was ended from outside: what it printed last is not why."""
-        return bool(re.search(r"signal|exited with -", self.reason))
-
-
-def _first(job: Job, end: JobEnd, status: Status) -> _First | None:
-    """What to look at of a job that failed or took too long."""
-    full = {one.host: one.full for one in end.hosts}
-    if end.timed_out and status is not Status.FAILED:
-        host = next(one.host for one in end.hosts if one.exit_code is None)
-        return _First(host, None, "", f"{host}.log", end.logs[host], full[host])
-    if status is not Status.FAILED:
-        return None
-    hosts = [one.host for one in _by_time(end)]
-    failed = first_failure(end.notes, "".join(end.split[host].rest for host in hosts))
-    lost = next((one.host for one in end.hosts if _is_killed(job, one)), "")
-    if failed is None or lost:
-        host = lost or next(one.host for one in _by_time(end) if one.exit_code)
-        reason = "" if lost else script_end(end.logs[host])
-        return _First(host, None, reason, f"{host}.log", end.logs[host], full[host])
-    host = job.host_of(failed.rank)
-    for split in end.split.values():
-        if text := split.ranks.get(failed.rank):
-            log = f"{host}-rank-{failed.rank}.log"
-            return _First(host, failed.rank, failed.reason, log, text, full[host])
-    # It printed nothing of its own, or nobody can tell it from others: its launcher's host has it.
-    told = next((one for one in hosts if _tells(end.split[one].rest, failed)), host)
-    return _First(host, failed.rank, failed.reason, f"{told}.log", end.logs[told], full[host])
-
-
-def _tells(lines: str, failed: Failure) -> bool:
-    told = first_failure((), lines)
-    return told is not None and told.rank == failed.rank
-
-
-def _is_killed(job: Job, one: HostEnd) -> bool:
-    return one.host in job.kills and one.exit_code == 137
-
-
-def _cause(job: Job, end: JobEnd, first: _First, found: Cause | None) -> str:
+def _cause(job: Job, end: JobEnd, first: First, found: Cause | None) -> str:
     one = next(one for one in end.hosts if one.host == first.host)
     if end.timed_out and not one.exit_code:
         return f"no end within {job.deadline:g} s"
-    if _is_killed(job, one):
+    if is_killed(job, one):
         return "killed by this run"
     if first.rank is not None and end.notes:
         return first.reason
@@ -257,7 +199,7 @@ def _cause(job: Job, end: JobEnd, first: _First, found: Cause | None) -> str:
     return first.reason or _SIGNALS.get(one.exit_code or 0, "") or f"exited with {one.exit_code}"
 
 
-def _hint(job: Job, end: JobEnd, first: _First | None, found: Cause | None) -> str:
+def _hint(job: Job, end: JobEnd, first: First | None, found: Cause | None) -> str:
     if end.timed_out:
         running = ", ".join(one.host for one in end.hosts if one.exit_code is None)
         if end.losses:
@@ -274,7 +216,7 @@ def _hint(job: Job, end: JobEnd, first: _First | None, found: Cause | None) -> s
     return ""
 
 
-def _tail(first: _First, found: Cause | None) -> tuple[str, ...]:
+def _tail(first: First, found: Cause | None) -> tuple[str, ...]:
     """The last lines up to what tells the cause: toolkits and launchers say much after it."""
     told = found.lines if found else first.text.splitlines()
     lines = [line.rstrip()[:200] for line in told if line.strip()]

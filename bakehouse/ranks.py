@@ -113,7 +113,7 @@ def first_failure(notes: Sequence[Note], launcher_lines: str) -> Failure | None:
     A rank that a signal ended, or that called `_exit`, notes nothing: the launcher saw it, and what others
     noted after its end are consequences.
     """
-    seen = _launcher_saw(launcher_lines)
+    seen = next(iter(launcher_failures(launcher_lines)), None)
     last = {note.rank: note for note in notes}
     if seen and (seen.rank not in last or last[seen.rank].step in (Step.STARTED, Step.ARRIVED)):
         return seen
@@ -140,11 +140,13 @@ def spans(ranks: Iterable[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def _launcher_saw(lines: str) -> Failure | None:
+def launcher_failures(lines: str) -> tuple[Failure, ...]:
+    """The ranks whose failure launchers tell of, the first to fail first; each host's torchrun tells of one."""
     for pattern in _LAUNCHER_SAYS:
-        # Each host's torchrun tells of its own ranks, and when the first of them failed.
-        matches = [match.groupdict() for match in pattern.finditer(lines)]
-        if matches:
-            found = min(matches, key=lambda match: match.get("time") or "")
-            return Failure(int(found["rank"]), found.get("reason") or f"exited with {found['code']}")
-    return None
+        found = [match.groupdict() for match in pattern.finditer(lines)]
+        if found:
+            found.sort(key=lambda match: match.get("time") or "")
+            return tuple(
+                Failure(int(one["rank"]), one.get("reason") or f"exited with {one['code']}") for one in found
+            )
+    return ()

@@ -128,6 +128,30 @@ def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
     assert report(JOB, replace(failed(), split=split), FOLDER).cause == "exited on signal 9 (Killed)"
 
 
+def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
+    split = {"algo-1": SplitLog({0: "well\n", 3: RAISED}, "ORTE_ERROR_LOG\n"), "algo-2": SplitLog({}, "")}
+    found = report(JOB, replace(failed(), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
+
+
+def test_of_ranks_that_failed_in_the_same_second_the_one_that_noticed_the_other_is_passed_over() -> None:
+    logs = {
+        host: f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n"
+        "Root Cause (first observed failure):\n  time      : 10:00:00\n"
+        f"  rank      : {rank} (local_rank: 0)\n  exitcode  : 1 (pid: 39)\n"
+        for host, rank, words in (
+            ("algo-1", 0, "RuntimeError: Connection closed by peer [192.168.128.3]:64160"),
+            ("algo-2", 1, "ValueError: no such thing"),
+        )
+    }
+    split = {host: SplitLog({}, log) for host, log in logs.items()}
+    ends = (HostEnd("algo-1", 1, seconds=3.0), HostEnd("algo-2", 1, seconds=3.5))
+    found = report(replace(JOB, processes=1), replace(DONE, hosts=ends, logs=logs, split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
+
+
 def test_a_folder_that_was_full_is_named() -> None:
     log = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
     end = failed()

@@ -121,10 +121,11 @@ def _running(image: str, project: Path, token: str) -> Iterator[subprocess.Popen
 
 def _left(pid: int, token: str) -> list[str]:
     """What is left of a run: in the engine by its owner, of processes its session and its hosts'."""
-    return [*_in_engine(pid), *_processes(pid, f"ROUND={token}".encode())]
+    return [*in_engine(pid), *_processes(pid, f"ROUND={token}".encode())]
 
 
-def _in_engine(pid: int) -> Iterator[str]:
+def in_engine(pid: int) -> Iterator[str]:
+    """What a run has in the engine."""
     label = {"label": OWNER_LABEL}
     with contextlib.closing(docker.from_env()) as client:
         kinds: dict[str, Sequence[dict[str, Any]]] = {

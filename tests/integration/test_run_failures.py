@@ -1,27 +1,68 @@
 """Training jobs that fail, each in its own way, and what is said of it."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bakehouse import workflow
 from bakehouse.errors import UsageError
-from bakehouse.job_report import JobReport, Status
-from bakehouse.jobs import homogeneous
+from bakehouse.job_report import JobReport, Status, text
+from bakehouse.jobs import Cut, homogeneous
+from bakehouse.report import failure_text
 from bakehouse.running import Request
 from bakehouse.workspace import Workspace
+from tests.integration import jobs
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import Case, run_all, said
+from tests.integration.jobs import DATA_AND_DNN, Case, run_all, said
+from tests.integration.killed_clusters import in_engine
 
 pytestmark = pytest.mark.engine
 
+MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
+TORCHRUN = {"torch_distributed": {"enabled": True}}
+RANK = "from mpi4py import MPI\nranks = MPI.COMM_WORLD\n"
+FOR_EVER = f"{RANK}import time\nwhile True:\n    ranks.allreduce(1)\n    time.sleep(0.1)\n"
+EAT = "    data.append(bytearray(10**7))\n"
+
 SCRIPTS = {
+    "raises-torchrun": (
+        "import torch.distributed as ranks\nranks.init_process_group('gloo')\n"
+        "if ranks.get_rank() == 1:\n    raise ValueError('no such thing')\nranks.barrier()\n"
+    ),
+    "killed-torchrun": (
+        "import time, torch, torch.distributed as ranks\nranks.init_process_group('gloo')\n"
+        "while True:\n    ranks.all_reduce(torch.ones(1))\n    time.sleep(0.1)\n"
+    ),
+    "killed-mpi": FOR_EVER,
+    "cut-off": (
+        "import json, os, socket, time\n"
+        "[other] = {*json.loads(os.environ['SM_HOSTS'])} - {os.environ['SM_CURRENT_HOST']}\n"
+        "waiting = socket.create_server(('0.0.0.0', 6000))\ntime.sleep(3)\n"
+        "socket.create_connection((other, 6000), timeout=5)\n"
+    ),
+    "raises-mpi": f"{RANK}if ranks.rank == 3:\n    raise ValueError('no such thing')\nranks.barrier()\n",
+    "exits-3-mpi": f"import sys\n{RANK}if ranks.rank == 1:\n    sys.exit(3)\nranks.barrier()\n",
+    "memory-mpi": f"{RANK}data = []\nwhile ranks.rank == 1:\n{EAT}ranks.barrier()\n",
+    "no-such-name-mpi": (
+        f"import socket\n{RANK}if ranks.rank == 1:\n    socket.create_connection(('algo-9', 7777))\n"
+        "ranks.barrier()\n"
+    ),
+    "port-taken-torchrun": "",
+    "port-taken": (
+        "import socket\nfirst = socket.create_server(('', 7777))\nsecond = socket.create_server(('', 7777))\n"
+    ),
     "raises": "raise ValueError('no such thing')\n",
     "exits-3": "import sys\nsys.exit(3)\n",
     "syntax": "def broken(:\n",
     "missing-module": "import no_such_module\n",
-    "memory": "data = []\nwhile True:\n    data.append(bytearray(10**7))\n",
-    "hangs": "import time\ntime.sleep(600)\n",
+    "memory": f"data = []\nwhile True:\n{EAT}",
+    "full": (
+        "with open('/opt/ml/model/weights', 'wb') as file:\n"
+        "    while True:\n        file.write(bytes(10**6))\n"
+    ),
+    "hangs": "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n",
     "ends-well": (
         "import signal, sys, time\n"
         "def end(*_):\n    print('ending well', flush=True)\n    sys.exit(0)\n"
@@ -29,16 +70,47 @@ SCRIPTS = {
     ),
 }
 
-
 CASES = {
+    "raises-torchrun": Case("pytorch-cpu", groups=homogeneous(2), distribution=TORCHRUN),
+    "killed-torchrun": Case(
+        "pytorch-cpu", groups=homogeneous(2), distribution=TORCHRUN, kills={"algo-2": 60.0}, deadline=150.0
+    ),
+    "port-taken-torchrun": Case(
+        "pytorch-cpu",
+        command=(
+            "sh",
+            "-c",
+            "python3 -m http.server 7777 & sleep 2; "
+            "exec torchrun --nnodes 2 --node_rank 0 --master_addr algo-1 --master_port 7777 train.py",
+        ),
+    ),
+    "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": 40.0}, deadline=150.0),
+    "raises-mpi": Case(groups=homogeneous(2), distribution=MPI),
+    "cut-off": Case(groups=DATA_AND_DNN, cuts=(Cut("data", "dnn", 0.0),)),
+    "exits-3-mpi": Case(distribution=MPI),
+    "memory-mpi": Case(distribution=MPI, memory=400_000_000),
+    "no-such-name-mpi": Case(distribution=MPI),
+    "port-taken": Case(),
     "raises": Case(groups=homogeneous(2)),
     "exits-3": Case(),
     "syntax": Case(),
     "missing-module": Case(),
     "memory": Case(memory=400_000_000),
-    "hangs": Case(deadline=15.0),
-    "ends-well": Case(stop_after=15.0),
+    "full": Case(room=8 * 2**20),
+    "no-script": Case(entry_point="trian.py"),
+    "hangs": Case(deadline=10.0),
+    "ends-well": Case(stop_after=10.0),
 }
+
+NAMES = "the hosts of this job are algo-1; SM_HOSTS names them on each"
+MEMORY = "take a larger instance type, or a smaller batch"
+TAKEN = "something on algo-1 listens there already: take another port, or end it first"
+MODULE = (
+    "name what `no_such_module` comes from in the image's recipe, or in a `requirements.txt` beside the "
+    "script, which the toolkit installs"
+)
+ROOM = "the room is `volume_size` on SageMaker; here it is `--volume-size`, or what this machine's disk has"
+SCRIPT = "`--entry-point` is a path below `--source-dir`, or below /opt/ml/code where the image brings it"
 
 
 @pytest.fixture(scope="module")
@@ -49,61 +121,149 @@ def reports(
     for name, script in SCRIPTS.items():
         (root / name).mkdir()
         (root / name / "train.py").write_text(script)
-    return run_all(workspace, {name: replace(case, source=root / name) for name, case in CASES.items()})
+    sources = {name: root / name if name in SCRIPTS else None for name in CASES}
+    return run_all(workspace, {name: replace(case, source=sources[name]) for name, case in CASES.items()})
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "rank", "host", "cause", "hint"),
     [
-        ("raises", "ValueError: no such thing"),
-        ("syntax", "SyntaxError: invalid syntax"),
-        ("missing-module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raises", None, None, "ValueError: no such thing", ""),
+        ("raises-mpi", 3, "algo-2", "ValueError: no such thing", ""),
+        ("raises-torchrun", 1, "algo-2", "ValueError: no such thing", ""),
+        ("exits-3", None, "algo-1", "the script exited with 3", ""),
+        ("memory", None, "algo-1", "ran out of memory", MEMORY),
+        ("memory-mpi", 1, "algo-1", "ran out of memory", MEMORY),
+        (
+            "syntax",
+            None,
+            "algo-1",
+            "SyntaxError: invalid syntax (train.py, line 1)",
+            "`python -m py_compile train.py` tells the same without a job",
+        ),
+        ("missing-module", None, "algo-1", "ModuleNotFoundError: No module named 'no_such_module'", MODULE),
+        ("no-script", None, "algo-1", "there is no script /opt/ml/code/trian.py", SCRIPT),
+        ("port-taken", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
+        ("port-taken-torchrun", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
+        ("no-such-name-mpi", 1, "algo-1", "the name algo-9 can't be resolved", NAMES),
+        ("full", None, "algo-1", "/opt/ml/model is full", ROOM),
     ],
 )
-def test_a_failing_script_is_told_with_its_last_lines(
-    reports: dict[str, JobReport], name: str, words: str
+def test_a_failure_is_told_with_host_rank_cause_hint_and_log(
+    reports: dict[str, JobReport], name: str, rank: int | None, host: str | None, cause: str, hint: str
 ) -> None:
     found = reports[name]
 
-    assert (found.status, found.hosts[0].end) == (Status.FAILED, "exit 1")
-    assert found.reason.startswith("AlgorithmError: ")
+    assert found.status is Status.FAILED
+    assert (found.failed_rank, found.cause, found.hint) == (rank, cause, hint), text(found)
+    assert found.failed_host == (host or found.failed_host)
+    assert found.log is not None
+    assert found.tail[-1] in found.log.read_text()
+    assert found.seconds < CASES[name].deadline
+
+
+def test_the_code_that_a_rank_exited_with(reports: dict[str, JobReport]) -> None:
+    """Open MPI 4 sometimes loses its own message, and with it the rank."""
+    found = reports["exits-3-mpi"]
+
+    assert (found.failed_rank in (1, None), found.failed_host) == (True, "algo-1")
+    assert found.cause == "the script exited with 3"
+
+
+@pytest.mark.parametrize("name", ["raises", "syntax", "missing-module"])
+def test_sagemaker_s_own_words_come_first(reports: dict[str, JobReport], name: str) -> None:
+    found = reports[name]
+
+    assert found.reason.startswith("AlgorithmError: ExecuteUserScriptError:")
     assert found.reason.endswith(", exit code: 1")
-    assert any(words in line for line in found.tail), found.tail
 
 
-def test_the_scripts_own_exit_code_is_in_what_the_toolkit_says(reports: dict[str, JobReport]) -> None:
-    found = reports["exits-3"]
+@pytest.mark.parametrize("name", ["killed-mpi", "killed-torchrun"])
+def test_a_host_that_is_killed_is_noticed_by_the_other(reports: dict[str, JobReport], name: str) -> None:
+    found = reports[name]
+    [loss] = found.losses
+    [other] = loss.others
 
-    assert found.hosts[0].end == "exit 1"
-    assert "ExitCode 3" in found.reason
+    assert found.reason == "InternalServerError: algo-2 was lost"
+    assert (loss.what, other.host, other.end) == ("algo-2 was killed", "algo-1", "exit 1")
+    assert 0 < other.seconds < 60
+    assert f"    algo-1  exit 1, {other.seconds:.1f} s later\n" in text(found)
 
 
-def test_a_host_without_memory_says_so(reports: dict[str, JobReport]) -> None:
-    found = reports["memory"]
+def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, JobReport]) -> None:
+    found = reports["cut-off"]
+    [loss] = found.losses
 
     assert found.status is Status.FAILED
-    assert found.hint == "take a larger instance type, or a smaller batch"
+    assert loss.what == "data and dnn were cut off from each other"
+    assert {(one.host, one.end) for one in loss.others} == {("algo-1", "exit 1"), ("algo-2", "exit 1")}
+    assert (found.cause, found.hint) == (
+        f"nobody answered {found.failed_host} in time",
+        "this run did that: data and dnn were cut off from each other",
+    )
+
+
+def test_what_was_written_before_a_disk_was_full_comes_back(reports: dict[str, JobReport]) -> None:
+    weights = reports["full"].folder / "model/algo-1/weights"
+
+    assert weights.stat().st_size == 8 * 2**20
 
 
 def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) -> None:
     found = reports["hangs"]
 
-    assert (found.status, found.reason) == (
-        Status.STOPPED,
-        "MaxRuntimeExceeded: no end within 15 s",
-    )
+    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 10 s")
     assert found.hosts[0].end == "still running"
+    assert (found.failed_host, found.tail[-1]) == ("algo-1", "waiting")
+    assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
 
 
 def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:
     """The toolkit is the first process of its host and hands SIGTERM on to nobody."""
     found = reports["ends-well"]
 
-    assert (found.status, found.reason) == (Status.STOPPED, "stopped after 15 s")
+    assert (found.status, found.reason) == (Status.STOPPED, "stopped after 10 s")
     assert found.hosts[0].end == "still running"
     assert "ending well" not in said(found)
 
 
+def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> None:
+    assert [*in_engine(os.getpid())] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        (
+            Case(distribution={"mpi": {"enabled": True, "processes_per_host": 0}}),
+            "error: `distribution.mpi.processes_per_host` has to be a whole number, 1 or more\n",
+        ),
+        (
+            Case(groups=DATA_AND_DNN, distribution=MPI | {"instance_groups": ["gpu"]}),
+            "error: `distribution.instance_groups` names `gpu`, which is no group of this job\n",
+        ),
+        (
+            Case(groups=DATA_AND_DNN, distribution=MPI | {"instance_groups": ["data", "dnn"]}),
+            "error: `distribution.instance_groups` names 2 groups\n"
+            "\nhint: SageMaker starts a launcher on one group only\n",
+        ),
+        (
+            Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(Cut("data", "gpu", 1.0),)),
+            "error: no group or host `gpu` can be cut off\n\nhint: there are data, dnn, algo-1, algo-2\n",
+        ),
+    ],
+)
+def test_what_sagemaker_would_refuse_starts_nothing(
+    workspace: Workspace, tmp_path: Path, case: Case, told: str
+) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    with pytest.raises(UsageError) as caught:
+        jobs.run(workspace, "refused", replace(case, source=tmp_path))
+
+    assert failure_text(caught.value.diagnostics[0]).startswith(told)
+
+
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="`mpi-cup` is no image of a recipe, and the engine has none"):
-        workflow.run_job(workspace, "mpi-cup", Request())
+        workflow.run_job(workspace, "mpi-cup", Request(), print)
