@@ -51,6 +51,13 @@ def first_to_fail(job: Job, end: JobEnd, *, has_failed: bool) -> First | None:
     return First(host, None, script_end(end.logs[host]), f"{host}.log", end.logs[host], full[host])
 
 
+def told_cause(job: Job, first: First) -> Cause | None:
+    """What its log says of the cause; nothing where it was ended from outside."""
+    if first.by_signal:
+        return None
+    return cause(first.text, Scene(first.host, job.host_names, first.full), first.rank)
+
+
 def _failures(end: JobEnd) -> tuple[Failure, ...]:
     """The ranks that failed, the first first; none where neither they nor a launcher say so."""
     lines = "".join(end.split[one.host].rest for one in by_time(end))
@@ -68,13 +75,6 @@ def _of_rank(job: Job, end: JobEnd, failed: Failure) -> First:
     # It printed nothing of its own, or nobody can tell it from others: its launcher's host has it.
     told = next((one for one in end.logs if _tells(end.split[one].rest, failed)), host)
     return First(host, failed.rank, failed.reason, f"{told}.log", end.logs[told], full)
-
-
-def told_cause(job: Job, first: First) -> Cause | None:
-    """What its log says of the cause; nothing where it was ended from outside."""
-    if first.by_signal:
-        return None
-    return cause(first.text, Scene(first.host, job.host_names, first.full), first.rank)
 
 
 def _is_consequence(job: Job, first: First) -> bool:

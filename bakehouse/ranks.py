@@ -141,7 +141,7 @@ def spans(ranks: Iterable[int]) -> str:
 
 
 def launcher_failures(lines: str) -> tuple[Failure, ...]:
-    """The ranks whose failure launchers tell of, the first to fail first; each host's torchrun tells of one."""
+    """The ranks whose failure launchers tell of, the first to fail first; each torchrun tells of its own."""
     for pattern in _LAUNCHER_SAYS:
         found = [match.groupdict() for match in pattern.finditer(lines)]
         if found:
