@@ -169,6 +169,69 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     assert left_by(owners.mine()) == []
 
 
+def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
+    """An interrupt may strike between the making of a thing and the knowledge of it."""
+    engine = containers.connect()
+    unremoved = engine.network("job"), engine.container(shell(digest, "true", mounts=("/opt/ml/input",)))
+    for one in unremoved:
+        one.__enter__()
+    assert len(left_by(owners.mine())) == 3
+
+    engine.close()
+
+    assert left_by(owners.mine()) == []
+
+
+def test_a_mount_with_little_room_is_full_and_can_be_read_when_its_container_has_ended(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    script = "head -c 2000000 /dev/zero > /opt/ml/model/a; echo small > /opt/ml/output/b"
+    spec = shell(digest, script, mounts=("/opt/ml/model", "/opt/ml/output"), room={"/opt/ml/model": 2**20})
+
+    with engine.container(spec) as container:
+        container.start(tmp_path / "log")
+        container.wait(60)
+
+        assert "No space left on device" in (tmp_path / "log").read_text()
+        assert container.sizes("/opt/ml/model") == {"a": 2**20}
+        assert container.is_full("/opt/ml/model")
+        assert not container.is_full("/opt/ml/output")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter a container's network")
+def test_an_address_that_is_refused_is_heard_of_no_more(
+    engine: DockerEngine, digest: str, tmp_path: Path
+) -> None:
+    serve = "echo ready; exec python3 -m http.server 80"
+    ask = (
+        "import socket, time\n"
+        "for _ in range(2):\n"
+        "    try:\n"
+        "        socket.create_connection(('algo-2', 80), timeout=2).close()\n"
+        "        print('reached', flush=True)\n"
+        "        time.sleep(5)\n"
+        "    except TimeoutError as error:\n"
+        "        print('silence', flush=True)\n"
+    )
+    asking = ContainerSpec(digest, ("python3", "-c", ask), hostname="algo-1")
+    with (
+        engine.network("job") as network,
+        engine.container(shell(digest, serve, hostname="algo-2", network=network)) as other,
+        engine.container(replace(asking, network=network)) as container,
+    ):
+        other.start(tmp_path / "other")
+        while "ready" not in other.stdout():
+            time.sleep(0.1)
+        time.sleep(2)
+        container.start(tmp_path / "log")
+        while "reached" not in container.stdout():
+            time.sleep(0.1)
+        container.refuse([other.address()])
+
+        assert container.wait(60) == Ended(0)
+        assert container.stdout() == "reached\nsilence\n"
+
+
 def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
     engine: DockerEngine, digest: str, tmp_path: Path
 ) -> None:
