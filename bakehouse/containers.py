@@ -62,7 +62,8 @@ class DockerEngine:
         self._closed = False
         # What an interrupt strikes while the engine makes it would be nobody's: it is made elsewhere, and
         # waited for before all that this connection made is removed.
-        self._makers = ThreadPoolExecutor(thread_name_prefix="making")
+        self._makers = ThreadPoolExecutor(1, thread_name_prefix="making")
+        self._makers.submit(lambda: None).result()
 
     def image(self, reference: str) -> StoredImage | None:
         from docker.errors import ImageNotFound

@@ -39,7 +39,7 @@ def main() -> None:
     print(f"{sum(one.ended_before for one in done)} had ended by themselves before")
     print(f"{len(swept)} left something for a later run to sweep, which took {max(swept, default=0)} at most")
     print(f"{sum(bool(one.left) for one in done)} left something behind for good")
-    print(f"{sum(one.has_traceback for one in done)} ended with a traceback")
+    print(f"{sum(one.signals > 1 for one in done)} were ended by a second signal only")
     sys.exit(any(one.left for one in done))
 
 
