@@ -22,14 +22,16 @@ from bakehouse.project import HOME
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 _SCRIPT = """\
 import json, os, socket, time
-waiting = socket.create_server(("", 6000))
-for host in json.loads(os.environ["SM_HOSTS"]):
+waiting, hosts = socket.create_server(("", 6000)), json.loads(os.environ["SM_HOSTS"])
+for host in hosts:
     while True:
         try:
-            socket.create_connection((host, 6000), timeout=1)
+            socket.create_connection((host, 6000), timeout=10)
             break
         except OSError:
             time.sleep(0.1)
+for host in hosts:
+    waiting.accept()
 time.sleep(1)
 """
 """Ends when both hosts have started: the toolkit of one would wait for the name of another that has ended."""
