@@ -1,0 +1,53 @@
+"""Trains with DistributedDataParallel over SageMaker's own collectives, SMDDP; without them, gloo or NCCL."""
+
+import importlib
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(use_gpu):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
+    if use_gpu:
+        torch.cuda.set_device(device)
+    print(f"rank {rank} of {size} on {os.uname().nodename}, {dist.get_backend()}", flush=True)
+
+    torch.manual_seed(rank)
+    x = torch.rand(256, 8, device=device)
+    y = x.sum(dim=1, keepdim=True)
+    model = DistributedDataParallel(torch.nn.Linear(8, 1).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for _ in range(200):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    # Every rank saw other data, and has the same weights
+    weights = [torch.empty_like(model.module.weight) for _ in range(size)]
+    dist.all_gather(weights, model.module.weight.detach())
+    assert all(torch.allclose(weights[0], other) for other in weights), "the ranks' weights differ"
+    if rank == 0:
+        print(f"loss {loss.item():.4f}", flush=True)
+        torch.save(model.module.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))
+
+
+use_gpu = torch.cuda.is_available()
+try:
+    importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
+    backend = "smddp"
+except ImportError:
+    # mpirun alone starts the ranks, which smddprun would tell their places
+    backend = "nccl" if use_gpu else "gloo"
+    for name in ("RANK", "LOCAL_RANK"):
+        os.environ[name] = os.environ[f"OMPI_COMM_WORLD_{name}"]
+    os.environ["WORLD_SIZE"] = os.environ["OMPI_COMM_WORLD_SIZE"]
+
+dist.init_process_group(backend)
+train(use_gpu)
+# A model that outlives `train` would keep gloo's threads, and Python's end would now and then abort on them.
+dist.destroy_process_group()

@@ -1,0 +1,35 @@
+"""Trains with SageMaker's model parallel library, up to 1.15: the library has the loop over microbatches."""
+
+import os
+from pathlib import Path
+
+import smdistributed.modelparallel.torch as smp
+import torch
+
+smp.init()
+use_gpu = torch.cuda.is_available()
+device = torch.device("cuda", smp.local_rank()) if use_gpu else torch.device("cpu")
+if use_gpu:
+    torch.cuda.set_device(device)
+print(f"rank {smp.rank()} of {smp.size()} on {os.uname().nodename}", flush=True)
+
+
+@smp.step
+def train_step(model, x, y):
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    model.backward(loss)
+    return loss
+
+
+torch.manual_seed(smp.rank())
+x = torch.rand(256, 8, device=device)
+y = x.sum(dim=1, keepdim=True)
+model = smp.DistributedModel(torch.nn.Linear(8, 1).to(device))
+optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.2))
+for _ in range(200):
+    optimizer.zero_grad()
+    loss = train_step(model, x, y).reduce_mean()
+    optimizer.step()
+if smp.rank() == 0:
+    print(f"loss {loss.item():.4f}", flush=True)
+    torch.save(model.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))

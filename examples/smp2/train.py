@@ -1,0 +1,46 @@
+"""Trains with version 2 of SageMaker's model parallel library, which PyTorch's FSDP is handed to."""
+
+import os
+
+import torch
+import torch.distributed as dist
+import torch.sagemaker as tsm
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+
+def train(device):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    shards = tsm.state.hybrid_shard_degree
+    print(f"rank {rank} of {size} on {os.uname().nodename}, {shards} shards", flush=True)
+
+    torch.manual_seed(rank)
+    x = torch.rand(256, 8, device=device)
+    y = x.sum(dim=1, keepdim=True)
+    layers = torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
+    model = tsm.transform(torch.nn.Sequential(*layers))
+    mesh = init_device_mesh(device.type, (size,))
+    model = FullyShardedDataParallel(model, device_id=device, device_mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    for _ in range(60):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if rank == 0:
+        print(f"loss {loss.item():.4f}", flush=True)
+    # Each rank writes its part
+    checkpoint.save(get_model_state_dict(model), checkpoint_id=os.environ["SM_MODEL_DIR"])
+
+
+use_gpu = torch.cuda.is_available()
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
+if use_gpu:
+    torch.cuda.set_device(device)
+dist.init_process_group("nccl" if use_gpu else "gloo")
+tsm.init()
+train(device)
+# A model that outlives `train` would keep gloo's threads, and Python's end would now and then abort on them.
+dist.destroy_process_group()

@@ -1,0 +1,270 @@
+"""PyTorch's launchers, each with the example that users copy; SageMaker's own libraries are stand-ins."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from bakehouse import workflow
+from bakehouse.job_report import JobReport, Status
+from bakehouse.jobs import Group
+from bakehouse.progress import Mode, Progress
+from bakehouse.workspace import Workspace
+from tests.integration.conftest import Fleet
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+
+pytestmark = pytest.mark.engine
+
+STANDINS = f"bakehouse/test-pytorch-cpu-with-standins:{os.getpid()}"
+"""The image pytorch-cpu with stand-ins for SMDDP and SMP."""
+IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
+PYTORCH: tuple[Literal["pytorch"], str] = ("pytorch", "2.13.0")
+TORCHRUN = {"torch_distributed": {"enabled": True}}
+TWO_RANKS = {"sagemaker_mpi_num_of_processes_per_host": 2}
+"""As many as an instance with two GPUs has: no `distribution` says so for torchrun and SMDDP."""
+SMP = {"partitions": 1, "microbatches": 2, "ddp": True}
+
+
+def gpu_hosts(count: int) -> tuple[Group, ...]:
+    """Hosts that the toolkit takes for instances with EFA."""
+    return (Group(instance_type="ml.p4d.24xlarge", count=count),)
+
+
+LAUNCHES = {
+    "pytorch-lost": Case(
+        "pytorch-data-service-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_pytorch.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 1_000_000},
+        kills={"data": 60.0},
+    ),
+    "smddp-two-hosts": Case(
+        STANDINS,
+        EXAMPLES / "smddp",
+        groups=gpu_hosts(2),
+        distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
+        hyperparameters=TWO_RANKS,
+        framework=PYTORCH,
+    ),
+    "pytorch-groups": Case(
+        "pytorch-data-service-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_pytorch.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 5},
+    ),
+    "deepspeed": Case(
+        "pytorch-deepspeed-cpu",
+        EXAMPLES / "deepspeed",
+        distribution=TORCHRUN,
+        hyperparameters=TWO_RANKS,
+    ),
+    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, hyperparameters=TWO_RANKS),
+    "torch-ddp-one-host": Case(
+        "pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, hyperparameters=TWO_RANKS
+    ),
+    "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
+    "smddp": Case(
+        STANDINS,
+        EXAMPLES / "smddp",
+        groups=gpu_hosts(1),
+        distribution={
+            "smdistributed": {
+                "dataparallel": {"enabled": True, "custom_mpi_options": "--NCCL_DEBUG WARN -x TRIED=1"}
+            }
+        },
+        hyperparameters=TWO_RANKS,
+        framework=PYTORCH,
+    ),
+    "pytorchddp": Case(
+        "pytorch-cpu",
+        EXAMPLES / "smddp",
+        groups=gpu_hosts(1),
+        distribution={"pytorchddp": {"enabled": True}},
+        hyperparameters=TWO_RANKS,
+    ),
+    "smp-1": Case(
+        STANDINS,
+        EXAMPLES / "smp1",
+        groups=gpu_hosts(1),
+        distribution={
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": SMP}},
+            "mpi": {"enabled": True, "processes_per_host": 2},
+        },
+        framework=PYTORCH,
+    ),
+    "smp-2": Case(
+        STANDINS,
+        EXAMPLES / "smp2",
+        groups=gpu_hosts(1),
+        distribution={
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}},
+            **TORCHRUN,
+        },
+        hyperparameters=TWO_RANKS,
+        framework=PYTORCH,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def standins(fleet: Fleet) -> Iterator[str]:
+    """The stand-ins' image, gone afterwards."""
+    command = [
+        *("docker", "buildx", "build", "--quiet", "--load", "--tag", STANDINS),
+        *("--label", f"bakehouse=tests-{os.getpid()}"),
+        *("--build-arg", f"IMAGE={fleet.images['pytorch-cpu'].image.reference}"),
+        str(Path(__file__).with_name("standins")),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    yield STANDINS
+    subprocess.run(["docker", "image", "rm", "--force", STANDINS], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def reports(workspace: Workspace, fleet: Fleet, standins: str) -> dict[str, JobReport]:
+    with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
+        workflow.build_images(workspace, IMAGES, progress.say, workflow.Wishes(), progress)
+    return run_all(workspace, LAUNCHES)
+
+
+def launch_command(report: JobReport) -> list[str]:
+    """What the toolkit of the first host started, word by word."""
+    [line] = re.findall(r"^(?:mpirun|torchrun) .*$", said(report), re.MULTILINE)
+    return shlex.split(line)
+
+
+def exported(command: list[str]) -> set[str]:
+    """What mpirun hands to ranks."""
+    named = {command[at + 1] for at, word in enumerate(command) if word == "-x"}
+    return {name for name in named if not name.startswith("LD_PRELOAD=")}
+
+
+@pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - {"pytorch-lost"}))
+def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
+    found = reports[name]
+
+    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
+    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("fsdp", "algo-1 holds"), ("deepspeed", "algo-1 holds"), ("torch-ddp-one-host", "")]
+)
+def test_torchrun_starts_the_ranks_of_a_host(reports: dict[str, JobReport], name: str, where: str) -> None:
+    expected = ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
+
+    assert launch_command(reports[name])[:6] == expected
+    assert f"rank 0 of 2 on {where}" in said(reports[name])
+    assert f"rank 1 of 2 on {where}" in said(reports[name])
+
+
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
+def test_each_rank_holds_a_part_of_the_weights(reports: dict[str, JobReport], name: str) -> None:
+    counts = re.findall(r"rank \d of 2 on algo-1 holds (\d+) of 641 weights", said(reports[name]))
+    held = [int(count) for count in counts]
+
+    assert len(held) == 2
+    # DeepSpeed fills the last part up
+    assert 641 <= sum(held) <= 643
+    assert all(0 < one < 400 for one in held)
+
+
+def test_dali_decodes_jpegs_without_a_gpu(reports: dict[str, JobReport]) -> None:
+    assert "decoded 32 JPEGs an epoch on the CPU, 32 of them told apart" in said(reports["dali"])
+
+
+def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["pytorch-groups"]
+    hosts = {one.group: one.host for one in found.hosts}
+
+    assert "1 data hosts" in said(found, hosts["dnn"])
+    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
+
+
+def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["pytorch-lost"]
+    ends = {one.group: one for one in found.hosts}
+
+    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
+    assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
+    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
+
+
+SMDDP_EXPORTS = {
+    "NCCL_SOCKET_IFNAME=eth0",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "FI_PROVIDER=efa",
+    "RDMAV_FORK_SAFE=1",
+    "NCCL_PROTO=simple",
+    "FI_EFA_USE_DEVICE_RDMA=1",
+}
+
+
+def test_smddp_on_one_host_is_started_by_mpirun_and_smddprun(reports: dict[str, JobReport]) -> None:
+    command = launch_command(reports["smddp"])
+
+    assert command[:5] == ["mpirun", "--host", "algo-1", "-np", "2"]
+    assert "--oversubscribe" in command
+    own = {"SMDATAPARALLEL_USE_SINGLENODE=1", "NCCL_DEBUG=WARN", "TRIED=1"}
+    assert exported(command) == SMDDP_EXPORTS | own
+    assert command[-5:] == ["smddprun", "/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
+    assert "rank 1 of 2 on algo-1, smddp" in said(reports["smddp"])
+
+
+def test_smddp_on_two_hosts_is_told_slots_and_a_server(reports: dict[str, JobReport]) -> None:
+    found = reports["smddp-two-hosts"]
+    command = launch_command(found)
+
+    assert command[:5] == ["mpirun", "--host", "algo-1:2,algo-2:2", "-np", "4"]
+    assert command[command.index("plm_rsh_num_concurrent") + 1] == "2"
+    assert exported(command) == SMDDP_EXPORTS | {
+        "SMDATAPARALLEL_USE_HOMOGENEOUS=1",
+        "SMDATAPARALLEL_SERVER_ADDR=algo-1",
+        "SMDATAPARALLEL_SERVER_PORT=7592",
+        "SAGEMAKER_INSTANCE_TYPE=ml.p4d.24xlarge",
+        "NCCL_DEBUG=INFO",
+    }
+    for rank, host in enumerate(("algo-1", "algo-1", "algo-2", "algo-2")):
+        log = (found.folder / "logs" / f"{host}-rank-{rank}.log").read_text()
+        assert f"rank {rank}, several hosts at algo-1:7592 ml.p4d.24xlarge" in log
+        assert f"rank {rank} of 4 on {host}, smddp" in log
+
+
+def test_pytorchddp_starts_without_the_library(reports: dict[str, JobReport]) -> None:
+    command = launch_command(reports["pytorchddp"])
+
+    assert command[:5] == ["mpirun", "--host", "algo-1", "-np", "2"]
+    assert command[-4:] == ["/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
+    assert "smddprun" not in command
+    assert "rank 1 of 2 on algo-1, gloo" in said(reports["pytorchddp"])
+
+
+def test_smp_1_gets_its_parameters_in_ranks_of_mpi(reports: dict[str, JobReport]) -> None:
+    found = reports["smp-1"]
+    command = launch_command(found)
+
+    assert command[:5] == ["mpirun", "--host", "algo-1:2", "-np", "2"]
+    start = command.index("smddpmprun")
+    assert command[start : start + 4] == ["smddpmprun", "-i", "ml.p4d.24xlarge", "--allow-bypass"]
+    assert command[start + 4 : start + 8] == ["/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
+    assert {"NCCL_PROTO=simple", "NCCL_ALGO=ring"} <= exported(command)
+    told = f"stand-in for smdistributed.modelparallel: {json.dumps(SMP, sort_keys=True)}"
+    assert said(found).count(told) == 2
+    assert "rank 1 of 2 on algo-1" in said(found)
+
+
+def test_smp_2_gets_its_parameters_in_ranks_of_torchrun(reports: dict[str, JobReport]) -> None:
+    command = launch_command(reports["smp-2"])
+
+    assert command[:6] == ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
+    assert "rank 1 of 2 on algo-1, 2 shards" in said(reports["smp-2"])
