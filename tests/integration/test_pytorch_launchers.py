@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -25,10 +24,9 @@ pytestmark = pytest.mark.engine
 STANDINS = f"bakehouse/test-pytorch-cpu-with-standins:{os.getpid()}"
 """The image pytorch-cpu with stand-ins for SMDDP and SMP."""
 IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
-PYTORCH: tuple[Literal["pytorch"], str] = ("pytorch", "2.13.0")
 TORCHRUN = {"torch_distributed": {"enabled": True}}
 TWO_RANKS = {"sagemaker_mpi_num_of_processes_per_host": 2}
-"""As many as an instance with two GPUs has: no `distribution` says so for torchrun and SMDDP."""
+"""As many as an instance with two GPUs has: `distribution` says nothing about it for SMDDP."""
 SMP = {"partitions": 1, "microbatches": 2, "ddp": True}
 
 
@@ -52,7 +50,6 @@ LAUNCHES = {
         groups=gpu_hosts(2),
         distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
         hyperparameters=TWO_RANKS,
-        framework=PYTORCH,
     ),
     "pytorch-groups": Case(
         "pytorch-data-service-cpu",
@@ -65,12 +62,10 @@ LAUNCHES = {
         "pytorch-deepspeed-cpu",
         EXAMPLES / "deepspeed",
         distribution=TORCHRUN,
-        hyperparameters=TWO_RANKS,
+        processes=2,
     ),
-    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, hyperparameters=TWO_RANKS),
-    "torch-ddp-one-host": Case(
-        "pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, hyperparameters=TWO_RANKS
-    ),
+    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2),
+    "torch-ddp-one-host": Case("pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, processes=2),
     "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
     "smddp": Case(
         STANDINS,
@@ -82,7 +77,6 @@ LAUNCHES = {
             }
         },
         hyperparameters=TWO_RANKS,
-        framework=PYTORCH,
     ),
     "pytorchddp": Case(
         "pytorch-cpu",
@@ -99,7 +93,6 @@ LAUNCHES = {
             "smdistributed": {"modelparallel": {"enabled": True, "parameters": SMP}},
             "mpi": {"enabled": True, "processes_per_host": 2},
         },
-        framework=PYTORCH,
     ),
     "smp-2": Case(
         STANDINS,
@@ -109,8 +102,7 @@ LAUNCHES = {
             "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}},
             **TORCHRUN,
         },
-        hyperparameters=TWO_RANKS,
-        framework=PYTORCH,
+        processes=2,
     ),
 }
 
