@@ -9,7 +9,8 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 rank, size = comm.Get_rank(), comm.Get_size()
-print(f"rank {rank} of {size} on {MPI.Get_processor_name()}", flush=True)
+threads = os.environ.get("OMP_NUM_THREADS", "all")
+print(f"rank {rank} of {size} on {MPI.Get_processor_name()}, {threads} threads", flush=True)
 
 # A rank's own part of the data: no other rank has these points
 x = numpy.linspace(0, 4, 64 * size)[rank::size]

@@ -7,11 +7,10 @@ from pathlib import Path
 import tensorflow as tf
 
 config = json.loads(os.environ["TF_CONFIG"])
-task = config["task"]
-workers = sum(
-    len(hosts) for role, hosts in config["cluster"].items() if role in ("master", "chief", "worker")
-)
-print(f"{task['type']} {task['index']} of {workers} workers: {config['cluster']}", flush=True)
+print(f"TF_CONFIG {json.dumps(config)}", flush=True)
+# All are workers, and the first of them is the chief
+task, workers = config["task"], len(config["cluster"]["worker"])
+print(f"{task['type']} {task['index']} of {workers} workers", flush=True)
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 assert strategy.num_replicas_in_sync >= workers, strategy.num_replicas_in_sync
@@ -41,5 +40,5 @@ def step(batch):
 for _ in range(100):
     loss = step(next(shared))
 print(f"loss {float(loss):.4f}", flush=True)
-if task["type"] in ("master", "chief") or (task["type"] == "worker" and task["index"] == 0):
+if task["index"] == 0:
     Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(weights.numpy().tolist()))

@@ -1,4 +1,4 @@
-"""Every launcher on the hosts it is for, each with the example that users copy."""
+"""Launchers on the hosts they are for, each with the example that users copy."""
 
 import json
 from dataclasses import replace
@@ -9,33 +9,12 @@ from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import homogeneous
 from bakehouse.workspace import Workspace
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+from tests.integration.jobs import EXAMPLES, Case, run_all, said
 from tests.integration.sagemaker_sdk import V3, installed
 
 pytestmark = pytest.mark.engine
 
 LAUNCHES = {
-    "tensorflow-groups": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_tensorflow.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 5},
-    ),
-    "tensorflow-lost": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_tensorflow.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 100_000},
-        kills={"data": 60.0},
-    ),
-    "tensorflow-mirrored": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "tensorflow-mirrored",
-        groups=homogeneous(2),
-        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
-    ),
     "torch-ddp": Case(
         "pytorch-cpu",
         EXAMPLES / "torch-ddp",
@@ -86,7 +65,7 @@ def reports(
     return run_all(workspace, cases)
 
 
-@pytest.mark.parametrize("name", [name for name in LAUNCHES if name != "tensorflow-lost"])
+@pytest.mark.parametrize("name", LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     found = reports[name]
 
@@ -107,7 +86,6 @@ def test_ranks_of_two_hosts_train_one_model(reports: dict[str, JobReport]) -> No
     assert "rank 1 of 2 on algo-2, gloo" in said(reports["torch-ddp"], "algo-2")
     assert "rank 1 of 2 on algo-2, gloo" in said(reports["sdk-v3-torchrun"], "algo-2")
     assert "rank 3 of 4 on algo-2, gloo" in said(reports["torchrun-without-toolkit"], "algo-2")
-    assert "of 2 workers" in said(reports["tensorflow-mirrored"], "algo-2")
 
 
 def test_the_sdks_mpi_driver_starts_its_processes_in_all_not_on_each_host(
@@ -120,23 +98,6 @@ def test_each_rank_has_a_log_of_its_own(reports: dict[str, JobReport]) -> None:
     logs = reports["mpi"].folder / "logs"
 
     assert "rank 3 of 4 on algo-2" in (logs / "algo-2-rank-3.log").read_text()
-
-
-def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["tensorflow-groups"]
-    hosts = {one.group: one.host for one in found.hosts}
-
-    assert "1 data hosts" in said(found, hosts["dnn"])
-    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
-
-
-def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["tensorflow-lost"]
-    ends = {one.group: one for one in found.hosts}
-
-    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
-    assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
-    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
 
 
 def test_the_report_lies_beside_the_logs(reports: dict[str, JobReport]) -> None:

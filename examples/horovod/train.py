@@ -1,0 +1,40 @@
+"""Trains with Horovod: every rank has a part of the data, gradients are averaged over all of them."""
+
+import json
+import os
+from pathlib import Path
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+print(f"rank {rank} of {size} on {os.uname().nodename}, {hvd.local_rank()} of {hvd.local_size()}", flush=True)
+
+# The gradient of (w + rank)² at 0 is 2 rank: averaged over all ranks, size - 1
+probe = tf.Variable(0.0)
+with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+    loss = (probe + rank) ** 2
+[average] = (float(one) for one in tape.gradient(loss, [probe]))
+print(f"gradient {2 * rank}, averaged {average:g}", flush=True)
+assert average == size - 1, average
+
+x = tf.random.stateless_uniform((256, 8), seed=(rank, 1))
+y = tf.reduce_sum(x, axis=1, keepdims=True)
+weights = tf.Variable(tf.random.stateless_uniform((8, 1), seed=(rank, 2)))
+hvd.broadcast_variables([weights], root_rank=0)
+for _ in range(100):
+    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = tf.reduce_mean((x @ weights - y) ** 2)
+    [gradient] = tape.gradient(loss, [weights])
+    weights.assign_sub(0.2 * gradient)
+
+# Every rank saw other data, and has the same weights
+everywhere = hvd.allgather(tf.transpose(weights))
+assert bool(tf.reduce_all(everywhere == everywhere[0])), "the ranks' weights differ"
+if rank == 0:
+    print(f"loss {float(loss):.4f}", flush=True)
+    Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(weights.numpy().tolist()))

@@ -1,0 +1,126 @@
+"""MPI on the hosts it is for: Open MPI 4 and 5, options, one group of several, Horovod."""
+
+import json
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from bakehouse import workflow
+from bakehouse.job_report import JobReport, Status
+from bakehouse.jobs import Group, homogeneous
+from bakehouse.workspace import Workspace, plan_images
+from tests.integration.conftest import Fleet
+from tests.integration.jobs import EXAMPLES, Case, run_all, said
+
+pytestmark = pytest.mark.engine
+
+HOROVOD = "tensorflow-2.21-cpu-py311-horovod"
+"""Compiled when it is built, for a quarter of an hour: tests use it where it is there."""
+TWO_EACH = {"enabled": True, "processes_per_host": 2}
+LAUNCHES = {
+    "mpi-on-one-group": Case(
+        source=EXAMPLES / "heterogeneous",
+        entry_point="train_mpi.py",
+        groups=(Group("data", "ml.c5.18xlarge"), Group("dnn", "ml.p4d.24xlarge", 2)),
+        distribution={"mpi": TWO_EACH, "instance_groups": ["dnn"]},
+    ),
+    "mpi-options": Case(
+        source=EXAMPLES / "mpi",
+        groups=homogeneous(2),
+        distribution={"mpi": {**TWO_EACH, "custom_mpi_options": "-x OMP_NUM_THREADS=3"}},
+    ),
+    "mpi5": Case("mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
+    "mpi-one-host": Case(source=EXAMPLES / "mpi", distribution={"mpi": TWO_EACH}),
+    "horovod": Case(HOROVOD, EXAMPLES / "horovod", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
+    "horovod-one-host": Case(HOROVOD, EXAMPLES / "horovod", distribution={"mpi": TWO_EACH}),
+}
+
+
+@pytest.fixture(scope="module")
+def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
+    is_there = has_horovod(workspace)
+    return run_all(
+        workspace, {name: case for name, case in LAUNCHES.items() if is_there or case.image != HOROVOD}
+    )
+
+
+def has_horovod(workspace: Workspace) -> bool:
+    [image] = plan_images(workspace, [HOROVOD]).images
+    with workflow.engine(print) as engine:
+        return engine.image(image.reference) is not None
+
+
+def report_of(reports: Mapping[str, JobReport], name: str) -> JobReport:
+    """A job's report; its test is skipped where its image isn't there."""
+    if name not in reports:
+        pytest.skip(f"not tested: `./bake build {HOROVOD}` compiles Horovod, for a quarter of an hour")
+    return reports[name]
+
+
+def ranks(report: JobReport) -> dict[int, str]:
+    """Where each rank said it was."""
+    logs = (report.folder / "logs").glob("*-rank-*.log")
+    found = [re.search(r"rank (\d+) of \d+ on ([\w-]+)", log.read_text()) for log in logs]
+    return {int(one[1]): one[2] for one in found if one}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
+    found = report_of(reports, name)
+
+    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
+    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+
+
+@pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5", "horovod-one-host", "horovod"])
+def test_each_host_has_two_ranks(reports: dict[str, JobReport], name: str) -> None:
+    found = report_of(reports, name)
+    hosts = [one.host for one in found.hosts]
+
+    assert ranks(found) == dict(enumerate(host for host in hosts for _ in range(2)))
+
+
+@pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5"])
+def test_ranks_train_one_model(reports: dict[str, JobReport], name: str) -> None:
+    model = reports[name].folder / "model/algo-1/line.json"
+
+    assert json.loads(model.read_text()) == pytest.approx([2.0, 1.0], abs=0.05)
+
+
+def test_options_for_mpirun_reach_the_ranks_of_every_host(reports: dict[str, JobReport]) -> None:
+    logs = reports["mpi-options"].folder / "logs"
+
+    assert "rank 0 of 4 on algo-1, 3 threads" in (logs / "algo-1-rank-0.log").read_text()
+    assert "rank 3 of 4 on algo-2, 3 threads" in (logs / "algo-2-rank-3.log").read_text()
+
+
+def test_only_the_named_group_has_ranks(reports: dict[str, JobReport]) -> None:
+    found = reports["mpi-on-one-group"]
+    dnn = [one.host for one in found.hosts if one.group == "dnn"]
+
+    assert ranks(found) == dict(enumerate(host for host in dnn for _ in range(2)))
+
+
+def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
+    reports: dict[str, JobReport],
+) -> None:
+    found = reports["mpi-on-one-group"]
+    [data] = [one.host for one in found.hosts if one.group == "data"]
+    log = said(found, data)
+
+    assert log.count(f"{data} is in group data") == 1
+    assert "mpirun" not in log
+    assert f"{data}: training is over" in log
+
+
+@pytest.mark.parametrize(("name", "size"), [("horovod-one-host", 2), ("horovod", 4)])
+def test_horovod_averages_gradients_over_all_ranks(
+    reports: dict[str, JobReport], name: str, size: int
+) -> None:
+    found = report_of(reports, name)
+    logs = [log.read_text() for log in sorted((found.folder / "logs").glob("*-rank-*.log"))]
+
+    assert len(logs) == size
+    for rank, log in enumerate(logs):
+        assert f"gradient {2 * rank}, averaged {size - 1}" in log

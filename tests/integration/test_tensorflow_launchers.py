@@ -1,0 +1,137 @@
+"""TensorFlow's launchers on the hosts they are for, each with the example that users copy."""
+
+import json
+import re
+
+import pytest
+
+from bakehouse.job_report import JobReport, Status
+from bakehouse.jobs import homogeneous
+from bakehouse.workspace import Workspace
+from tests.integration.conftest import Fleet
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+
+pytestmark = pytest.mark.engine
+
+LAUNCHES = {
+    "tensorflow-lost": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_tensorflow.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 100_000},
+        kills={"data": 60.0},
+    ),
+    "tensorflow-groups": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "heterogeneous",
+        "train_tensorflow.py",
+        DATA_AND_DNN,
+        hyperparameters={"steps": 5},
+    ),
+    "tensorflow-parameter-server": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "tensorflow-parameter-server",
+        groups=homogeneous(2),
+        distribution={"parameter_server": {"enabled": True}},
+    ),
+    "tensorflow-mirrored": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "tensorflow-mirrored",
+        groups=homogeneous(2),
+        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
+    return run_all(workspace, LAUNCHES)
+
+
+def tf_config(report: JobReport, host: str) -> object:
+    """What the toolkit told the script on a host."""
+    found = re.search(r"TF_CONFIG (\{.*\})", said(report, host))
+    assert found, said(report, host)
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("name", [name for name, case in LAUNCHES.items() if not case.kills])
+def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
+    found = reports[name]
+
+    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
+    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+
+
+@pytest.mark.parametrize(("host", "task"), [("algo-1", ("master", 0)), ("algo-2", ("worker", 0))])
+def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_on_each(
+    reports: dict[str, JobReport], host: str, task: tuple[str, int]
+) -> None:
+    kind, index = task
+
+    assert tf_config(reports["tensorflow-parameter-server"], host) == {
+        "cluster": {
+            "master": ["algo-1:2222"],
+            "ps": ["algo-1:2223", "algo-2:2223"],
+            "worker": ["algo-2:2222"],
+        },
+        "environment": "cloud",
+        "task": {"type": kind, "index": index},
+    }
+
+
+def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -> None:
+    log = said(reports["tensorflow-parameter-server"])
+
+    assert dict(re.findall(r"(weights|offset):0 lies on /job:(\w+/replica:0/task:\d)", log)) == {
+        "weights": "ps/replica:0/task:0",
+        "offset": "ps/replica:0/task:1",
+    }
+
+
+def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobReport]) -> None:
+    model = reports["tensorflow-parameter-server"].folder / "model/algo-1/weights.json"
+    found = json.loads(model.read_text())
+
+    # The examples are the sum of 8 numbers, and 1
+    assert found["weights"] == [[pytest.approx(1.0, abs=0.3)]] * 8
+    assert found["offset"] == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
+    log = said(reports["tensorflow-parameter-server"], "algo-2")
+
+    assert "worker 0: the chief is gone" in log
+    assert "master algo-1 is down, stopping parameter server" in log
+
+
+@pytest.mark.parametrize(("host", "index"), [("algo-1", 0), ("algo-2", 1)])
+def test_the_toolkit_makes_all_hosts_workers_that_mirror(
+    reports: dict[str, JobReport], host: str, index: int
+) -> None:
+    found = reports["tensorflow-mirrored"]
+
+    assert tf_config(found, host) == {
+        "cluster": {"worker": ["algo-1:8890", "algo-2:8890"]},
+        "environment": "cloud",
+        "task": {"type": "worker", "index": index},
+    }
+    assert f"worker {index} of 2 workers" in said(found, host)
+
+
+def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["tensorflow-groups"]
+    hosts = {one.group: one.host for one in found.hosts}
+
+    assert "1 data hosts" in said(found, hosts["dnn"])
+    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
+
+
+def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
+    found = reports["tensorflow-lost"]
+    ends = {one.group: one for one in found.hosts}
+
+    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
+    assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
+    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
