@@ -1,0 +1,111 @@
+"""What a group of hosts that prepares data gains, and how much of what its cores allow: on a quiet machine.
+
+python benchmarks/heterogeneous.py [--framework tensorflow] [--training 0.25] [--data 0.75] [--data-hosts 1]
+
+Each example is run on the training host alone, so again with next to nothing to prepare, and with a data
+group. Quotas make the bottleneck real. With P core-seconds to prepare a batch and T to train on it, a step
+takes (P + T) / cores of the training host where that is alone. With a data group the quotas allow a step in
+the longer of P / cores of the data group and T / cores of the training host.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bakehouse import workflow
+from bakehouse.job_report import Status, text
+from bakehouse.jobs import Group, Job
+from bakehouse.project import HOME
+from bakehouse.running import Wanted, any_seed
+from bakehouse.workspace import Workspace, open_workspace
+
+SOURCE = HOME / "examples" / "heterogeneous"
+IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}
+GOAL = 0.9
+ROUNDS = 400
+"""Of work on each example: to prepare a batch has to take long beside training on it."""
+WARMUP = 40
+"""Steps until what was prepared while the training host started is used up."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a training host says of its steps."""
+
+    milliseconds: float
+    cores: float
+    """That it used, on average; 0 where the script doesn't say."""
+
+
+def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
+    """One job; ends the program where it doesn't complete."""
+    folder = tempfile.mkdtemp()
+    job = Job(
+        image="",
+        name=f"heterogeneous-{Path(folder).name.replace('_', '-')}",
+        groups=groups,
+        seed=any_seed(),
+        entry_point=f"train_{framework}.py",
+        hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
+        deadline=900.0,
+    )
+    found = workflow.run_job(
+        workspace, IMAGES[framework], Wanted(job, SOURCE), print, lambda host, data: None
+    )
+    if found.status is not Status.COMPLETED:
+        sys.exit(text(found))
+    [host] = [one.host for one in found.hosts if one.group == "training"]
+    said = json.loads((found.folder / "model" / host / "result.json").read_text())
+    return Measured(said["milliseconds"], said.get("cores", 0.0))
+
+
+def measured(workspace: Workspace, framework: str, asked: argparse.Namespace) -> float:
+    """Print one framework's rows; gives the part of what the quotas allow that was gained."""
+    training = Group("training", "ml.p4d.24xlarge", cpus=asked.training)
+    data = Group("data", "ml.c5.18xlarge", asked.data_hosts, cpus=asked.data)
+    rows: dict[str, list[Measured]] = {"alone": [], "nothing to prepare": [], "data group": []}
+    for _ in range(asked.times):
+        rows["alone"].append(run(workspace, framework, (training,), ROUNDS, asked.steps))
+        rows["nothing to prepare"].append(run(workspace, framework, (training,), 0, asked.steps * 4))
+        rows["data group"].append(run(workspace, framework, (training, data), ROUNDS, asked.steps * 2))
+    alone, bare, split = (statistics.median(one.milliseconds for one in row) for row in rows.values())
+    for name, row in rows.items():
+        times = ", ".join(f"{one.milliseconds:.1f}" for one in row)
+        cores = ", ".join(f"{one.cores:.2f}" for one in row)
+        print(f"{framework}, {name}: {times} ms a step; used {cores} of {asked.training:g} cores")
+    prepare = (alone - bare) * asked.training
+    allowed = max(prepare / (asked.data * asked.data_hosts), bare)
+    part = float(allowed / split)
+    quotas = f"| {framework} | {asked.training:g} | {asked.data_hosts} x {asked.data:g} "
+    steps = f"| {alone:.0f} ms | {split:.0f} ms | {alone / split:.2f} | {alone / allowed:.2f} | {part:.2f} |"
+    print(quotas + steps, flush=True)
+    return part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--framework", action="append", choices=list(IMAGES))
+    parser.add_argument("--training", type=float, default=0.25, help="cores of the training host")
+    parser.add_argument("--data", type=float, default=0.75, help="cores of each data host")
+    parser.add_argument("--data-hosts", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--times", type=int, default=3)
+    asked = parser.parse_args()
+    workspace = open_workspace(HOME)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first job")
+    print("| framework | cores: training | data | step alone | with data group | gain | allowed | part |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    parts = [measured(workspace, framework, asked) for framework in asked.framework or IMAGES]
+    if min(parts) < GOAL:
+        sys.exit(f"less than {GOAL} of what the quotas allow: is the machine quiet?")
+
+
+if __name__ == "__main__":
+    main()
