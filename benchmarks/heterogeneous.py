@@ -13,7 +13,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse import workflow
 from bakehouse.job_report import Status, text
-from bakehouse.jobs import Group, Job
+from bakehouse.jobs import Group
 from bakehouse.project import HOME
-from bakehouse.running import Wanted, any_seed
+from bakehouse.running import Request
 from bakehouse.workspace import Workspace, open_workspace
 
 SOURCE = HOME / "examples" / "heterogeneous"
@@ -46,19 +45,14 @@ class Measured:
 
 def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
     """One job; ends the program where it doesn't complete."""
-    folder = tempfile.mkdtemp()
-    job = Job(
-        image="",
-        name=f"heterogeneous-{Path(folder).name.replace('_', '-')}",
+    request = Request(
         groups=groups,
-        seed=any_seed(),
+        source_dir=SOURCE,
         entry_point=f"train_{framework}.py",
         hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
         deadline=900.0,
     )
-    found = workflow.run_job(
-        workspace, IMAGES[framework], Wanted(job, SOURCE), print, lambda host, data: None
-    )
+    found = workflow.run_job(workspace, IMAGES[framework], request)
     if found.status is not Status.COMPLETED:
         sys.exit(text(found))
     [host] = [one.host for one in found.hosts if one.group == "training"]

@@ -21,7 +21,11 @@ PATIENCE = 300
 
 
 def serve():
-    """On a worker: compute what the chief asks for, as long as it is there."""
+    """On a worker: compute what the chief asks for, as long as it is there.
+
+    The toolkit would wait for the chief too, and doesn't: it asks with curl, which takes gRPC's answer for
+    none. The parameter server beside this script ends with the toolkit, so nothing may end before the chief.
+    """
     server = tf.distribute.Server(cluster, job_name="worker", task_index=task["index"], protocol="grpc")
     host, port = cluster["chief"][0].split(":")
     deadline = time.monotonic() + PATIENCE
