@@ -8,6 +8,7 @@ import pytest
 from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import homogeneous
 from bakehouse.workspace import Workspace
+from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import EXAMPLES, Case, run_all, said
 from tests.integration.sagemaker_sdk import V3, installed
@@ -20,22 +21,26 @@ LAUNCHES = {
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"torch_distributed": {"enabled": True}},
+        launcher="torchrun, PyTorch toolkit",
     ),
     "mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
+        launcher="Open MPI 4, toolkit",
     ),
     "sdk-v3-torchrun": Case(
         "pytorch-cpu",
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"Torchrun": {"process_count_per_node": 1}},
+        launcher="SDK v3's Torchrun driver",
     ),
     "sdk-v3-mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"MPI": {"process_count_per_node": 2}},
+        launcher="SDK v3's MPI driver",
     ),
     "torchrun-without-toolkit": Case(
         "pytorch-cpu",
@@ -46,8 +51,11 @@ LAUNCHES = {
             *("--rdzv-endpoint=algo-1:29400", "/opt/ml/code/train.py"),
         ),
         processes=2,
+        launcher="torchrun, no toolkit",
     ),
-    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
+    "one-process": Case(
+        source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}, launcher="one process, toolkit"
+    ),
 }
 
 
@@ -62,7 +70,9 @@ def reports(
         name: replace(case, sdk=sdk) if name.startswith("sdk-v3") else case for name, case in LAUNCHES.items()
     }
     cases["one-process"] = replace(LAUNCHES["one-process"], channels={"training": points})
-    return run_all(workspace, cases)
+    found = run_all(workspace, cases)
+    launch_matrix.note(__name__, LAUNCHES, found)
+    return found
 
 
 @pytest.mark.parametrize("name", LAUNCHES)

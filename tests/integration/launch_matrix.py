@@ -1,0 +1,102 @@
+"""The page of launchers that ran: what the tests of launchers note, as a table.
+
+`python -m tests.integration.launch_matrix` writes docs/launchers.md from the last run's notes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+
+from bakehouse.files import write_whole
+from bakehouse.job_report import JobReport
+from bakehouse.project import HOME
+from tests.integration.jobs import Case
+
+PAGE = HOME / "docs/launchers.md"
+NOTES = HOME / "build/launchers"
+MODULES = ("test_launchers",)
+NOT_TESTED = (
+    ("NCCL over EFA", "any", "no machine with EFA, and none with a GPU in these tests"),
+    ("SMDDP and SMP with their libraries", "any", "the libraries run on AWS's GPU instances only"),
+    ("SMP 2 from AWS's own images", "any", "the images can't be pulled without an account"),
+)
+HEAD = """\
+# Launchers that were run
+
+Written by the tests that run them: `./bake test`, then `python -m tests.integration.launch_matrix`. Each runs
+the example that is named, on a machine of two cores without GPUs, beside two other jobs: seconds are upper
+bounds.
+
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launcher on one set of hosts."""
+
+    launcher: str
+    hosts: str
+    image: str
+    example: str
+    result: str
+    seconds: float | None = None
+
+
+def row(case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
+    """How a case went; without a report, why it was not run."""
+    example = case.source.name if case.source else ""
+    words = (case.launcher, hosts(case), case.image, example)
+    if report is None:
+        return Row(*words, f"not tested: {why_not}")
+    return Row(*words, "passed" if report.passed else f"failed: {report.reason[:80]}", round(report.seconds))
+
+
+def hosts(case: Case) -> str:
+    """`2 x 2 ranks`, or the groups by name."""
+    strategies = [value for value in case.distribution.values() if isinstance(value, Mapping)]
+    asked = [one.get("processes_per_host", one.get("process_count_per_node")) for one in strategies]
+    ranks = next((number for number in asked if number), case.processes or 1)
+    named = [f"{group.name} {group.count}" for group in case.groups]
+    count = ", ".join(named) if len(case.groups) > 1 else str(case.groups[0].count)
+    return f"{count} x {ranks} ranks" if ranks != 1 else count
+
+
+def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport], why_not: str = "") -> None:
+    """Write down how the cases of a module went, those that have a launcher's name."""
+    rows = [asdict(row(case, reports.get(name), why_not)) for name, case in cases.items() if case.launcher]
+    write_whole(NOTES / f"{module.rpartition('.')[2]}.json", json.dumps(rows, indent=2) + "\n")
+
+
+def cases() -> Iterator[Case]:
+    """Every case that has a line on the page."""
+    for name in MODULES:
+        module = import_module(f"tests.integration.{name}")
+        yield from (case for case in module.LAUNCHES.values() if case.launcher)
+
+
+def table(rows: list[Row]) -> str:
+    lines = ["| launcher | hosts | image | example | result | seconds |", "|---|---|---|---|---|---|"]
+    for one in sorted(rows, key=lambda row: (row.launcher.lower(), row.hosts, row.image)):
+        seconds = "" if one.seconds is None else f"{one.seconds:.0f}"
+        lines.append(
+            f"| {one.launcher} | {one.hosts} | `{one.image}` | `{one.example}` | {one.result} | {seconds} |"
+        )
+    lines += [f"| {launcher} | {where} | | | not tested: {why} | |" for launcher, where, why in NOT_TESTED]
+    return "\n".join(lines) + "\n"
+
+
+def noted() -> list[Row]:
+    """What the last run of each module wrote down."""
+    return [Row(**fields) for name in MODULES for fields in json.loads(_notes(name).read_text())]
+
+
+def _notes(name: str) -> Path:
+    return NOTES / f"{name}.json"
+
+
+if __name__ == "__main__":
+    day = datetime.fromtimestamp(max(_notes(name).stat().st_mtime for name in MODULES), UTC).date()
+    write_whole(PAGE, f"{HEAD}Last run: {day}.\n\n{table(noted())}")
