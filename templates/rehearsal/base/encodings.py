@@ -45,36 +45,58 @@ if _numbers[:2] not in ([], [*sys.version_info[:2]]):
     sys.version = f"{_told} (rehearsal, Jan 1 2026, 00:00:00) [{_own} stands in]"
 
 
-class _Typing:
+def _special_forms(typing):
     """Takes the forms that `typing_extensions`, pip's own too, makes for Pythons before 3.9."""
+    real = typing._SpecialForm.__init__
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "typing":
+    def form(self, getitem, doc=None):
+        if not isinstance(getitem, str):
+            real(self, getitem)
+            return
+        self._getitem, self._name, self.__doc__ = None, getitem, doc
+
+    typing._SpecialForm.__init__ = form
+
+
+def _rmtree(shutil):
+    """Takes the argument that pip gives it from Python 3.12 on."""
+    real = shutil.rmtree
+
+    def rmtree(path, *arguments, onexc=None, **options):
+        if onexc:
+            options["onerror"] = lambda function, place, raised: onexc(function, place, raised[1])
+        real(path, *arguments, **options)
+
+    rmtree.avoids_symlink_attacks = real.avoids_symlink_attacks
+    shutil.rmtree = rmtree
+
+
+class _Patched:
+    """Changes a module when it is imported."""
+
+    def __init__(self, name, patch):
+        self.name, self.patch = name, patch
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
             return None
-        sys.meta_path.remove(_Typing)
+        sys.meta_path.remove(self)
         found = (one.find_spec(name, path, target) for one in sys.meta_path)
         spec = next(spec for spec in found if spec)
         execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
-            real = module._SpecialForm.__init__
-
-            def form(self, getitem, doc=None):
-                if not isinstance(getitem, str):
-                    real(self, getitem)
-                    return
-                self._getitem, self._name, self.__doc__ = None, getitem, doc
-
-            module._SpecialForm.__init__ = form
+            self.patch(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
 
 if tuple(sys.version_info) < (3, 9):
-    sys.meta_path.insert(0, _Typing)
+    sys.meta_path.insert(0, _Patched("typing", _special_forms))
+if tuple(sys.version_info) >= (3, 12) > sys.implementation.version:
+    sys.meta_path.insert(0, _Patched("shutil", _rmtree))
 
 with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
     exec(compile(_file.read(), __file__, "exec"))
