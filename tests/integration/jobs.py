@@ -42,8 +42,6 @@ class Case:
     channels: Mapping[str, Path] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     processes: int = 0
-    launcher: str = ""
-    """What the page of launchers calls it; empty: it has no line there."""
     sdk: Path | None = None
 
 

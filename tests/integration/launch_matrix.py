@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -17,7 +17,35 @@ from tests.integration.jobs import Case
 
 PAGE = HOME / "docs/launchers.md"
 NOTES = HOME / "build/launchers"
-MODULES = ("test_launchers",)
+MODULES = ("test_launchers", "test_mpi_launchers", "test_pytorch_launchers", "test_tensorflow_launchers")
+LAUNCHERS = {
+    "one-process": "one process, toolkit",
+    "mpi": "Open MPI 4, toolkit",
+    "mpi-one-host": "Open MPI 4, toolkit",
+    "mpi-options": "Open MPI 4 with options of one's own, toolkit",
+    "mpi-on-one-group": "Open MPI 4 on one of two groups, toolkit",
+    "mpi5": "Open MPI 5, toolkit",
+    "horovod": "Horovod over Open MPI 4, toolkit",
+    "horovod-one-host": "Horovod over Open MPI 4, toolkit",
+    "torch-ddp": "torchrun, PyTorch toolkit",
+    "torch-ddp-one-host": "torchrun, PyTorch toolkit",
+    "fsdp": "torchrun with FSDP, PyTorch toolkit",
+    "deepspeed": "torchrun with DeepSpeed, PyTorch toolkit",
+    "torchrun-without-toolkit": "torchrun, no toolkit",
+    "sdk-v3-torchrun": "SDK v3's Torchrun driver",
+    "sdk-v3-mpi": "SDK v3's MPI driver",
+    "smddp": "SMDDP (a stand-in), PyTorch toolkit",
+    "smddp-two-hosts": "SMDDP (a stand-in), PyTorch toolkit",
+    "pytorchddp": "pytorchddp, PyTorch toolkit",
+    "smp-1": "SMP 1 (a stand-in) by MPI, PyTorch toolkit",
+    "smp-2": "SMP 2 (a stand-in) by torchrun, PyTorch toolkit",
+    "dali": "one process with DALI, PyTorch toolkit",
+    "pytorch-groups": "gRPC, a group prepares data for another",
+    "tensorflow-groups": "tf.data.service, a group prepares data for another",
+    "tensorflow-mirrored": "MultiWorkerMirroredStrategy, TensorFlow toolkit",
+    "tensorflow-parameter-server": "parameter servers, TensorFlow toolkit",
+}
+"""The cases of those modules that have a line, by what the page calls them; others show losses."""
 NOT_TESTED = (
     ("NCCL over EFA", "any", "no machine with EFA, and none with a GPU in these tests"),
     ("SMDDP and SMP with their libraries", "any", "the libraries run on AWS's GPU instances only"),
@@ -45,36 +73,47 @@ class Row:
     seconds: float | None = None
 
 
-def row(case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
+def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
     """How a case went; without a report, why it was not run."""
-    example = case.source.name if case.source else ""
-    words = (case.launcher, hosts(case), case.image, example)
+    words = line_of(name, case)
     if report is None:
         return Row(*words, f"not tested: {why_not}")
     return Row(*words, "passed" if report.passed else f"failed: {report.reason[:80]}", round(report.seconds))
+
+
+def line_of(name: str, case: Case) -> tuple[str, str, str, str]:
+    """The launcher, the hosts, the image and the example of a case."""
+    image = case.image.partition(":")[0].removeprefix("bakehouse/test-")
+    return LAUNCHERS[name], hosts(case), image, case.source.name if case.source else ""
 
 
 def hosts(case: Case) -> str:
     """`2 x 2 ranks`, or the groups by name."""
     strategies = [value for value in case.distribution.values() if isinstance(value, Mapping)]
     asked = [one.get("processes_per_host", one.get("process_count_per_node")) for one in strategies]
-    ranks = next((number for number in asked if number), case.processes or 1)
+    by_hand = case.hyperparameters.get("sagemaker_mpi_num_of_processes_per_host")
+    ranks = next((number for number in (*asked, by_hand) if number), case.processes or 1)
     named = [f"{group.name} {group.count}" for group in case.groups]
     count = ", ".join(named) if len(case.groups) > 1 else str(case.groups[0].count)
     return f"{count} x {ranks} ranks" if ranks != 1 else count
 
 
 def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport], why_not: str = "") -> None:
-    """Write down how the cases of a module went, those that have a launcher's name."""
-    rows = [asdict(row(case, reports.get(name), why_not)) for name, case in cases.items() if case.launcher]
-    write_whole(NOTES / f"{module.rpartition('.')[2]}.json", json.dumps(rows, indent=2) + "\n")
+    """Write down how the cases of a module went; why those that have no report were not run."""
+    rows = [
+        asdict(row(name, case, reports.get(name), why_not))
+        for name, case in cases.items()
+        if name in LAUNCHERS
+    ]
+    write_whole(_notes(module.rpartition(".")[2]), json.dumps(rows, indent=2) + "\n")
 
 
-def cases() -> Iterator[Case]:
-    """Every case that has a line on the page."""
+def cases() -> dict[str, Case]:
+    """Every case of the modules."""
+    found: dict[str, Case] = {}
     for name in MODULES:
-        module = import_module(f"tests.integration.{name}")
-        yield from (case for case in module.LAUNCHES.values() if case.launcher)
+        found |= import_module(f"tests.integration.{name}").LAUNCHES
+    return found
 
 
 def table(rows: list[Row]) -> str:

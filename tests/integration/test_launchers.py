@@ -21,26 +21,22 @@ LAUNCHES = {
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"torch_distributed": {"enabled": True}},
-        launcher="torchrun, PyTorch toolkit",
     ),
     "mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
-        launcher="Open MPI 4, toolkit",
     ),
     "sdk-v3-torchrun": Case(
         "pytorch-cpu",
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"Torchrun": {"process_count_per_node": 1}},
-        launcher="SDK v3's Torchrun driver",
     ),
     "sdk-v3-mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"MPI": {"process_count_per_node": 2}},
-        launcher="SDK v3's MPI driver",
     ),
     "torchrun-without-toolkit": Case(
         "pytorch-cpu",
@@ -51,11 +47,8 @@ LAUNCHES = {
             *("--rdzv-endpoint=algo-1:29400", "/opt/ml/code/train.py"),
         ),
         processes=2,
-        launcher="torchrun, no toolkit",
     ),
-    "one-process": Case(
-        source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}, launcher="one process, toolkit"
-    ),
+    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
 }
 
 

@@ -10,6 +10,7 @@ from bakehouse import workflow
 from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import Group, homogeneous
 from bakehouse.workspace import Workspace, plan_images
+from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import EXAMPLES, Case, run_all, said
 
@@ -40,9 +41,10 @@ LAUNCHES = {
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
     is_there = has_horovod(workspace)
-    return run_all(
-        workspace, {name: case for name, case in LAUNCHES.items() if is_there or case.image != HOROVOD}
-    )
+    cases = {name: case for name, case in LAUNCHES.items() if is_there or case.image != HOROVOD}
+    found = run_all(workspace, cases)
+    launch_matrix.note(__name__, LAUNCHES, found, f"compiling `{HOROVOD}` takes a quarter of an hour")
+    return found
 
 
 def has_horovod(workspace: Workspace) -> bool:

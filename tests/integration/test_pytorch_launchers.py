@@ -16,6 +16,7 @@ from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import Group
 from bakehouse.progress import Mode, Progress
 from bakehouse.workspace import Workspace
+from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
 
@@ -125,7 +126,9 @@ def standins(fleet: Fleet) -> Iterator[str]:
 def reports(workspace: Workspace, fleet: Fleet, standins: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
         workflow.build_images(workspace, IMAGES, progress.say, workflow.Wishes(), progress)
-    return run_all(workspace, LAUNCHES)
+    found = run_all(workspace, LAUNCHES)
+    launch_matrix.note(__name__, LAUNCHES, found)
+    return found
 
 
 def launch_command(report: JobReport) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import homogeneous
 from bakehouse.workspace import Workspace
+from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
 
@@ -46,7 +47,9 @@ LAUNCHES = {
 
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
-    return run_all(workspace, LAUNCHES)
+    found = run_all(workspace, LAUNCHES)
+    launch_matrix.note(__name__, LAUNCHES, found)
+    return found
 
 
 def tf_config(report: JobReport, host: str) -> object:
