@@ -187,6 +187,9 @@ def smoke_images(
     workspace: Workspace, built: Sequence[BuiltImage], say: Say, wishes: Wishes
 ) -> tuple[SmokeReport, ...]:
     """Try built images as clusters; every image is tried, then the first failures are raised."""
+    if wishes.report and len(built) > 1:
+        message = f"one report is of one image, and these are {len(built)}"
+        raise UsageError(Diagnostic(message, hint="name one with `--report`"))
     state = workspace.project.state
     reports = []
     failures: list[Diagnostic] = []

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import image_uris, publishing, smoke_report, tables
+from bakehouse import image_uris, publishing, smoke_report, tables, workflow
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import PublishError, UsageError
+from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.project import Project
 from bakehouse.publishing import Terms
 from bakehouse.smoke_report import CheckResult, SmokeReport
 from bakehouse.verification import require_all
+from bakehouse.workspace import Workspace
 from tests.integration.tiny_images import built
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
@@ -95,6 +96,26 @@ def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, i
     gone = replace(pushed, digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError, match="no longer holds sha256:000000000000"):
         require_all(publishing.verify(project, [pushed, gone], print))
+
+
+def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, image: BuiltImage) -> None:
+    address = f"127.0.0.1:9/team/mpi-cpu@sha256:{0:064x}"
+    with pytest.raises(UsageError) as caught:
+        workflow.pulled_image(workspace, "mpi-cpu", address, print)
+    assert caught.value.diagnostics == (
+        Diagnostic(f"there is no `{address}` here", hint=f"run `docker pull {address}`"),
+    )
+    with pytest.raises(UsageError) as caught:
+        workflow.pulled_image(workspace, "mpi-cpu", image.digest, print)
+    [told] = caught.value.diagnostics
+    assert told.message == f"`{image.digest}` was not built from this recipe of `mpi-cpu`"
+    assert told.facts[1] == ("image's key", "none")
+
+
+def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:
+    wishes = workflow.Wishes(report=tmp_path / "seen.json")
+    with pytest.raises(UsageError, match="one report is of one image, and these are 2"):
+        workflow.smoke_images(workspace, [image, image], print, wishes)
 
 
 def tags(project: Project) -> list[str]:

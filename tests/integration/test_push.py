@@ -18,13 +18,13 @@ from bakehouse import pusher
 from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, short
+from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, Manifest, short
 from bakehouse.plan import Digest
 from bakehouse.push import Publication, publish
 from bakehouse.registry import Credentials, NamedRegistry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import load
-from bakehouse.transfer import Watch
+from bakehouse.transfer import Progress, Pusher, Watch
 from tests.integration.proxies import LOST, Forward, Proxy, Reply, Request, error_body
 from tests.integration.registries import registry_container, registry_image
 from tests.integration.tiny_images import built, passed
@@ -75,7 +75,7 @@ class Push:
         self.lines: list[str] = []
         self.folder = folder
         self.registry = NamedRegistry(host, lambda _: login)
-        self.pusher = pusher.connect(folder / "notes")
+        self.pusher: Pusher = pusher.connect(folder / "notes")
         self.publication = Publication(
             day=DAY,
             locks=folder / "locks",
@@ -128,6 +128,46 @@ def test_publishing_again_changes_nothing_and_says_so(push: Push, image: BuiltIm
     assert push(image) == replace(first, was_there=True)
     assert push.lines == [f"mpi-cpu: already published as {short(image.digest)}"]
     assert push.repository(image).tags() == (TAG,)
+
+
+class ByConfiguration:
+    """An engine without the containerd store: it knows images by their configuration alone."""
+
+    def __init__(self, pusher: Pusher, image: BuiltImage) -> None:
+        self.pusher = pusher
+        self.image = image
+
+    def manifest(self, image: Digest) -> Manifest | None:
+        return None
+
+    def push(
+        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Progress
+    ) -> Digest:
+        return self.pusher.push(self.image.digest, reference, credentials, watch, progress)
+
+
+@pytest.mark.parametrize("stage", [False, True])
+def test_where_the_engine_has_no_manifest_the_configuration_is_compared(
+    push: Push, image: BuiltImage, other: BuiltImage, stage: bool
+) -> None:
+    shown = push.pusher.manifest(image.digest)
+    assert shown
+    assert shown.config
+    known = replace(image, digest=shown.config.digest)
+    push.publication = replace(push.publication, stage=stage)
+    push.pusher = ByConfiguration(push.pusher, image)
+    published = push(known)
+    assert (published.digest, published.config) == (image.digest, known.digest)
+    assert published.is_seen_by(known.digest)
+    assert push(known) == replace(published, was_there=True)
+
+
+def test_where_the_engine_has_no_manifest_another_image_is_told(
+    push: Push, image: BuiltImage, other: BuiltImage
+) -> None:
+    push.pusher = ByConfiguration(push.pusher, other)
+    with pytest.raises(PublishError, match="the engine pushes another manifest than was tested"):
+        push(image)
 
 
 def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: BuiltImage) -> None:
@@ -378,7 +418,7 @@ def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, i
     code = (
         "import sys, pathlib\n"
         "from bakehouse import pusher\n"
-        "from bakehouse.transfer import Watch\n"
+        "from bakehouse.transfer import Progress, Pusher, Watch\n"
         "notes, digest, reference = sys.argv[1:]\n"
         "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, Watch(60, 1e12), print)\n"
     )
