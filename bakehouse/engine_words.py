@@ -7,6 +7,11 @@ from typing import Any
 
 from bakehouse.errors import Diagnostic, EngineError
 
+_HINTS = {
+    "could not select device driver": "containers can't have GPUs here; `./bake doctor` says what they lack",
+    "nvidia-container-cli: device error": "this machine has fewer GPUs than the hosts ask for in all",
+}
+
 
 @contextlib.contextmanager
 def told_as(doing: str) -> Iterator[None]:
@@ -19,7 +24,9 @@ def told_as(doing: str) -> Iterator[None]:
     except docker.errors.ImageNotFound as error:
         raise EngineError(_refusal(doing, error, "build it with `./bake build`")) from error
     except docker.errors.APIError as error:
-        raise EngineError(_refusal(doing, error, "")) from error
+        said = str(error.explanation or error)
+        hint = next((hint for words, hint in _HINTS.items() if words in said), "")
+        raise EngineError(_refusal(doing, error, hint)) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise EngineError(_silence(doing, str(error))) from error
 

@@ -1,0 +1,41 @@
+"""What an engine refuses is told in words, with a hint where the cause is known."""
+
+import docker.errors
+import pytest
+
+from bakehouse.engine_words import told_as
+from bakehouse.errors import EngineError
+from bakehouse.report import failure_text
+
+
+def refused(answer: str) -> docker.errors.APIError:
+    return docker.errors.APIError("500 Server Error", explanation=answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (
+            'could not select device driver "" with capabilities: [[gpu]]',
+            "containers can't have GPUs here; `./bake doctor` says what they lack",
+        ),
+        (
+            "nvidia-container-cli: device error: 3: unknown device: unknown",
+            "this machine has fewer GPUs than the hosts ask for in all",
+        ),
+    ],
+)
+def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
+    with pytest.raises(EngineError) as caught, told_as("start a container"):
+        raise refused(answer)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: the container engine could not start a container\n  answer  {answer}\n\nhint: {hint}\n"
+    )
+
+
+def test_a_refusal_that_nobody_knows_has_no_hint() -> None:
+    with pytest.raises(EngineError) as caught, told_as("make a network"):
+        raise refused("all pools are used")
+
+    assert caught.value.diagnostics[0].hint == ""
