@@ -77,6 +77,9 @@ class JobReport:
     log: Path | None
     """Of the rank or host that failed first."""
     losses: tuple[LossReport, ...]
+    ranks: int
+    gpus: int
+    """Of this machine, that its hosts had."""
     transports: Transports
     fallback: str
     """Why the way that ranks talked is a failure, where it is."""
@@ -107,6 +110,8 @@ def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = froz
         tail=_tail(first, found) if first else (),
         log=folder / "logs" / first.log if first else None,
         losses=tuple(_loss(job, end, loss) for loss in end.losses),
+        ranks=job.ranks,
+        gpus=job.gpus,
         transports=seen,
         fallback=_fallback(job, seen, efa_types),
         folder=folder,
@@ -144,6 +149,10 @@ def text(found: JobReport) -> str:
     if found.transports:
         version = f"NCCL {found.transports.version}: " if found.transports.version else "NCCL: "
         lines.append(f"  {version}{', '.join(found.transports.ways or found.transports.networks)}")
+    elif found.ranks > 1 and found.status is Status.COMPLETED:
+        without = "no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC"
+        silent = "NCCL did not say how ranks talked: `--environment NCCL_DEBUG=INFO` lets it"
+        lines.append(f"  {silent if found.gpus else without}")
     if found.fallback:
         lines.append(f"  failed: {found.fallback}")
     lines.append(f"  logs of hosts and ranks: {found.folder}")

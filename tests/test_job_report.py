@@ -36,8 +36,17 @@ def test_a_job_that_completed() -> None:
 mpi-cpu-1: Completed after 10.0 s, as SageMaker would say
   algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10.0 s
+  no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC
   logs of hosts and ranks: build/runs/x
 """
+    )
+
+
+def test_nccl_whose_log_is_off_is_told() -> None:
+    job = replace(JOB, groups=homogeneous(2, gpus=1))
+
+    assert "NCCL did not say how ranks talked: `--environment NCCL_DEBUG=INFO` lets it\n" in text(
+        report(job, DONE, FOLDER)
     )
 
 
