@@ -35,7 +35,16 @@ for host in hosts:
 time.sleep(1)
 """
 """Ends when both hosts have started: the toolkit of one would wait for the name of another that has ended."""
-_ENDS_WITHIN = 60.0
+_BAKE = """\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from bakehouse.cli import main
+main()
+"""
+"""A shell lets what it starts in the background ignore SIGINT, and Python leaves it at that."""
+_ENDS_WITHIN = 120.0
+_LONGEST = 10.0
+"""Seconds: the toolkit may take its time on a busy machine, and nothing new can be struck in it."""
 _SWEEPS = 5
 """The engine may still be making what a run that was killed had asked for: a later run sweeps that."""
 
@@ -89,7 +98,7 @@ def life(image: str, project: Path) -> float:
 
 def rounds(image: str, project: Path, count: int, seed: int | None) -> Iterator[Round]:
     """Start clusters and kill each at a random moment, by each of the signals in turn."""
-    random, longest = Random(seed), life(image, project)
+    random, longest = Random(seed), min(life(image, project), _LONGEST)
     for number in range(count):
         yield _round(image, project, SIGNALS[number % len(SIGNALS)], random.uniform(0.0, longest))
 
@@ -118,7 +127,7 @@ def _round(image: str, project: Path, killed_by: signal.Signals, after: float) -
 
 @contextlib.contextmanager
 def _running(image: str, project: Path, token: str) -> Iterator[subprocess.Popen[str]]:
-    bake = (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", "run", image)
+    bake = (sys.executable, "-P", "-c", _BAKE, "run", image)
     code = ("--source-dir", "code", "--entry-point", "train.py", "--hosts", "2")
     with subprocess.Popen(
         [*bake, *code, "--environment", f"ROUND={token}"],
