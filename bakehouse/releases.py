@@ -15,6 +15,8 @@ from bakehouse.files import write_whole
 from bakehouse.locks import exclusive
 
 _FORMAT = 1
+_HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\n", "\n  ]\n}\n"
+"""How a ledger begins, each of its records, and its end."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -123,29 +125,50 @@ def text_of(records: Sequence[ReleaseRecord]) -> str:
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
     """The records in a ledger, oldest first; none where there is no ledger yet."""
-    return tuple(reversed(list(newest_first(path))))
-
-
-def newest_first(path: Path) -> Iterator[ReleaseRecord]:
-    """As `load`, backwards: who looks for the newest that fits has most records left unread."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, "it can't be read", 1, 1) from error
+    text = _text(path)
+    if text is None:
+        return ()
     try:
         document = json.loads(text)
         _exactly(document, {"format", "releases"}, "the ledger")
         _require(document["format"] == _FORMAT, f"it is not of format {_FORMAT}")
-        for entry in reversed(_list(document["releases"], "`releases`")):
-            yield record_in(entry)
+        return tuple(record_in(entry) for entry in _list(document["releases"], "`releases`"))
     except json.JSONDecodeError as error:
         raise _unreadable(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
     except RecursionError as error:
         raise _unreadable(path, "it is nested too deeply", 1, 1) from error
     except WrongRecordError as error:
         raise _unreadable(path, str(error), 1, 1) from error
+
+
+def newest_first(path: Path) -> Iterator[ReleaseRecord]:
+    """As `load`, backwards, and each record read only when it is asked for: most never are."""
+    text = _text(path)
+    if text is None:
+        return
+    if not (text.startswith(_HEAD) and text.endswith(_FOOT)):
+        # As no ledger of ours looks: it is read whole, or found to be damaged.
+        yield from reversed(load(path))
+        return
+    end = len(text) - len(_FOOT)
+    while (start := text.rfind(_START, 0, end)) >= 0:
+        try:
+            record = record_in(json.loads(text[start:end].removesuffix(",")))
+        except (ValueError, RecursionError, WrongRecordError):
+            # It is damaged; this tells where.
+            load(path)
+            raise
+        yield record
+        end = start
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, "it can't be read", 1, 1) from error
 
 
 class WrongRecordError(Exception):
@@ -186,6 +209,9 @@ def _value(value: Any, kind: Any, what: str) -> Any:
 
 def _member(item: Any, kind: Any, what: str) -> Any:
     names = kind.__dataclass_fields__
+    # Most of a ledger is these, and all of them are right.
+    if type(item) is dict and item.keys() == names.keys() and all(type(one) is str for one in item.values()):
+        return kind(**item)
     _exactly(item, set(names), f"an entry of {what}")
     return kind(**{name: _value(item[name], str, f"`{name}` in {what}") for name in names})
 

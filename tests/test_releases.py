@@ -21,6 +21,7 @@ from bakehouse.releases import (
     ReleaseRecord,
     append,
     load,
+    newest_first,
     text_of,
     with_record,
 )
@@ -187,6 +188,27 @@ def _parsed(text: str) -> tuple[ReleaseRecord, ...]:
         file.write(text)
         file.flush()
         return load(Path(file.name))
+
+
+@few
+@given(st.lists(records(), max_size=4))
+def test_the_newest_are_read_first_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, added: list[ReleaseRecord]
+) -> None:
+    path = tmp_path_factory.mktemp("ledger") / "releases.json"
+    ledger = ledger_of(added)
+    path.write_text(text_of(ledger), encoding="utf-8")
+    assert [*newest_first(path)] == [*reversed(ledger)]
+    path.write_text(json.dumps(json.loads(text_of(ledger))), encoding="utf-8")
+    assert [*newest_first(path)] == [*reversed(ledger)]
+
+
+def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
+    assert next(newest_first(path)) == a_record()
+    with pytest.raises(RecipeError, match="a release lacks `tested`"):
+        list(newest_first(path))
 
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
