@@ -554,46 +554,74 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
 
 @task(
     positional=["image"],
+    iterable=["group", "hyperparameter", "environment"],
     help={
         "image": "one image",
-        "instance_type": "such as ml.p4d.24xlarge",
-        "instance_count": "hosts of the job",
+        "sdk": "v2, v3 or boto3: what the code is for",
+        "instance-type": "such as ml.p4d.24xlarge",
+        "instance-count": "hosts of the job",
+        "group": "`name=type:count`, in place of one type and count; repeatable",
         "launcher": "torchrun, mpirun or tensorflow",
-        "entry_point": "the script to send along",
+        "distribution": "in place of a launcher, as the estimator's or ModelTrainer's, JSON or a file",
+        "entry-point": "the script to send along",
+        "source-dir": "the folder that is sent along, and holds the script",
         "role": "the execution role's ARN, where the code doesn't run within SageMaker",
-        "processes_per_host": "ranks on each host, for `mpirun`",
+        "processes-per-host": "ranks on each host, for `mpirun`",
+        "hyperparameter": "`name=value`; repeatable",
+        "environment": "`NAME=value`; repeatable",
+        "keep-alive": "seconds that the instances are kept for the next job",
     },
 )
 @_command
 def estimator(
     context: Context,
     image: str,
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    sdk: str = "v2",
     instance_type: str = "",
-    instance_count: int = 2,
+    instance_count: int = 0,
     launcher: str = "",
+    distribution: str = "",
     entry_point: str = "train.py",
+    source_dir: str = "",
     role: str = "",
     processes_per_host: int = 0,
+    keep_alive: int = 0,
 ) -> None:
     """
     Print Python code that starts a SageMaker training job with an image's newest release.
 
-    ./bake estimator pytorch-cpu
-    ./bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4
-    """
-    from bakehouse import estimator as snippets
-    from bakehouse import image_uris
+    What is wrong with the job is told before: it is not printed then.
 
-    record = image_uris.newest(open_workspace().project.images, image)
-    job = snippets.Job(
+    ./bake estimator pytorch-cpu
+    ./bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4 --sdk v3
+    ./bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
+        --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
+    """
+    from bakehouse import image_uris, run_options, snippets
+
+    workspace = open_workspace()
+    record = image_uris.newest(workspace.project.images, image)
+    job = snippets.asked(
+        sdk=sdk,
         entry_point=entry_point,
+        source_dir=source_dir,
         role=role,
         instance_type=instance_type,
         instance_count=instance_count,
+        groups=run_options.named_groups(group),
         launcher=launcher,
-        processes_per_host=processes_per_host or None,
+        processes_per_host=processes_per_host,
+        distribution=run_options.distribution(distribution),
+        hyperparameters=run_options.hyperparameters(hyperparameter),
+        environment=run_options.environment(environment),
+        keep_alive=keep_alive,
     )
-    print(snippets.snippet(record, job), end="")
+    found = snippets.snippet(record, job, workspace.catalog)
+    report.write_warnings((one.diagnostic for one in found.warnings), sys.stderr)
+    print(found.code, end="")
 
 
 @task(

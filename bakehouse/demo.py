@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bakehouse import buildtimes, estimator, provision, push, smoke_report, tables, workflow
+from bakehouse import buildtimes, provision, push, smoke_report, snippets, tables, workflow
 from bakehouse.progress import Progress
 from bakehouse.workspace import Say, Workspace
 
@@ -48,7 +48,7 @@ def run(workspace: Workspace, say: Say) -> str:
         "image_uri:",
         tables.uris(records).rstrip("\n"),
         "",
-        estimator.snippet(records[0]).rstrip("\n"),
+        snippets.snippet(records[0]).code.rstrip("\n"),
         "",
         "time spent:",
         *(f"  {step.ljust(7)} {seconds:6.1f} s" for step, seconds in account.seconds.items()),

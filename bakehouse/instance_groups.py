@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bakehouse.errors import Diagnostic, Problems
+from bakehouse import launch_rules
+from bakehouse.findings import Findings
 from bakehouse.instances import Instance
-from bakehouse.strategies import Mistakes
 
 MOST_GROUPS = 5
 _LONGEST_NAME = 64
-_RDMA = "FI_EFA_USE_DEVICE_RDMA"
+RDMA = "FI_EFA_USE_DEVICE_RDMA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,9 @@ class InstanceGroup:
     """Of one instance; None where nobody knows."""
     rdma_read: bool | None = None
     """Whether EFA reads the memory of another host there."""
+    efa_interfaces: int | None = None
+    gpu_architecture: str = ""
+    """Such as `8.0`; empty where nobody knows it, or there is none."""
 
 
 def instance_group(
@@ -30,14 +33,22 @@ def instance_group(
 ) -> InstanceGroup:
     """A group with what is known of its type; a type that nobody knows is none the worse."""
     found = known.get(instance_type, Instance(instance_type))
-    return InstanceGroup(instance_type, count, name, found.gpus, found.rdma_read)
+    return InstanceGroup(
+        instance_type,
+        count,
+        name,
+        found.gpus,
+        found.rdma_read,
+        found.efa_interfaces,
+        found.gpu_architecture,
+    )
 
 
-def check_groups(groups: Sequence[InstanceGroup], problems: Problems) -> None:
+def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
     """That SageMaker takes these groups: each named, five at most; or one without a name."""
 
     def report(message: str, hint: str = "") -> None:
-        problems.add(Diagnostic(message, hint=hint))
+        findings.add(launch_rules.GROUPS, message, hint)
 
     if not groups:
         report("the job has no instances", "name an instance type, or instance groups")
@@ -55,15 +66,15 @@ def check_groups(groups: Sequence[InstanceGroup], problems: Problems) -> None:
             report(f"{group.count} instances of `{group.instance_type}`", "one at least")
 
 
-def check_rdma(path: str, words: Iterable[str], group: InstanceGroup, mistakes: Mistakes) -> None:
+def check_rdma(path: str, words: Iterable[str], group: InstanceGroup, findings: Findings) -> None:
     """That options for mpirun don't ask of EFA what an instance type has not: libfabric would abort."""
-    if group.rdma_read is False and f"{_RDMA}=1" in words:
-        message = f"sets `{_RDMA}`, and EFA on `{group.instance_type}` reads no memory of other hosts"
-        mistakes.add(path, message, "leave it out: it is set by itself on the types that have it")
+    if group.rdma_read is False and f"{RDMA}=1" in words:
+        message = f"sets `{RDMA}`, and EFA on `{group.instance_type}` reads no memory of other hosts"
+        findings.at(launch_rules.RDMA, path, message, "leave it out on this type")
 
 
-def check_processes(path: str, value: object, group: InstanceGroup, mistakes: Mistakes) -> None:
+def check_processes(path: str, value: object, group: InstanceGroup, findings: Findings) -> None:
     """That a host gets no more processes than it has GPUs."""
     if group.gpus and isinstance(value, int) and value > group.gpus:
         message = f"is {value}, and `{group.instance_type}` has {group.gpus} GPU" + "s" * (group.gpus > 1)
-        mistakes.add(path, message, f"{group.gpus} at most")
+        findings.at(launch_rules.PROCESSES, path, message, f"{group.gpus} at most")

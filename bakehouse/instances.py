@@ -21,6 +21,8 @@ class Instance:
     efa_interfaces: int | None = None
     rdma_read: bool | None = None
     """Whether EFA reads the memory of another host."""
+    gpu_architecture: str = ""
+    """Such as `8.0`; empty where nobody has written it down, or there is no GPU."""
 
     @property
     def family(self) -> str:
@@ -67,4 +69,5 @@ def _instance(name: str, provides: Mapping[str, str]) -> Instance:
         float(memory) if memory else None,
         number("efa-interfaces"),
         None if reads is None else bool(reads),
+        provides.get("gpu-architecture", ""),
     )

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse import launch_rules
+from bakehouse.findings import Findings
 from bakehouse.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma
 from bakehouse.strategies import (
     ENABLED,
@@ -20,7 +21,6 @@ from bakehouse.strategies import (
     OPTIONS,
     PARAMETERS,
     PROCESSES,
-    Mistakes,
     Settings,
     read_strategies,
 )
@@ -78,87 +78,143 @@ class LaunchSettings:
 
 def launch_settings(distribution: Mapping[str, object], training: Training) -> LaunchSettings:
     """The hyperparameters for a `distribution`; raises UsageError with every mistake in it."""
-    mistakes = Mistakes()
-    check_groups(training.groups, mistakes.problems)
-    found = read_strategies(distribution, mistakes)
-    mistakes.problems.raise_as(UsageError)
+    findings = distribution_findings(distribution, training)
+    findings.raise_errors()
     if not distribution:
         return LaunchSettings()
-    _check_framework(found, training, mistakes)
-    _check_together(found, mistakes)
-    named = _named(distribution.get(GROUPS, []), training.groups, mistakes)
-    mistakes.problems.raise_as(UsageError)
-    _check_types(found, named, training.groups, mistakes)
-    if named and (why := _why_without_groups(found)):
-        mistakes.add(f"distribution.{GROUPS}", why, "leave the groups out, or take `mpi`")
-    mistakes.problems.raise_as(UsageError)
+    found = read_strategies(distribution, findings)
+    named = _named(distribution.get(GROUPS, []), training.groups, findings)
     launcher = next((name for name in _ORDER if _is_on(found, name)), "")
-    warnings = _warnings(launcher, found, named, training)
     sent = _sent(found, named, training.groups)
+    warnings = tuple(one.message for one in findings.warnings)
     return LaunchSettings(launcher, sent, named if _SCOPE in sent else (), warnings)
+
+
+def distribution_findings(distribution: Mapping[str, object], training: Training) -> Findings:
+    """What is wrong with a `distribution`, and what the SDK does with it without a word.
+
+    Where its keys can't be read, nothing is said of what they would mean.
+    """
+    findings = Findings()
+    check_groups(training.groups, findings)
+    found = read_strategies(distribution, findings)
+    if findings.errors or not distribution:
+        return findings
+    _check_framework(found, training, findings)
+    _check_together(found, training, findings)
+    named = _named(distribution.get(GROUPS, []), training.groups, findings)
+    if findings.errors:
+        return findings
+    _check_types(found, named, training.groups, GROUPS in distribution, findings)
+    if named and (why := _why_without_groups(found)):
+        path, hint = f"distribution.{GROUPS}", "leave the groups out, or take `mpi`"
+        findings.at(launch_rules.GROUP_OF_DISTRIBUTION, path, why, hint)
+    if not findings.errors:
+        _warn(found, named, training, findings)
+    return findings
 
 
 def _is_on(found: Mapping[str, Settings], name: str) -> bool:
     return bool(found.get(name, {}).get(ENABLED))
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version; none where it has others or is unknown."""
+    words = version.split(".")[:2]
+    return tuple(int(one) for one in words) if all(one.isdigit() for one in words) else ()
+
+
 def _below(version: str, oldest: tuple[int, ...]) -> bool:
     """Whether a version that is known is an older one."""
-    numbers = version.split(".")[:2]
-    return all(one.isdigit() for one in numbers) and bool(version) and tuple(map(int, numbers)) < oldest
+    return bool(numbers(version)) and numbers(version) < oldest
 
 
-def _check_framework(found: Mapping[str, Settings], training: Training, mistakes: Mistakes) -> None:
+def _check_framework(found: Mapping[str, Settings], training: Training, findings: Findings) -> None:
     for name in found:
         needed, called = _FRAMEWORKS.get(name, ("", ""))
         # The class PyTorch starts images without a framework, too.
         if needed and needed != (training.framework or "pytorch"):
-            mistakes.add(f"distribution.{name}", f"is for {called}", "the image has another framework")
+            findings.at(
+                launch_rules.FRAMEWORK,
+                f"distribution.{name}",
+                f"is for {called}",
+                "the job is for another framework",
+            )
     path = f"distribution.{_MIRRORED}"
     if _is_on(found, _MIRRORED) and _below(training.version, _OLDEST_MIRRORED):
-        mistakes.add(path, f"needs TensorFlow 2.9, and the image has {training.version}")
+        findings.at(
+            launch_rules.MIRRORED, path, f"needs TensorFlow 2.9, and the image has {training.version}"
+        )
     oldest = _OLDEST_WITH_GROUPS.get(training.framework, ())
     if len(training.groups) > 1 and _below(training.version, oldest):
         message = f"instance groups need {training.framework} {'.'.join(map(str, oldest))} or newer"
-        mistakes.problems.add(Diagnostic(message, hint=f"the image has {training.version}"))
+        findings.add(launch_rules.GROUPS_FRAMEWORK, message, f"the image has {training.version}")
     script = training.entry_point
     if _is_on(found, "torch_distributed") and script and not script.endswith(".py"):
-        mistakes.add("distribution.torch_distributed", f"starts Python programs, and `{script}` is none")
+        findings.at(
+            launch_rules.PYTHON_SCRIPT,
+            "distribution.torch_distributed",
+            f"starts Python programs, and `{script}` is none",
+        )
 
 
-def _check_together(found: Mapping[str, Settings], mistakes: Mistakes) -> None:
+def _check_together(found: Mapping[str, Settings], training: Training, findings: Findings) -> None:
     on = [name for name in _ORDER if _is_on(found, name)]
     libraries = [name for name in found if name.startswith("smdistributed")]
-    if "pytorchddp" in found and libraries:
+    if "pytorchddp" in found and libraries and training.framework != "tensorflow":
         hint = "`pytorchddp` is `smdistributed.dataparallel` by another name"
-        mistakes.add("distribution.pytorchddp", "can't be used with `smdistributed`", hint)
+        findings.at(
+            launch_rules.DDP_IS_SMDDP, "distribution.pytorchddp", "can't be used with `smdistributed`", hint
+        )
     elif len(on) > 1 and set(on) not in _TOGETHER:
         message = f"starts the processes; the toolkit would never look at `{on[1]}`"
-        mistakes.add(f"distribution.{on[0]}", message, "enable one of them")
+        findings.at(launch_rules.ONE_STRATEGY, f"distribution.{on[0]}", message, "enable one of them")
     elif _is_on(found, _MIRRORED) and (others := [*libraries, *(found.keys() & {"parameter_server"})]):
-        mistakes.add(f"distribution.{_MIRRORED}", f"can't stand beside `{others[0]}`", "leave that out")
+        findings.at(
+            launch_rules.MIRRORED,
+            f"distribution.{_MIRRORED}",
+            f"can't stand beside `{others[0]}`",
+            "leave that out",
+        )
     if _is_on(found, _MODEL) and not {"mpi", "torch_distributed"} & {*on}:
         hint = 'for SMP 1 add `"mpi": {"enabled": true}`, for SMP 2 `"torch_distributed": {"enabled": true}`'
-        mistakes.add(f"distribution.{_MODEL}", "needs a launcher", hint)
+        findings.at(launch_rules.SMP_LAUNCHER, f"distribution.{_MODEL}", "needs a launcher", hint)
 
 
-def _named(wanted: object, groups: Sequence[InstanceGroup], mistakes: Mistakes) -> tuple[str, ...]:
+def _named(wanted: object, groups: Sequence[InstanceGroup], findings: Findings) -> tuple[str, ...]:
     """The group that a distribution is for; none where the job has instances of one type and no groups."""
     path = f"distribution.{GROUPS}"
     known = [group.name for group in groups if group.name]
     listed = ", ".join(f'"{name}"' for name in known)
     if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
-        mistakes.add(path, "has to be a list of group names", f"such as `[{listed}]`" if known else "")
+        findings.at(
+            launch_rules.GROUP_OF_DISTRIBUTION,
+            path,
+            "has to be a list of group names",
+            f"such as `[{listed}]`" if known else "",
+        )
         return ()
     for name in wanted:
         if name not in known:
             hint = suggestion(name, known) or "the job has instances of one type: leave `instance_groups` out"
-            mistakes.add(path, f"names `{name}`, which is no group of this job", hint)
+            findings.at(
+                launch_rules.GROUP_OF_DISTRIBUTION,
+                path,
+                f"names `{name}`, which is no group of this job",
+                hint,
+            )
     if len(wanted) > 1:
-        mistakes.add(path, f"names {len(wanted)} groups", "SageMaker starts a launcher on one group only")
+        findings.at(
+            launch_rules.GROUP_OF_DISTRIBUTION,
+            path,
+            f"names {len(wanted)} groups",
+            "SageMaker starts a launcher on one group only",
+        )
     if len(known) > 1 and not wanted:
         hint = f'add `"{GROUPS}": [{listed.partition(",")[0]}]`, or another of {listed}'
-        mistakes.problems.add(Diagnostic("`distribution` doesn't say for which group it is", hint=hint))
+        findings.add(
+            launch_rules.GROUP_OF_DISTRIBUTION, "`distribution` doesn't say for which group it is", hint
+        )
     return tuple(wanted) or (tuple(known) if len(known) == 1 else ())
 
 
@@ -166,25 +222,33 @@ def _check_types(
     found: Mapping[str, Settings],
     named: Sequence[str],
     groups: Sequence[InstanceGroup],
-    mistakes: Mistakes,
+    is_named: bool,
+    findings: Findings,
 ) -> None:
     starting = [group for group in groups if group.name in named] or groups
     is_torch = _is_on(found, "torch_distributed")
     for group in starting:
         kind = group.instance_type
-        if kind.startswith("ml.trn") and (set(found) != {"torch_distributed"} or named):
-            mistakes.add("distribution", f"has to be `torch_distributed` alone on `{kind}`")
+        if kind.startswith("ml.trn") and (set(found) != {"torch_distributed"} or is_named):
+            findings.at(
+                launch_rules.TRAINIUM, "distribution", f"has to be `torch_distributed` alone on `{kind}`"
+            )
         processes = found.get("mpi", {}).get(PROCESSES)
-        check_processes(f"distribution.mpi.{PROCESSES}", processes, group, mistakes)
+        check_processes(f"distribution.mpi.{PROCESSES}", processes, group, findings)
         for name in found:
             options = found[name].get(OPTIONS)
             if isinstance(options, str):
-                check_rdma(f"distribution.{name}.{OPTIONS}", shlex.split(options), group, mistakes)
+                check_rdma(f"distribution.{name}.{OPTIONS}", shlex.split(options), group, findings)
     if not is_torch and {_DATA, _MODEL, "pytorchddp"} & {*found}:
         for group in groups:
             if "p5.48xlarge" in group.instance_type:
                 hint = 'add `"torch_distributed": {"enabled": true}`'
-                mistakes.add("distribution", f"needs `torch_distributed` on `{group.instance_type}`", hint)
+                findings.at(
+                    launch_rules.P5,
+                    "distribution",
+                    f"needs `torch_distributed` on `{group.instance_type}`",
+                    hint,
+                )
 
 
 def _why_without_groups(found: Mapping[str, Settings]) -> str:
@@ -198,21 +262,23 @@ def _why_without_groups(found: Mapping[str, Settings]) -> str:
     return "" if is_dropped else f"can't be used with `{on[0]}`: SDK v2 takes it with `mpi` and SMDDP alone"
 
 
-def _warnings(
-    launcher: str, found: Mapping[str, Settings], named: Sequence[str], training: Training
-) -> tuple[str, ...]:
-    warnings = []
+def _warn(
+    found: Mapping[str, Settings], named: Sequence[str], training: Training, findings: Findings
+) -> None:
+    launcher = next((name for name in _ORDER if _is_on(found, name)), "")
     hosts = sum(group.count for group in training.groups)
     if launcher == "torch_distributed" and len(training.groups) > 1 and _DATA not in found:
-        warnings.append(
+        findings.add(
+            launch_rules.GROUPS_DROPPED,
             f"SDK v2 drops `{GROUPS}` with `torch_distributed`: torchrun starts in every group, each by "
-            f"itself; for `{named[0]}` alone, add the hyperparameter `{_SCOPE}`"
+            f"itself; for `{named[0]}` alone, add the hyperparameter `{_SCOPE}`",
         )
     if launcher == "parameter_server" and hosts == 1:
-        warnings.append("the toolkit starts no parameter server on one host")
+        message = "the toolkit starts no parameter server on one host"
+        findings.add(launch_rules.PARAMETER_SERVER, message)
     if launcher == "parameter_server" and any((group.gpus or 0) > 1 for group in training.groups):
-        warnings.append("a parameter server's worker uses one GPU of each instance")
-    return tuple(warnings)
+        message = "a parameter server's worker uses one GPU of each instance"
+        findings.add(launch_rules.PARAMETER_SERVER, message)
 
 
 def _sent(

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.errors import UsageError
+from bakehouse import launch_rules
+from bakehouse.findings import Findings
 from bakehouse.instance_groups import check_groups, check_processes, check_rdma
 from bakehouse.launch_settings import Training
-from bakehouse.strategies import Mistakes, count, read_options
+from bakehouse.strategies import Settings, count, read_options
 from bakehouse.yamlfile import suggestion
 
 CODE_CHANNEL, DRIVERS_CHANNEL = "code", "sm_drivers"
@@ -40,6 +41,7 @@ _SMP_KEYS = (
     "expert_parallel_degree",
     "random_seed",
 )
+_SMP_FLAGS = ("sm_activation_offloading", "fsdp_cache_flush_warnings", "allow_empty_shards")
 _IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 
 
@@ -73,20 +75,10 @@ def driver_settings(
 
     Raises UsageError with every mistake.
     """
-    mistakes = Mistakes()
-    check_groups(training.groups, mistakes.problems)
-    for name, value in distributed.items():
-        if name not in _DRIVERS:
-            mistakes.add(f"distributed.{name}", "is no driver of SDK v3", suggestion(name, _DRIVERS))
-        elif not isinstance(value, Mapping):
-            mistakes.add(f"distributed.{name}", "has to be a mapping", f"such as `{{{_PROCESSES!r}: 2}}`")
-    if len(distributed) > 1:
-        mistakes.add("distributed", "takes one driver", "leave the others out")
-    mistakes.problems.raise_as(UsageError)
+    findings = driver_findings(distributed, training)
+    findings.raise_errors()
     driver, values = next(iter(distributed.items()), ("", {}))
     settings = values if isinstance(values, Mapping) else {}
-    _check(driver, settings, training, mistakes)
-    mistakes.problems.raise_as(UsageError)
     smp = settings.get(_SMP)
     dumped: dict[str, object] = {key: settings.get(key) for key in _KEYS.get(driver, ())}
     sent = {}
@@ -101,7 +93,31 @@ def driver_settings(
         "args": None,
         "ignore_patterns": list(_IGNORED),
     }
-    return DriverSettings(driver, dumped, code, sent, _warnings(driver, settings, training))
+    warnings = tuple(one.message for one in findings.warnings)
+    return DriverSettings(driver, dumped, code, sent, warnings)
+
+
+def driver_findings(distributed: Mapping[str, object], training: Training) -> Findings:
+    """What is wrong with the drivers that a job asks for, and what they do without a word."""
+    findings = Findings()
+    check_groups(training.groups, findings)
+    for name, value in distributed.items():
+        if name not in _DRIVERS:
+            hint = suggestion(name, _DRIVERS)
+            findings.at(launch_rules.UNKNOWN_STRATEGY, f"distributed.{name}", "is no driver of SDK v3", hint)
+        elif not isinstance(value, Mapping):
+            hint = f"such as `{{{_PROCESSES!r}: 2}}`"
+            findings.at(launch_rules.MAPPING, f"distributed.{name}", "has to be a mapping", hint)
+    if len(distributed) > 1:
+        findings.at(launch_rules.ONE_STRATEGY, "distributed", "takes one driver", "leave the others out")
+    if findings.errors:
+        return findings
+    driver, values = next(iter(distributed.items()), ("", {}))
+    settings = values if isinstance(values, Mapping) else {}
+    _check(driver, settings, training, findings)
+    if not findings.errors:
+        _warn(driver, settings, training, findings)
+    return findings
 
 
 def channel(packages: Path, settings: DriverSettings) -> dict[str, bytes]:
@@ -145,50 +161,67 @@ def train_script(templates: str, settings: DriverSettings) -> str:
     return script
 
 
-def _check(driver: str, settings: Mapping[str, object], training: Training, mistakes: Mistakes) -> None:
+def _check(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
     path = f"distributed.{driver}"
     script = training.entry_point
     if not script:
-        mistakes.add("entry_script", "is missing", "the SDK's drivers start a script of `source_dir`")
+        findings.at(
+            launch_rules.NO_SCRIPT,
+            "entry_script",
+            "is missing",
+            "the SDK's drivers start a script of `source_dir`",
+        )
     elif not script.endswith((".py",) if driver else (".py", ".sh")):
         starts = f"`{driver}` starts Python programs" if driver else "the SDK starts `.py` and `.sh`"
-        mistakes.add("entry_script", f"is `{script}`", starts)
+        findings.at(launch_rules.PYTHON_SCRIPT, "entry_script", f"is `{script}`", starts)
     for key, value in settings.items():
         here = f"{path}.{key}"
         if key not in _KEYS[driver]:
-            mistakes.add(here, "is unknown", suggestion(key, _KEYS[driver]))
+            findings.at(launch_rules.UNKNOWN_KEY, here, "is unknown", suggestion(key, _KEYS[driver]))
         elif key == _PROCESSES and value is not None:
-            count(here, value, mistakes)
+            count(here, value, findings)
             for group in training.groups:
-                check_processes(here, value, group, mistakes)
+                check_processes(here, value, group, findings)
         elif key == _OPTIONS and value is not None:
-            _check_options(here, value, training, mistakes)
+            _check_options(here, value, training, findings)
         elif key == _SMP and isinstance(value, Mapping):
-            for name in [name for name in value if name not in _SMP_KEYS]:
-                mistakes.add(f"{here}.{name}", "is unknown", suggestion(name, _SMP_KEYS))
+            _check_smp(here, value, findings)
         elif key == _SMP and value is not None:
-            mistakes.add(here, "has to be a mapping")
+            findings.at(launch_rules.MAPPING, here, "has to be a mapping")
 
 
-def _check_options(path: str, value: object, training: Training, mistakes: Mistakes) -> None:
+def _check_smp(path: str, value: Settings, findings: Findings) -> None:
+    for name, one in value.items():
+        here = f"{path}.{name}"
+        if name not in _SMP_KEYS:
+            findings.at(launch_rules.UNKNOWN_KEY, here, "is unknown", suggestion(name, _SMP_KEYS))
+        elif name in _SMP_FLAGS and not isinstance(one, bool | None):
+            findings.at(launch_rules.MP_PARAMETERS, here, "is `true` or `false`")
+        elif name not in _SMP_FLAGS and (isinstance(one, bool) or not isinstance(one, int | None)):
+            findings.at(launch_rules.MP_PARAMETERS, here, "has to be a whole number")
+
+
+def _check_options(path: str, value: object, training: Training, findings: Findings) -> None:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        mistakes.add(path, "has to be a list of texts", 'such as `["-x", "NCCL_DEBUG=INFO"]`')
+        findings.at(
+            launch_rules.OPTIONS, path, "has to be a list of texts", 'such as `["-x", "NCCL_DEBUG=INFO"]`'
+        )
         return
     for word in value:
         if word.startswith("-") and " " in word:
             halves = ", ".join(f'"{half}"' for half in word.split())
-            mistakes.add(path, f"has `{word}` as one word", f"write {halves}")
-    read_options(path, value, mistakes)
+            findings.at(launch_rules.OPTIONS, path, f"has `{word}` as one word", f"write {halves}")
+    read_options(path, value, findings)
     for group in training.groups:
-        check_rdma(path, value, group, mistakes)
+        check_rdma(path, value, group, findings)
 
 
-def _warnings(driver: str, settings: Mapping[str, object], training: Training) -> tuple[str, ...]:
-    warnings = []
+def _warn(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
     hosts = sum(group.count for group in training.groups)
     if driver and len(training.groups) > 1:
-        warnings.append(f"`{driver}` starts its processes on the hosts of all instance groups")
+        message = f"`{driver}` starts its processes on the hosts of all instance groups"
+        findings.add(launch_rules.GROUPS_V3, message)
     if driver == "MPI" and hosts > 1:
         number = settings.get(_PROCESSES) or "as many processes as one host has GPUs"
-        warnings.append(f"the SDK's MPI driver starts {number} in all, not on each of {hosts} hosts")
-    return tuple(warnings)
+        message = f"the SDK's MPI driver starts {number} in all, not on each of {hosts} hosts"
+        findings.add(launch_rules.RANKS_V3, message)

@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -26,6 +26,14 @@ def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[st
         stream.write(f"\n{len(blocks)} errors\n")
     if environment.get("GITHUB_ACTIONS") == "true":
         stream.writelines(annotation(diagnostic) for diagnostic in error.diagnostics)
+    stream.flush()
+
+
+def write_warnings(warnings: Iterable[Diagnostic], stream: TextIO) -> None:
+    """Print what is not as it should be, and is no failure."""
+    for diagnostic in warnings:
+        text = failure_text(diagnostic, colour=False).removeprefix("error")
+        stream.write(f"warning{text}\n")
     stream.flush()
 
 

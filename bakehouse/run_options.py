@@ -27,12 +27,7 @@ def cluster(
         hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` takes the place of `--hosts` and `--instance-type`", hint)
     if groups:
-        found = tuple(_group(word) for word in groups)
-        names = [group.name for group in found]
-        if len(set(names)) < len(names):
-            _refuse("two groups have the same name", "SageMaker takes each name once")
-        if len(found) > _MOST_GROUPS:
-            _refuse(f"{len(found)} groups", f"SageMaker takes at most {_MOST_GROUPS}")
+        found = named_groups(groups)
     else:
         [one] = homogeneous(hosts or 1)
         found = (replace(one, instance_type=instance_type or one.instance_type),)
@@ -43,6 +38,17 @@ def cluster(
     found = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in found)
     if sum(group.count for group in found) > _MOST_HOSTS:
         _refuse(f"more than {_MOST_HOSTS} hosts", "try fewer: they share this machine")
+    return found
+
+
+def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
+    """The groups of `--group name=type:count`."""
+    found = tuple(_group(word) for word in words)
+    names = [group.name for group in found]
+    if len(set(names)) < len(names):
+        _refuse("two groups have the same name", "SageMaker takes each name once")
+    if len(found) > _MOST_GROUPS:
+        _refuse(f"{len(found)} groups", f"SageMaker takes at most {_MOST_GROUPS}")
     return found
 
 

@@ -126,12 +126,29 @@ ALLOWED = {
         "plan project revisions workspace provision build smoke_report registry distribution push pusher "
         "embedded_registry ecr release_tags releases image_uris recording promotion ledger verification"
     ),
-    "estimator": "registry releases",
     # what a job is told
-    "strategies": "yamlfile",
-    "instance_groups": "instances strategies",
-    "launch_settings": "yamlfile strategies instance_groups",
-    "model_trainer": "yamlfile strategies instance_groups launch_settings",
+    "findings": "",
+    "launch_rules": "findings",
+    "strategies": "yamlfile findings launch_rules",
+    "instance_groups": "instances findings launch_rules",
+    "launch_settings": "yamlfile findings launch_rules strategies instance_groups",
+    "model_trainer": "yamlfile findings launch_rules strategies instance_groups launch_settings",
+    # what a job is checked for before it is sent, and the code that sends it
+    "training_request": "component catalog releases instance_groups launch_settings",
+    "efa_rules": "findings launch_rules instance_groups training_request",
+    "compiler_rules": "findings launch_rules launch_settings training_request",
+    "image_rules": "findings launch_rules launch_settings training_request",
+    "sending_rules": "findings launch_rules launch_settings training_request",
+    "estimator": (
+        "findings launch_rules launch_settings model_trainer training_request efa_rules compiler_rules "
+        "image_rules sending_rules"
+    ),
+    "literals": "",
+    "boto3_code": "literals training_request",
+    "snippets": (
+        "catalog instances jobs registry releases findings instance_groups launch_settings training_request "
+        "estimator literals boto3_code"
+    ),
     "running": (
         "catalog instances engine network_faults jobs cluster delivery job_report instance_groups "
         "launch_settings model_trainer"
@@ -158,7 +175,7 @@ ALLOWED = {
         "inventory build checks smoke_report releases rehearsal rehearsing"
     ),
     "cleaning": "plan workspace containers daemon",
-    "demo": "workspace provision buildtimes progress smoke_report push estimator workflow tables",
+    "demo": "workspace provision buildtimes progress smoke_report push snippets workflow tables",
     "selftest": "project workspace provision",
     "cli": "report yamlfile project",
 }

@@ -246,7 +246,7 @@ hint: leave out `--mca btl_vader_single_copy_mechanism` and its value""",
 error: `distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
 reads no memory of other hosts
 
-hint: leave it out: it is set by itself on the types that have it""",
+hint: leave it out on this type""",
     ),
     "two launchers": (
         {"mpi": ON, "torch_distributed": ON},
@@ -317,7 +317,7 @@ hint: add `"ddp": true`""",
         """\
 error: `distribution.multi_worker_mirrored_strategy` is for TensorFlow
 
-hint: the image has another framework""",
+hint: the job is for another framework""",
     ),
     "too old for mirrored workers": (
         {"multi_worker_mirrored_strategy": ON},
@@ -554,7 +554,7 @@ hint: write "-x", "A=1\"""",
 error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
 reads no memory of other hosts
 
-hint: leave it out: it is set by itself on the types that have it""",
+hint: leave it out on this type""",
     ),
     "no script": (
         {"MPI": {}},
@@ -580,6 +580,16 @@ error: `distributed.Torchrun.smp.shard_degree` is unknown
 
 hint: did you mean `hybrid_shard_degree`?""",
     ),
+    "a degree that is no number": (
+        {"Torchrun": {"smp": {"random_seed": "7"}}},
+        job(),
+        "error: `distributed.Torchrun.smp.random_seed` has to be a whole number",
+    ),
+    "a flag that is none": (
+        {"Torchrun": {"smp": {"allow_empty_shards": 1}}},
+        job(),
+        "error: `distributed.Torchrun.smp.allow_empty_shards` is `true` or `false`",
+    ),
 }
 
 
@@ -588,3 +598,26 @@ def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
     distributed, training, answer = DRIVER_MISTAKES[name]
 
     assert drivers(distributed, training) == answer
+
+
+def test_torchrun_on_trainium_in_its_only_group() -> None:
+    """Seen with the SDK: it refuses a group that is named, and takes one that is not."""
+    trainium = (InstanceGroup("ml.trn1.32xlarge", 2, "train"),)
+
+    assert settings({"torch_distributed": ON}, job(trainium)).launcher == "torch_distributed"
+    refusal = mistakes({"torch_distributed": ON, "instance_groups": ["train"]}, job(trainium))
+    assert "has to be `torch_distributed` alone" in refusal
+
+
+@pytest.mark.parametrize(
+    ("parameters", "answer"),
+    [
+        ({"partition_file": 3}, "error: `{}.partition_file` has to be a text"),
+        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` has to be a number, 0 or more"),
+    ],
+)
+def test_what_the_sdk_says_of_model_parallel(parameters: Mapping[str, Any], answer: str) -> None:
+    smp = {"modelparallel": {"enabled": True, "parameters": parameters}}
+    path = "distribution.smdistributed.modelparallel.parameters"
+
+    assert mistakes({"smdistributed": smp, "mpi": ON}, job(A100)) == answer.format(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
-from bakehouse.report import annotation, failure_text, write_failure
+from bakehouse.report import annotation, failure_text, write_failure, write_warnings
 
 
 class Terminal(io.StringIO):
@@ -232,3 +232,9 @@ def test_an_annotation_can_not_be_left() -> None:
     assert annotation(Diagnostic("50 %\n::error::x", spot, hint="y")) == (
         "::error file=a%2Cline=1%3A%3Ab%25.yaml,line=3,col=1::50 %25\\n::error::x; hint: y\n"
     )
+
+
+def test_a_warning_is_told_as_a_failure_is() -> None:
+    stream = io.StringIO()
+    write_warnings([Diagnostic("it is slow", hint="take another")], stream)
+    assert stream.getvalue() == "warning: it is slow\n\nhint: take another\n\n"

@@ -1,6 +1,8 @@
 """The snippets, run by the real SageMaker SDK against moto: what it asks AWS for is what counts."""
 
+import io
 import json
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from bakehouse.estimator import Job, snippet
+from bakehouse import snippets
 from bakehouse.releases import ReleasedPart, ReleaseRecord
+from bakehouse.snippets import Job
 from tests.integration.paired_ecr import ACCOUNT, REGION
-from tests.integration.sagemaker_sdk import ROLE, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -55,16 +58,45 @@ TENSORFLOW = {
     "parts": (ReleasedPart("tensorflow", "2.21.0", "cpu"),),
     "training_module": "sagemaker_tensorflow_container.training:main",
 }
-SNIPPETS = {
+GROUPS = (("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1))
+DEFAULTS = Job()
+IN_A_GROUP = {"mpi": {"enabled": True, "processes_per_host": 2}, "instance_groups": ["train"]}
+
+
+def snippet(record: ReleaseRecord, job: Job = DEFAULTS) -> str:
+    return snippets.snippet(record, job).code
+
+
+ESTIMATORS = {
     "mpi": snippet(record("mpi"), Job(instance_count=3, processes_per_host=4)),
     "torchrun": snippet(record("torchrun", **PYTORCH, gpu=True), Job(role=ROLE)),
     "mirrored": snippet(record("mirrored", **TENSORFLOW)),
     "baked": snippet(record("baked", entry_point="train.py"), Job(processes_per_host=4)),
+    "groups": snippet(record("groups"), Job(groups=GROUPS, distribution=IN_A_GROUP)),
+    "more": snippet(
+        record("more"), Job(hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600)
+    ),
     # Not one of ours: it shows why ours name a framework's class.
     "generic": snippet(record("generic"))
     .replace("sagemaker.pytorch", "sagemaker.estimator")
     .replace("PyTorch", "Estimator"),
 }
+TRAINERS = {
+    "v3-torchrun": snippet(record("v3-torchrun", **PYTORCH), Job(sdk="v3", processes_per_host=2)),
+    "v3-mpi": snippet(record("v3-mpi"), Job(sdk="v3", groups=GROUPS, hyperparameters={"epochs": 3})),
+    "v3-baked": snippet(record("v3-baked", entry_point="train.py"), Job(sdk="v3", role=ROLE)),
+}
+REQUESTS = {
+    "request": snippet(
+        record("request"), Job(sdk="boto3", role=ROLE, processes_per_host=4, hyperparameters={"epochs": 3})
+    ),
+    "request-groups": snippet(
+        record("request-groups"), Job(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP)
+    ),
+    "request-torchrun": snippet(record("request-torchrun", **PYTORCH), Job(sdk="boto3", role=ROLE)),
+    "request-baked": snippet(record("request-baked", entry_point="train.py"), Job(sdk="boto3", role=ROLE)),
+}
+SNIPPETS = {**ESTIMATORS, **TRAINERS, **REQUESTS}
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +116,11 @@ def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[
     folder = tmp_path_factory.mktemp("pasted")
     (folder / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():
-        (folder / f"{name}.py").write_text(code)
+        # What else differs is said: nobody waits for a job that moto does not run.
+        (folder / f"{name}.py").write_text(code.replace("trainer.train()", "trainer.train(wait=False)"))
     code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
-    aws.run(sdk, ["-c", code, *(f"{name}.py" for name in SNIPPETS)], folder)
+    for python, names in ((sdk, [*ESTIMATORS, *REQUESTS]), (installed(V3), [*TRAINERS])):
+        aws.run(python, ["-c", code, *(f"{name}.py" for name in names)], folder)
     return aws.jobs()
 
 
@@ -126,11 +160,96 @@ def test_mirrored_workers_of_tensorflow(jobs: dict[str, Any]) -> None:
     assert "model_dir" not in told
 
 
+MPI_TOLD = {
+    "sagemaker_mpi_enabled": True,
+    "sagemaker_mpi_num_of_processes_per_host": 4,
+    "sagemaker_mpi_custom_mpi_options": "",
+}
+
+
 def test_an_image_with_its_own_training_code_gets_none(jobs: dict[str, Any]) -> None:
-    assert hyperparameters(jobs["baked"]) == {
-        "sagemaker_mpi_enabled": True,
-        "sagemaker_mpi_num_of_processes_per_host": 4,
+    assert hyperparameters(jobs["baked"]) == MPI_TOLD
+
+
+GROUPS_ASKED = [
+    {"InstanceGroupName": "data", "InstanceType": "ml.c5.18xlarge", "InstanceCount": 2},
+    {"InstanceGroupName": "train", "InstanceType": "ml.c5.2xlarge", "InstanceCount": 1},
+]
+
+
+@pytest.mark.parametrize("name", ["groups", "request-groups"])
+def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
+    assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
+    told = hyperparameters(jobs[name])
+    assert told["sagemaker_distribution_instance_groups"] == ["train"]
+    assert told["sagemaker_mpi_num_of_processes_per_host"] == 2
+
+
+def test_what_else_a_job_is_given(jobs: dict[str, Any]) -> None:
+    job = jobs["more"]
+    assert hyperparameters(job)["epochs"] == 3
+    assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+
+
+def test_a_trainer_under_torchrun(jobs: dict[str, Any]) -> None:
+    """Version 3 sends no hyperparameters for a launcher: its drivers lie in a channel."""
+    job = jobs["v3-torchrun"]
+    assert job.get("HyperParameters", {}) == {}
+    assert [one["ChannelName"] for one in job["InputDataConfig"]] == ["code", "sm_drivers"]
+    assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash"]
+    assert job["ResourceConfig"]["InstanceCount"] == 2
+
+
+def test_a_trainer_in_groups(jobs: dict[str, Any]) -> None:
+    job = jobs["v3-mpi"]
+    assert job["HyperParameters"] == {"epochs": "3"}
+    assert job["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
+
+
+def test_a_trainer_lets_an_image_start_its_own_code(jobs: dict[str, Any]) -> None:
+    job = jobs["v3-baked"]
+    assert "ContainerEntrypoint" not in job["AlgorithmSpecification"]
+    assert hyperparameters(job) == {"sagemaker_mpi_enabled": True, "sagemaker_mpi_custom_mpi_options": ""}
+
+
+BESIDE = {"sagemaker_job_name", "sagemaker_submit_directory"}
+
+
+def test_a_request_tells_a_job_what_the_sdk_does(jobs: dict[str, Any]) -> None:
+    ours, theirs = hyperparameters(jobs["request"]), hyperparameters(jobs["mpi"])
+    assert ours.keys() == theirs.keys() | {"epochs"}
+    assert {key: value for key, value in ours.items() if key not in BESIDE} == {
+        **MPI_TOLD,
+        "epochs": 3,
+        "sagemaker_program": "train.py",
+        "sagemaker_container_log_level": 20,
+        "sagemaker_region": REGION,
     }
+    assert {key: theirs[key] for key in theirs.keys() - BESIDE} == {
+        key: ours[key] for key in theirs.keys() - BESIDE
+    }
+
+
+def test_a_request_under_torchrun(jobs: dict[str, Any]) -> None:
+    told = hyperparameters(jobs["request-torchrun"])
+    assert told["sagemaker_torch_distributed_enabled"] is True
+    assert told["sagemaker_instance_type"] == "ml.c5.2xlarge"
+
+
+def test_a_request_for_an_image_with_its_own_training_code(jobs: dict[str, Any]) -> None:
+    assert hyperparameters(jobs["request-baked"]) == {
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_custom_mpi_options": "",
+    }
+
+
+def test_a_request_sends_the_script(jobs: dict[str, Any], aws: Aws) -> None:
+    """As an archive with the script at its top, where the toolkit unpacks it."""
+    address = hyperparameters(jobs["request"])["sagemaker_submit_directory"]
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    content = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        assert archive.getnames() == ["train.py"]
 
 
 def test_the_generic_estimator_still_drops_the_distribution(jobs: dict[str, Any]) -> None:

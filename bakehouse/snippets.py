@@ -1,0 +1,336 @@
+"""Prints how a release is started on SageMaker: code that runs when it is pasted.
+
+Version 2 of the SDK: its generic Estimator takes `distribution` and drops it, so that the job silently runs
+one process a host; the classes named after frameworks pass it on, and with `image_uri` they put no framework
+of their own into the job. But they insist on sending a script along: for an image that carries its own, the
+generic class gets the hyperparameters that `distribution` stands for. Version 3 starts with drivers of its
+own, and boto3 with a request that has all of it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, cast
+
+from bakehouse.boto3_code import request_code
+from bakehouse.catalog import Catalog
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.estimator import check, training_of
+from bakehouse.findings import Finding
+from bakehouse.instance_groups import InstanceGroup, instance_group
+from bakehouse.instances import instances
+from bakehouse.jobs import Group
+from bakehouse.launch_settings import launch_settings
+from bakehouse.literals import Code, call, literal
+from bakehouse.registry import is_loopback
+from bakehouse.releases import ReleaseRecord
+from bakehouse.training_request import LaunchImage, Sender, TrainingRequest, launch_image
+
+Sdk = Literal["v2", "v3", "boto3"]
+SDKS: tuple[Sdk, ...] = ("v2", "v3", "boto3")
+_LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
+_STRATEGIES = {
+    "mpirun": "mpi",
+    "torchrun": "torch_distributed",
+    "tensorflow": "multi_worker_mirrored_strategy",
+}
+_DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
+_TOLD = {"v2": "version 2 of the SageMaker SDK", "v3": "version 3 of the SageMaker SDK", "boto3": "boto3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a person may want otherwise than the code's defaults."""
+
+    sdk: Sdk = "v2"
+    entry_point: str = "train.py"
+    """The script to send along; an image that carries its own gets none."""
+    source_dir: str = ""
+    role: str = ""
+    """An execution role's ARN; empty is the one that the code itself runs as, within SageMaker."""
+    instance_type: str = ""
+    instance_count: int = 2
+    groups: tuple[tuple[str, str, int], ...] = ()
+    """The name, type and count of each group, in place of one type and count."""
+    launcher: str = ""
+    processes_per_host: int | None = None
+    """None is one for each GPU, or one where there are none."""
+    distribution: Mapping[str, object] = field(default_factory=dict)
+    """In place of what the launcher stands for."""
+    hyperparameters: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keep_alive: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Code that starts a job, and what is not as it should be with it."""
+
+    code: str
+    warnings: tuple[Finding, ...] = ()
+
+
+def asked(
+    *,
+    sdk: str,
+    source_dir: str,
+    instance_type: str,
+    instance_count: int,
+    groups: Sequence[Group],
+    launcher: str,
+    processes_per_host: int,
+    distribution: Mapping[str, object],
+    keep_alive: int,
+    **others: Any,
+) -> Job:
+    """The job of a command line; raises UsageError where its words don't go together."""
+
+    def refuse(message: str, hint: str) -> None:
+        raise UsageError(Diagnostic(message, hint=hint))
+
+    if sdk not in SDKS:
+        refuse(f"`--sdk {sdk}` is none", f"it is one of {', '.join(SDKS)}")
+    if groups and (instance_type or instance_count):
+        hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
+        refuse("`--group` takes the place of `--instance-type` and `--instance-count`", hint)
+    if distribution and (launcher or processes_per_host):
+        message = "`--distribution` takes the place of `--launcher` and `--processes-per-host`"
+        refuse(message, "say it in the distribution")
+    if source_dir and not Path(source_dir).is_dir():
+        refuse(
+            f"there is no folder `{source_dir}`", "`--source-dir` is the folder that holds the entry point"
+        )
+    return Job(
+        sdk=cast("Sdk", sdk),
+        source_dir=source_dir,
+        instance_type=instance_type,
+        instance_count=instance_count or Job().instance_count,
+        groups=tuple((group.name, group.instance_type, group.count) for group in groups),
+        launcher=launcher,
+        processes_per_host=processes_per_host or None,
+        distribution=distribution,
+        keep_alive=keep_alive or None,
+        **others,
+    )
+
+
+def snippet(record: ReleaseRecord, job: Job = Job(), catalog: Catalog | None = None) -> Snippet:
+    """Code that starts a training job with a released image.
+
+    Raises UsageError with everything that is wrong with the job.
+    """
+    image = launch_image(record, catalog)
+    if job.sdk == "boto3" and not job.role:
+        message = "a request of boto3 names the role that the job runs as"
+        raise UsageError(Diagnostic(message, hint="`--role arn:aws:iam::123456789012:role/SageMakerRole`"))
+    request = _request(image, job, catalog)
+    found = check(request, replace(image, entry_point=""))
+    if errors := [one for one in found if one.is_error]:
+        raise UsageError(*(one.diagnostic for one in errors))
+    settings = request.hyperparameters
+    is_told = bool(image.entry_point) or job.sdk == "boto3"
+    if is_told and request.sender != "ModelTrainer":
+        settings = {
+            **settings,
+            **launch_settings(request.distribution, training_of(request, image)).hyperparameters,
+        }
+    lines = _notes(record, image, request, job)
+    request = replace(
+        request, hyperparameters=settings, entry_point="" if image.entry_point else request.entry_point
+    )
+    if job.sdk == "boto3":
+        lines += request_code(request, image, job.role, _base_name(image), record.registry)
+    elif job.sdk == "v3":
+        lines += _trainer(request, image, job)
+    else:
+        lines += _estimator(request, image, job)
+    return Snippet("\n".join(lines) + "\n", found)
+
+
+def _request(image: LaunchImage, job: Job, catalog: Catalog | None) -> TrainingRequest:
+    """The job as it is checked: as if it brought its code, for the same launcher."""
+    known = instances(catalog) if catalog else {}
+    asked = job.groups or (
+        ("", job.instance_type or ("ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"), job.instance_count),
+    )
+    groups = tuple(instance_group(known, kind, count, name) for name, kind, count in asked)
+    is_tensorflow = image.framework == "tensorflow"
+    sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
+    if job.sdk == "v3" and not image.entry_point:
+        sender = "ModelTrainer"
+    script = PurePosixPath(job.entry_point)
+    source_dir, entry_point = job.source_dir, job.entry_point
+    if sender == "ModelTrainer" and not source_dir:
+        source_dir, entry_point = str(script.parent), script.name
+    return TrainingRequest(
+        sender=sender,
+        groups=groups,
+        distribution=job.distribution or _distribution(image, job, sender, groups),
+        entry_point=entry_point,
+        source_dir=source_dir,
+        hyperparameters=job.hyperparameters,
+        environment=job.environment,
+        framework_version=image.versions["tensorflow"] if sender == "TensorFlow" else "",
+        keep_alive=job.keep_alive,
+        # Without a folder that is named here, nobody knows where the code will be pasted.
+        folder=Path() if job.source_dir else None,
+    )
+
+
+def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: Job) -> list[str]:
+    tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
+    notes = [f"# {record.image}, published {record.date}, {tested}; for {_TOLD[job.sdk]}"]
+    if is_loopback(record.registry):
+        notes.append(f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
+    name = request.sender
+    if job.sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
+        notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")
+    return notes
+
+
+def _distribution(
+    image: LaunchImage, job: Job, sender: Sender, groups: tuple[InstanceGroup, ...]
+) -> Mapping[str, object]:
+    """What makes SageMaker's toolkit, or the SDK's drivers, use a launcher."""
+    launcher = _launcher(image, job, sender)
+    if not launcher:
+        return {}
+    is_driver = sender == "ModelTrainer"
+    if job.processes_per_host and launcher != "mpirun" and not is_driver:
+        message = f"`{launcher}` starts one process for each GPU, or one where there are none"
+        raise UsageError(Diagnostic(message, hint="a number of processes is for `mpirun`"))
+    if is_driver:
+        counted = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
+        return {_DRIVERS[launcher]: counted}
+    settings: dict[str, object] = {"enabled": True}
+    if job.processes_per_host:
+        settings["processes_per_host"] = job.processes_per_host
+    found: dict[str, object] = {_STRATEGIES[launcher]: settings}
+    with_gpus = [group.name for group in groups if group.gpus]
+    if len(groups) > 1 and len(with_gpus) == 1:
+        found["instance_groups"] = with_gpus
+    return found
+
+
+def _launcher(image: LaunchImage, job: Job, sender: Sender) -> str:
+    """Which launcher starts the processes: the one asked for, or the framework's own before MPI."""
+    module = image.training_module
+    there = [name for name in _LAUNCHERS if name in image.launchers]
+    if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in there:
+        # The plain toolkit knows no torchrun.
+        there.remove("torchrun")
+    if sender != "ModelTrainer" and "tensorflow" in module:
+        there.insert(0, "tensorflow")
+    if not job.launcher:
+        chosen = there[0] if there else ""
+        return "mpirun" if job.processes_per_host and "mpirun" in there else chosen
+    if job.launcher not in there:
+        message = f"`{image.name}` can't start a job with `{job.launcher}`"
+        hint = "it has " + ", ".join(f"`{name}`" for name in there) if there else "it has no launcher"
+        raise UsageError(Diagnostic(message, hint=hint))
+    return job.launcher
+
+
+def _base_name(image: LaunchImage) -> str:
+    """What a job's name starts with: an address with a digest holds an `@`, and SageMaker takes no dot."""
+    return re.sub("[._]", "-", image.name)
+
+
+def _estimator(request: TrainingRequest, image: LaunchImage, job: Job) -> list[str]:
+    """An estimator of version 2."""
+    name = "Estimator" if image.entry_point else request.sender
+    arguments: dict[str, object] = {"image_uri": image.uri}
+    if not image.entry_point:
+        arguments["entry_point"] = request.entry_point
+        if request.source_dir:
+            arguments["source_dir"] = request.source_dir
+    arguments["role"] = job.role or Code("sagemaker.get_execution_role()")
+    imports = [] if job.role else ["import sagemaker"]
+    before: list[str] = []
+    distribution = dict(request.distribution)
+    if job.groups:
+        imports.append("from sagemaker.instance_group import InstanceGroup")
+        listed = {
+            one.name: call("InstanceGroup", one.name, one.instance_type, one.count) for one in request.groups
+        }
+        before = ["groups = {", *(f"    {literal(key)}: {value}," for key, value in listed.items()), "}"]
+        arguments["instance_groups"] = Code("list(groups.values())")
+        named = distribution.get("instance_groups")
+        if isinstance(named, list):
+            distribution["instance_groups"] = [Code(f"groups[{literal(one)}]") for one in named]
+    else:
+        arguments["instance_type"] = request.groups[0].instance_type
+        arguments["instance_count"] = request.groups[0].count
+    if image.entry_point:
+        # The generic class sends a text as it is, and the toolkit reads JSON.
+        arguments |= _some(
+            "hyperparameters", {key: json.dumps(value) for key, value in request.hyperparameters.items()}
+        )
+    else:
+        arguments |= _some("distribution", distribution) | _some("hyperparameters", request.hyperparameters)
+    arguments |= _some("environment", request.environment)
+    if request.keep_alive is not None:
+        arguments["keep_alive_period_in_seconds"] = request.keep_alive
+    if name == "TensorFlow":
+        # Without the version the SDK does not take its own strategy; without model_dir=False it hands the
+        # script an argument that it may not know.
+        arguments["framework_version"] = request.framework_version
+        arguments["model_dir"] = False
+    arguments["base_job_name"] = _base_name(image)
+    imports.append(f"from sagemaker.{name.lower()} import {name}")
+    lines = [f"    {key}={literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
+
+
+def _trainer(request: TrainingRequest, image: LaunchImage, job: Job) -> list[str]:
+    """A ModelTrainer of version 3; an image's own code is started by the toolkit in it, which reads JSON."""
+    configs = ["Compute"]
+    compute: dict[str, object] = {}
+    if job.groups:
+        configs.append("InstanceGroup")
+        compute["instance_groups"] = [
+            call(
+                "InstanceGroup",
+                instance_group_name=one.name,
+                instance_type=one.instance_type,
+                instance_count=one.count,
+            )
+            for one in request.groups
+        ]
+    else:
+        compute = {
+            "instance_type": request.groups[0].instance_type,
+            "instance_count": request.groups[0].count,
+        }
+    if request.keep_alive is not None:
+        compute["keep_alive_period_in_seconds"] = request.keep_alive
+    arguments: dict[str, object] = {"training_image": image.uri} | _some("role", job.role)
+    imports = ["from sagemaker.train import ModelTrainer"]
+    parameters = request.hyperparameters
+    if image.entry_point:
+        parameters = {key: json.dumps(value) for key, value in parameters.items()}
+    else:
+        configs.append("SourceCode")
+        arguments["source_code"] = call(
+            "SourceCode", source_dir=request.source_dir, entry_script=request.entry_point
+        )
+        for driver, settings in request.distribution.items():
+            assert isinstance(settings, Mapping)
+            kinds, values = [driver], dict(settings)
+            if isinstance(values.get("smp"), Mapping):
+                kinds, values["smp"] = ["SMP", driver], call("SMP", **values["smp"])
+            imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
+            arguments["distributed"] = call(driver, **values)
+    imports.insert(1, f"from sagemaker.train.configs import {', '.join(configs)}")
+    arguments["compute"] = call("Compute", **compute)
+    arguments |= _some("hyperparameters", parameters) | _some("environment", request.environment)
+    arguments["base_job_name"] = _base_name(image)
+    lines = [f"    {key}={literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", "trainer.train()"]
+
+
+def _some(name: str, value: Mapping[str, object] | str) -> dict[str, object]:
+    """An argument, where it says something."""
+    return {name: value} if value else {}
