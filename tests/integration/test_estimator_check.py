@@ -1,0 +1,252 @@
+"""What is refused before a job is sent, compared with the real SDKs over hundreds of settings."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse import launch_rules
+from bakehouse.catalog import load_catalog
+from bakehouse.estimator import check
+from bakehouse.findings import Finding
+from bakehouse.instances import instances
+from bakehouse.project import HOME
+from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.launch_cases import IMAGES, RARE, SCRIPTS, Case, estimators, trainers
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+V2 = Path(__file__).with_name("sagemaker-sdk.lock")
+ESTIMATORS = tuple(estimators(500)) + RARE
+TRAINERS = tuple(trainers(120))
+
+WITHOUT_AWS = """
+import io
+import boto3
+from botocore.awsrequest import AWSResponse
+
+class Body(io.BytesIO):
+    def stream(self, **settings):
+        yield self.read()
+
+def answer(request, event_name, **told):
+    body = b"<r><Buckets></Buckets><LocationConstraint>eu-west-1</LocationConstraint></r>"
+    if ".sagemaker." in event_name:
+        body = b'{"TrainingJobArn": "arn:aws:sagemaker:x:1:training-job/case", "TrainingJobName": "case"}'
+    return AWSResponse(request.url, 200, {}, Body(body))
+
+# As fast as no network is: botocore has looked at a request when it is about to send it.
+boto3.setup_default_session()
+for service in ("s3", "sagemaker"):
+    boto3.DEFAULT_SESSION.events.register(f"before-send.{service}", answer)
+"""
+ASK_V2 = (
+    WITHOUT_AWS
+    + """
+import functools, json, logging
+import sagemaker
+from sagemaker.estimator import Estimator
+from sagemaker.instance_group import InstanceGroup
+from sagemaker.inputs import TrainingInput
+from sagemaker.job import _Job
+from sagemaker.local import LocalSession
+from sagemaker.telemetry import telemetry_logging
+from sagemaker import pytorch, tensorflow
+
+logging.disable(logging.CRITICAL)
+told = json.load(open("cases.json"))
+session = sagemaker.Session(boto3.DEFAULT_SESSION)
+# They would take half of the time.
+sagemaker.utils._botocore_resolver = functools.cache(sagemaker.utils._botocore_resolver)
+telemetry_logging._send_telemetry_request = lambda *told, **more: None
+answers = []
+for case in told["cases"]:
+    groups = [InstanceGroup(*group) for group in case["groups"]]
+    job = {"instance_groups": groups}
+    if groups[0].instance_group_name == "":
+        job = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
+    elif case["beside_groups"]:
+        job |= {"instance_type": case["beside_groups"], "instance_count": 1}
+    distribution = case["distribution"] or None
+    if isinstance(distribution, dict) and "instance_groups" in distribution:
+        by_name = {group.instance_group_name: group for group in groups}
+        other = InstanceGroup("other", "ml.c5.xlarge", 1)
+        wanted = distribution["instance_groups"]
+        distribution["instance_groups"] = [by_name.get(one, other) for one in wanted]
+    names = ("entry_point", "source_dir", "framework_version", "py_version", "hyperparameters", "environment")
+    for name in names:
+        if case[name]:
+            job[name] = case[name]
+    if case["image"]:
+        job["image_uri"] = told["images"][case["image"]]
+    if case["keep_alive"] is not None:
+        job["keep_alive_period_in_seconds"] = case["keep_alive"]
+    kinds = {"PyTorch": pytorch.PyTorch, "TensorFlow": tensorflow.TensorFlow, "Estimator": Estimator}
+    kind = kinds[case["sender"]]
+    if case["sender"] == "TensorFlow":
+        job["model_dir"] = False
+    if case["compiler"] is not None:
+        module = tensorflow if case["sender"] == "TensorFlow" else pytorch
+        job["compiler_config"] = module.TrainingCompilerConfig(enabled=case["compiler"])
+    local = any(group.instance_type.startswith("local") for group in groups)
+    job["sagemaker_session"] = session
+    if local and not case["groups"][0][0]:
+        job["sagemaker_session"] = LocalSession(boto3.DEFAULT_SESSION)
+    if case["sender"] == "Estimator":
+        job = {key: value for key, value in job.items() if key not in ("framework_version", "py_version")}
+    try:
+        estimator = kind(role=told["role"], distribution=distribution, disable_profiler=True, **job)
+        if case["image"] and not local:
+            inputs = {
+                key: TrainingInput("s3://data/", instance_groups=value or None)
+                for key, value in (case["channels"] or {}).items()
+            }
+            estimator.fit(inputs or None, wait=False)
+        else:
+            # AWS's images are looked up elsewhere, and local mode would start containers.
+            estimator._prepare_for_training("case")
+            estimator.hyperparameters()
+            cluster = (estimator.instance_count, estimator.instance_type, estimator.instance_groups)
+            _Job._prepare_resource_config(*cluster, 30, None, None, None)
+        answers.append("")
+    except Exception as error:
+        answers.append(f"{type(error).__name__}: {error}")
+json.dump(answers, open("answers.json", "w"))
+"""
+)
+ASK_V3 = (
+    WITHOUT_AWS
+    + """
+import json, logging
+from sagemaker.core.shapes import InstanceGroup
+from sagemaker.core.training.configs import Compute, SourceCode
+from sagemaker.train.distributed import MPI, SMP, Torchrun
+from sagemaker.train.model_trainer import ModelTrainer
+
+logging.disable(logging.CRITICAL)
+told = json.load(open("cases.json"))
+answers = []
+for case in told["cases"]:
+    try:
+        distributed = None
+        for name, values in (case["distribution"] or {}).items():
+            if isinstance(values.get("smp"), dict):
+                values["smp"] = SMP(**values["smp"])
+            distributed = {"Torchrun": Torchrun, "MPI": MPI}[name](**values)
+        groups = [
+            InstanceGroup(instance_group_name=group[0], instance_type=group[1], instance_count=group[2])
+            for group in case["groups"]
+        ]
+        compute = {"instance_groups": groups}
+        if groups[0].instance_group_name == "":
+            compute = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
+        elif case["beside_groups"]:
+            compute |= {"instance_type": case["beside_groups"], "instance_count": 1}
+        if case["keep_alive"] is not None:
+            compute["keep_alive_period_in_seconds"] = case["keep_alive"]
+        names = {"source_dir": "source_dir", "entry_point": "entry_script"}
+        names |= {"requirements": "requirements", "command": "command"}
+        source = {theirs: case[ours] for ours, theirs in names.items() if case[ours]}
+        trainer = ModelTrainer(
+            training_image=told["images"].get(case["image"]), role=told["role"], base_job_name="case",
+            compute=Compute(**compute), distributed=distributed, environment=case["environment"] or {},
+            source_code=SourceCode(**source),
+        )
+        trainer.train(wait=False, logs=False)
+        answers.append("")
+    except Exception as error:
+        answers.append(f"{type(error).__name__}: {error}")
+json.dump(answers, open("answers.json", "w"))
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
+        yield found
+
+
+class Compared:
+    """Each job with what the SDK says of it, and we."""
+
+    def __init__(self, aws: Aws, sdk: Path, script: str, cases: tuple[Case, ...], folder: Path) -> None:
+        content = {
+            "cases": [asdict(case) for case in cases],
+            "images": {name: image.uri for name, image in IMAGES.items()},
+            "role": ROLE,
+        }
+        (folder / "cases.json").write_text(json.dumps(content))
+        (folder / "code").mkdir()
+        for name in SCRIPTS:
+            (folder / name).write_text("")
+            (folder / "code" / name).write_text("")
+        (folder / "code" / "train.txt").write_text("")
+        (folder / "code" / "requirements.txt").write_text("")
+        aws.run(installed(sdk), ["-c", script], folder)
+        answers = json.loads((folder / "answers.json").read_text())
+        known = instances(load_catalog([HOME / "recipes"]))
+        self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
+            (case, answer, tuple(one for one in found if one.is_error))
+            for case, answer in zip(cases, answers, strict=True)
+            for found in [check(case.request(known, folder), IMAGES.get(case.image))]
+        ]
+
+    def ours_alone(self) -> dict[str, Case]:
+        """The rules that refuse what the SDK takes, each with a job that shows it."""
+        return {one.rule.name: case for case, answer, found in self.cases if not answer for one in found}
+
+
+@pytest.fixture(scope="module")
+def compared(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compared]:
+    """Both versions, beside each other."""
+    asked = {"version_2": (V2, ASK_V2, ESTIMATORS), "version_3": (V3, ASK_V3, TRAINERS)}
+    with ThreadPoolExecutor() as pool:
+        running = {
+            name: pool.submit(Compared, aws, *told, tmp_path_factory.mktemp(name))
+            for name, told in asked.items()
+        }
+        return {name: one.result() for name, one in running.items()}
+
+
+VERSIONS = pytest.mark.parametrize("version", ["version_2", "version_3"])
+
+
+@VERSIONS
+def test_what_the_sdk_refuses_is_refused(version: str, compared: dict[str, Compared]) -> None:
+    missed = [(answer, case) for case, answer, found in compared[version].cases if answer and not found]
+    assert missed == []
+
+
+@VERSIONS
+def test_what_the_sdk_takes_is_refused_for_a_reason_beyond_it(
+    version: str, compared: dict[str, Compared]
+) -> None:
+    unsaid: list[Any] = [
+        ([one.rule.name for one in found if not one.rule.beyond], found, case)
+        for case, answer, found in compared[version].cases
+        if not answer and any(not one.rule.beyond for one in found)
+    ]
+    assert unsaid == []
+
+
+@VERSIONS
+def test_enough_settings_are_taken_and_refused(version: str, compared: dict[str, Compared]) -> None:
+    """A comparison of refusals alone would pass where everything is refused."""
+    cases = compared[version].cases
+    refused = sum(bool(answer) for _, answer, _ in cases)
+    taken_by_both = sum(not answer and not found for _, answer, found in cases)
+    print(f"{version}: {len(cases)} settings, {refused} refused by the SDK, {taken_by_both} taken by both")
+    assert refused > len(cases) / 5
+    assert taken_by_both > len(cases) / 12
+
+
+def test_every_rule_beyond_the_sdk_is_met(compared: dict[str, Compared]) -> None:
+    """The list in docs/launching.md is of what is really refused by us alone."""
+    met = {name: case for one in compared.values() for name, case in one.ours_alone().items()}
+    listed = {one.name for one in launch_rules.ALL if one.beyond and one.is_error}
+    assert met.keys() == listed
