@@ -262,7 +262,7 @@ def test_what_is_no_name_and_number(word: str) -> None:
 def test_the_catalogue_knows_what_is_sized(catalog: Catalog) -> None:
     known = instances(catalog)
 
-    assert known["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True)
+    assert known["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")
     assert known["ml.c5.18xlarge"] == Instance("ml.c5.18xlarge", 72, 0, 144, 0, False)
     assert known["ml.c5.18xlarge"].family == "ml.c5"
     assert known["ml.g7.2xlarge"].vcpus is None
