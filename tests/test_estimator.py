@@ -601,3 +601,68 @@ def test_a_finding_is_told_with_its_rule() -> None:
         ("rule", "distribution-swallowed"),
         ("known from", "sagemaker 2.257.7: estimator.py"),
     )
+
+
+def test_requirements_are_looked_for_as_well(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    trainer = request(sender="ModelTrainer", distribution={}, source_dir="code", folder=tmp_path)
+    asked = replace(trainer, requirements="requirements.txt")
+    assert told(asked, PYTORCH) == [(launch_rules.CODE, "`code` holds no `requirements.txt`", "")]
+
+
+def test_xla_came_with_pytorch_1_12() -> None:
+    old = {"framework_version": "1.11.0", "py_version": "py38", "compiler": True}
+    group = replace(A100, instance_type="ml.p4d.24xlarge")
+    messages = [
+        message for _, message, _ in told(request(group, distribution={"pytorchxla": ON}, **old), None)
+    ]
+    assert messages == [
+        "Training Compiler has no image for PyTorch 1.11.0",
+        "`pytorchxla` needs PyTorch 1.12 or newer",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sender", "distribution", "messages"),
+    [
+        ("ModelTrainer", {"Torchrun": 2}, ["`distributed.Torchrun` has to be a mapping"]),
+        ("ModelTrainer", {"Torchrun": {"smp": 2}}, ["`distributed.Torchrun.smp` has to be a mapping"]),
+        (
+            "PyTorch",
+            {"smdistributed": {"tensorparallel": {}}},
+            ["`distribution.smdistributed.tensorparallel` is no library of SageMaker"],
+        ),
+        (
+            "PyTorch",
+            {"smdistributed": {"dataparallel": True}},
+            ["`distribution.smdistributed.dataparallel` has to be a mapping"],
+        ),
+        (
+            "TensorFlow",
+            {"multi_worker_mirrored_strategy": ON, "parameter_server": {"enabled": False}},
+            ["`distribution.multi_worker_mirrored_strategy` can't stand beside `parameter_server`"],
+        ),
+    ],
+)
+def test_what_a_mapping_must_not_say(sender: str, distribution: Any, messages: list[str]) -> None:
+    asked = request(
+        C5, sender=sender, distribution=distribution, source_dir="code", framework_version="2.21.0"
+    )
+    image = replace(PYTORCH, gpu=False, versions={**PYTORCH.versions, "pytorch": "2.21.0"})
+    image = image if sender != "TensorFlow" else replace(TENSORFLOW, gpu=False)
+    assert [message for _, message, _ in told(asked, image)] == messages
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"ddp": "yes"}, "`{}.ddp` is `true` or `false`"),
+        ({"auto_partition": False}, "`{}` has no `default_partition`, and `auto_partition` is off"),
+        ({"default_partition": 2}, "`{}.default_partition` has to be a number less than `partitions`"),
+    ],
+)
+def test_what_the_model_parallel_library_is_not_told(parameters: Any, message: str) -> None:
+    smp = {"smdistributed": {"modelparallel": {**ON, "parameters": parameters}}, "mpi": ON}
+    path = "distribution.smdistributed.modelparallel.parameters"
+    assert [one for _, one, _ in told(request(distribution=smp), PYTORCH)] == [message.format(path)]
