@@ -7,7 +7,6 @@ generic class gets the hyperparameters that `distribution` stands for. Version 3
 own, and boto3 with a request that has all of it.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +22,9 @@ from bakehouse.instance_groups import InstanceGroup, instance_group
 from bakehouse.instances import instances
 from bakehouse.jobs import Group
 from bakehouse.launch_settings import launch_settings
-from bakehouse.literals import Code, call, literal
 from bakehouse.registry import is_loopback
 from bakehouse.releases import ReleaseRecord
+from bakehouse.sdk_code import estimator_code, trainer_code
 from bakehouse.training_request import LaunchImage, Sender, TrainingRequest, launch_image
 
 Sdk = Literal["v2", "v3", "boto3"]
@@ -143,9 +142,9 @@ def snippet(record: ReleaseRecord, job: Job = Job(), catalog: Catalog | None = N
     if job.sdk == "boto3":
         lines += request_code(request, image, job.role, _base_name(image), record.registry)
     elif job.sdk == "v3":
-        lines += _trainer(request, image, job)
+        lines += trainer_code(request, image, job.role, _base_name(image))
     else:
-        lines += _estimator(request, image, job)
+        lines += estimator_code(request, image, job.role, _base_name(image))
     return Snippet("\n".join(lines) + "\n", found)
 
 
@@ -236,101 +235,3 @@ def _launcher(image: LaunchImage, job: Job, sender: Sender) -> str:
 def _base_name(image: LaunchImage) -> str:
     """What a job's name starts with: an address with a digest holds an `@`, and SageMaker takes no dot."""
     return re.sub("[._]", "-", image.name)
-
-
-def _estimator(request: TrainingRequest, image: LaunchImage, job: Job) -> list[str]:
-    """An estimator of version 2."""
-    name = "Estimator" if image.entry_point else request.sender
-    arguments: dict[str, object] = {"image_uri": image.uri}
-    if not image.entry_point:
-        arguments["entry_point"] = request.entry_point
-        if request.source_dir:
-            arguments["source_dir"] = request.source_dir
-    arguments["role"] = job.role or Code("sagemaker.get_execution_role()")
-    imports = [] if job.role else ["import sagemaker"]
-    before: list[str] = []
-    distribution = dict(request.distribution)
-    if job.groups:
-        imports.append("from sagemaker.instance_group import InstanceGroup")
-        listed = {
-            one.name: call("InstanceGroup", one.name, one.instance_type, one.count) for one in request.groups
-        }
-        before = ["groups = {", *(f"    {literal(key)}: {value}," for key, value in listed.items()), "}"]
-        arguments["instance_groups"] = Code("list(groups.values())")
-        named = distribution.get("instance_groups")
-        if isinstance(named, list):
-            distribution["instance_groups"] = [Code(f"groups[{literal(one)}]") for one in named]
-    else:
-        arguments["instance_type"] = request.groups[0].instance_type
-        arguments["instance_count"] = request.groups[0].count
-    if image.entry_point:
-        # The generic class sends a text as it is, and the toolkit reads JSON.
-        arguments |= _some(
-            "hyperparameters", {key: json.dumps(value) for key, value in request.hyperparameters.items()}
-        )
-    else:
-        arguments |= _some("distribution", distribution) | _some("hyperparameters", request.hyperparameters)
-    arguments |= _some("environment", request.environment)
-    if request.keep_alive is not None:
-        arguments["keep_alive_period_in_seconds"] = request.keep_alive
-    if name == "TensorFlow":
-        # Without the version the SDK does not take its own strategy; without model_dir=False it hands the
-        # script an argument that it may not know.
-        arguments["framework_version"] = request.framework_version
-        arguments["model_dir"] = False
-    arguments["base_job_name"] = _base_name(image)
-    imports.append(f"from sagemaker.{name.lower()} import {name}")
-    lines = [f"    {key}={literal(value)}," for key, value in arguments.items()]
-    return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
-
-
-def _trainer(request: TrainingRequest, image: LaunchImage, job: Job) -> list[str]:
-    """A ModelTrainer of version 3; an image's own code is started by the toolkit in it, which reads JSON."""
-    configs = ["Compute"]
-    compute: dict[str, object] = {}
-    if job.groups:
-        configs.append("InstanceGroup")
-        compute["instance_groups"] = [
-            call(
-                "InstanceGroup",
-                instance_group_name=one.name,
-                instance_type=one.instance_type,
-                instance_count=one.count,
-            )
-            for one in request.groups
-        ]
-    else:
-        compute = {
-            "instance_type": request.groups[0].instance_type,
-            "instance_count": request.groups[0].count,
-        }
-    if request.keep_alive is not None:
-        compute["keep_alive_period_in_seconds"] = request.keep_alive
-    arguments: dict[str, object] = {"training_image": image.uri} | _some("role", job.role)
-    imports = ["from sagemaker.train import ModelTrainer"]
-    parameters = request.hyperparameters
-    if image.entry_point:
-        parameters = {key: json.dumps(value) for key, value in parameters.items()}
-    else:
-        configs.append("SourceCode")
-        arguments["source_code"] = call(
-            "SourceCode", source_dir=request.source_dir, entry_script=request.entry_point
-        )
-        for driver, settings in request.distribution.items():
-            assert isinstance(settings, Mapping)
-            kinds, values = [driver], dict(settings)
-            if isinstance(values.get("smp"), Mapping):
-                kinds, values["smp"] = ["SMP", driver], call("SMP", **values["smp"])
-            imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
-            arguments["distributed"] = call(driver, **values)
-    imports.insert(1, f"from sagemaker.train.configs import {', '.join(configs)}")
-    arguments["compute"] = call("Compute", **compute)
-    arguments |= _some("hyperparameters", parameters) | _some("environment", request.environment)
-    arguments["base_job_name"] = _base_name(image)
-    lines = [f"    {key}={literal(value)}," for key, value in arguments.items()]
-    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", "trainer.train()"]
-
-
-def _some(name: str, value: Mapping[str, object] | str) -> dict[str, object]:
-    """An argument, where it says something."""
-    return {name: value} if value else {}

@@ -145,9 +145,10 @@ ALLOWED = {
     ),
     "literals": "",
     "boto3_code": "literals training_request",
+    "sdk_code": "literals training_request",
     "snippets": (
         "catalog instances jobs registry releases findings instance_groups launch_settings training_request "
-        "estimator literals boto3_code"
+        "estimator boto3_code sdk_code"
     ),
     "running": (
         "catalog instances engine network_faults jobs cluster delivery job_report instance_groups "
