@@ -35,7 +35,8 @@ def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
 
 
 def test_a_refusal_that_nobody_knows_has_no_hint() -> None:
+    answer = "all pools are used"
     with pytest.raises(EngineError) as caught, told_as("make a network"):
-        raise refused("all pools are used")
+        raise refused(answer)
 
     assert caught.value.diagnostics[0].hint == ""

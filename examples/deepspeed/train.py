@@ -1,5 +1,6 @@
 """Trains with DeepSpeed's ZeRO: each rank holds its part of the weights, gradients and optimizer's state."""
 
+import gc
 import os
 import warnings
 from pathlib import Path
@@ -50,4 +51,6 @@ def train():
 # Ranks talk through NCCL where there are GPUs, gloo elsewhere
 deepspeed.init_distributed()
 train()
+# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+gc.collect()
 deepspeed.comm.destroy_process_group()

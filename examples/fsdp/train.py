@@ -1,5 +1,6 @@
 """Trains with fully sharded data parallelism: each rank holds a part of the model."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -51,5 +52,6 @@ if use_gpu:
     torch.cuda.set_device(device)
 dist.init_process_group("nccl" if use_gpu else "gloo")
 train(device)
-# A model that outlives `train` would keep gloo's threads, and Python's end would now and then abort on them.
+# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+gc.collect()
 dist.destroy_process_group()

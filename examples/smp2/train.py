@@ -1,5 +1,6 @@
 """Trains with version 2 of SageMaker's model parallel library, which PyTorch's FSDP is handed to."""
 
+import gc
 import os
 
 import torch
@@ -42,5 +43,6 @@ if use_gpu:
 dist.init_process_group("nccl" if use_gpu else "gloo")
 tsm.init()
 train(device)
-# A model that outlives `train` would keep gloo's threads, and Python's end would now and then abort on them.
+# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+gc.collect()
 dist.destroy_process_group()

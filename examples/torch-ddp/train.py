@@ -1,5 +1,6 @@
 """Trains with DistributedDataParallel: NCCL where there are GPUs, gloo elsewhere; one process or many."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -37,5 +38,6 @@ def train(use_gpu):
 gpu = torch.cuda.is_available()
 dist.init_process_group("nccl" if gpu else "gloo")
 train(gpu)
-# A model that outlives `train` would keep gloo's threads, and Python's end would now and then abort on them.
+# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+gc.collect()
 dist.destroy_process_group()
