@@ -8,12 +8,13 @@ import contextlib
 import io
 import logging
 import secrets
+import socket
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import Diagnostic, EngineError, UsageError
 
 MAX_BYTES = 500_000_000
 REGION = "us-east-1"
@@ -36,6 +37,7 @@ def in_s3(source: Path, address: str) -> Iterator[Delivery]:
     import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
+    _require(address)
     # A line for each request, among those of the job.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
@@ -63,6 +65,18 @@ def in_s3(source: Path, address: str) -> Iterator[Delivery]:
         yield Delivery(f"s3://{_BUCKET}/{key}", environment)
     finally:
         server.stop()
+
+
+def _require(address: str) -> None:
+    """Raise EngineError where an address is not this machine's: moto's server would wait for ever."""
+    try:
+        socket.create_server((address, 0)).close()
+    except OSError as error:
+        message = f"the code can't be offered on `{address}`, which the hosts reach this machine by"
+        hint = "run jobs on the machine that the engine runs on; `./bake doctor` says what it has"
+        raise EngineError(
+            Diagnostic(message, facts=(("because", str(error.strerror)),), hint=hint)
+        ) from error
 
 
 def packed(source: Path) -> bytes:

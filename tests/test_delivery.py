@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse import delivery
-from bakehouse.errors import UsageError
+from bakehouse.errors import EngineError, UsageError
+from bakehouse.report import failure_text
 
 
 def names(archive: bytes) -> list[str]:
@@ -37,3 +38,15 @@ def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     with pytest.raises(UsageError, match="holds more than 0 MB"):
         delivery.packed(tmp_path)
+
+
+def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as caught, delivery.in_s3(tmp_path, "192.0.2.1"):
+        pass
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the code can't be offered on `192.0.2.1`, which the hosts reach this machine by\n"
+        "  because  Cannot assign requested address (while attempting to bind on address ('192.0.2.1', 0))\n"
+        "\n"
+        "hint: run jobs on the machine that the engine runs on; `./bake doctor` says what it has\n"
+    )
