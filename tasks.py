@@ -283,7 +283,7 @@ def smoke(
         "sdk": "where version 3 of the SageMaker SDK is installed, for ModelTrainer's `Torchrun` and `MPI`",
         "hyperparameter": "`name=value`; repeatable",
         "channel": "`name=folder`, to be read at /opt/ml/input/data/<name>; repeatable",
-        "processes": "ranks on each host; 0 is what the distribution says, else one",
+        "processes": "ranks on each host; 0 is what the distribution says, else one for each GPU, else one",
         "environment": "`NAME=value`; repeatable",
         "gpus": "GPUs of this machine for each host, none of them for two",
         "cpus": "`group=cores` that each of its hosts may use; repeatable",
@@ -601,9 +601,12 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse import image_uris, run_options, snippets
+    from bakehouse.instance_gpus import find_gpus
 
     workspace = open_workspace()
-    record = image_uris.newest(workspace.project.images, image)
+    is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
+    wanted = image_uris.Wanted(instance=find_gpus(instance_type) if is_framework else None)
+    record = image_uris.find(workspace.project.images, image, wanted)
     job = snippets.asked(
         sdk=sdk,
         entry_point=entry_point,

@@ -40,7 +40,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in sorted(files.items()):
             member = tarfile.TarInfo(path.lstrip("/"))
-            member.size, member.mode = len(content), 0o644
+            # A script may be what a job starts, and there is no mode to keep: code comes as bytes.
+            member.size, member.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 

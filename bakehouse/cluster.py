@@ -15,6 +15,7 @@ from bakehouse.jobs import LIMITED, ML, MOUNTS, Cut, Job, input_files
 from bakehouse.ranks import Note, SplitLog, read_notes, split_log
 
 STOP_GRACE = 3.0
+_KILLED = 137
 _TURN = 0.25
 """Seconds between two looks at the hosts."""
 
@@ -172,12 +173,16 @@ class _Watch:
         now = self.elapsed()
         self.ended_at[host] = now
         # How the others take the loss of a host that was killed here is what its killing is for.
-        if end.exit_code and host not in self._job.kills:
+        was_killed = end.exit_code == _KILLED and any(loss.killed == host for loss in self.losses)
+        if end.exit_code and not was_killed:
             self.failed = True
             if not self.stopped:
                 self._deadline = min(self._deadline, now + self._job.grace)
 
     def _disturb(self, ended: Mapping[str, Ended]) -> None:
+        if self.failed:
+            # What ends the job has happened already.
+            return
         now = self.elapsed()
         for host in [host for host, at in self._alive.items() if at <= now]:
             del self._alive[host]
@@ -212,7 +217,7 @@ def _host_end(
 ) -> HostEnd:
     failure = container.read(f"{ML}/output/failure")
     # A rank may have had too little memory on a host that was ended with the job.
-    stopped = ended or container.wait(_TURN)
+    stopped = ended or container.wait(STOP_GRACE)
     return HostEnd(
         host,
         ended.exit_code if ended else None,

@@ -86,10 +86,13 @@ class DockerContainer:
             return False
         with told_as("look how full a volume is"):
             api = self._keeper.client.api  # type: ignore[union-attr]
-            asked = api.exec_create(self._keeper.id, ["df", "-B1", "--output=size,avail", path])
+            asked = api.exec_create(self._keeper.id, ["df", "-P", "-k", path])
             told = api.exec_start(asked["Id"])
-        size, left = (int(word) for word in told.split()[-2:])
-        return left * 100 < size
+            if api.exec_inspect(asked["Id"])["ExitCode"]:
+                # An image without `df`: nobody knows.
+                return False
+        _, size, _, left, *_ = told.splitlines()[-1].split()
+        return int(left) * 100 < int(size)
 
     def address(self) -> str:
         with told_as("look up a container's address"):
@@ -130,7 +133,11 @@ class DockerContainer:
         with log.open("wb", buffering=0) as file, contextlib.suppress(*lost):
             for chunk in self._container.logs(stream=True, follow=True):
                 file.write(chunk)
-                heard(chunk)
+                try:
+                    heard(chunk)
+                except OSError:
+                    # Who listened has gone, as `head` does; the log has to be whole.
+                    heard = _deaf
 
     def _finish_log(self) -> None:
         if self._follower:

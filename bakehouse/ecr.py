@@ -47,7 +47,8 @@ class EcrRegistry:
     def __init__(self, *, host: str | None = None, region: str | None = None, create: bool = False) -> None:
         named = ECR_HOST.fullmatch(host or "")
         self._given_host = host
-        self._given_region = region or (named["region"] if named else None)
+        self._given_region = named["region"] if named else region
+        self._owner = {"registryId": named["account"]} if named else {}
         self._create = create
         self._token: Credentials | None = None
 
@@ -80,14 +81,14 @@ class EcrRegistry:
             self._told_as(f"create the repository `{repository}`"),
             contextlib.suppress(client.exceptions.RepositoryAlreadyExistsException),
         ):
-            client.create_repository(**arguments)
+            client.create_repository(**arguments, **self._owner)
 
     def require_kept(self, repository: str, tags: Collection[str]) -> None:
         """Raise PublishError where a lifecycle rule of the repository would some day expire such an image."""
         client = self._client("ecr")
         try:
             with self._told_as(f"read the lifecycle policy of `{repository}`"):
-                policy = client.get_lifecycle_policy(repositoryName=repository)["lifecyclePolicyText"]
+                policy = self._policy(client, repository)
         except RegistryAuthError:
             # Who may push need not be let to read it.
             return
@@ -99,6 +100,10 @@ class EcrRegistry:
             message = f"`{self.host}/{repository}` would lose it: {rule}"
             hint = "limit the rule to untagged images: what the ledger holds has to stay"
             raise PublishError(Diagnostic(message, hint=hint))
+
+    def _policy(self, client: Any, repository: str) -> str:
+        answer = client.get_lifecycle_policy(repositoryName=repository, **self._owner)
+        return str(answer["lifecyclePolicyText"])
 
     def whom(self) -> str:
         arn = str(self._identity["Arn"])

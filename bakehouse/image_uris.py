@@ -108,7 +108,10 @@ def to_promote(
         is_meant = one.image_uri == image_uri if image_uri else _is_there(one, registry or "")
         return is_meant and (one.candidate or one.tested)
 
-    return _staged(images, image, is_it)
+    _staged(images, image, is_it)
+    # By when each address was first published: to promote an older one makes it no newer.
+    found = {one.image_uri: one for one in load(images / image / "releases.json") if is_it(one)}
+    return list(found.values())[-1]
 
 
 def _staged(images: Path, image: str, is_it: Callable[[ReleaseRecord], bool]) -> ReleaseRecord:

@@ -149,7 +149,7 @@ _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error
 """What is said of a folder that is full: PyTorch doesn't say why it could not write."""
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):?$")
-_EXCEPTION = re.compile(r"^\s?(?:[a-z_]\w*\.)*[A-Z]\w*(?:: .*)?$")
+_EXCEPTION = re.compile(r"^\s?(?:(?:[a-z_]\w*\.)+\w+|[A-Z]\w*)(?:: .*)?$")
 _SYNTAX = re.compile(r"^\s*(?:SyntaxError|IndentationError|TabError): ")
 _CONSEQUENCES = (re.compile(r"ChildFailedError"), re.compile(r"Connection (?:closed|reset) by peer"))
 """What is raised because another process failed, the least telling first."""
@@ -163,7 +163,9 @@ def cause(log: str, scene: Scene, rank: int | None = None) -> Cause | None:
     """
     lines = _lines(log[-_TOO_LONG:], rank)
     start, end = _exception(lines)
-    window = "\n".join(lines[max(0, start - _BEFORE) : end] if end else lines[-_END:])
+    # What Python said before its exception was survived; native code says what it has to before.
+    before = [line for line in lines[max(0, start - _BEFORE) : start] if "[Errno" not in line]
+    window = "\n".join([*before, *lines[start:end]] if end else lines[-_END:])
     told = tuple(lines[:end] if end else lines)
     words = {"host": scene.host, "hosts": ", ".join(scene.hosts)}
     if scene.full and _FULL.search(window):

@@ -165,7 +165,7 @@ def _status(job: Job, end: JobEnd) -> tuple[Status, str]:
     if end.stopped:
         return Status.STOPPED, f"stopped after {job.stop_after:g} s"
     for host in end.hosts:
-        if host.host in job.kills and host.exit_code:
+        if is_killed(job, host):
             # A host that is lost, SageMaker says no more of.
             return Status.FAILED, f"InternalServerError: {host.host} was lost"
     for host in by_time(end):

@@ -61,6 +61,8 @@ class Job:
     groups: tuple[Group, ...] = (Group(),)
     processes: int = 1
     """Ranks a host."""
+    in_all: int | None = None
+    """Ranks of the whole job, where a launcher counts those, and not each host's."""
     launched_in: tuple[str, ...] = ()
     """The groups on whose hosts the launcher starts ranks; none means all."""
     seed: int | None = None
@@ -146,7 +148,7 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        return len(self.rank_hosts) * self.processes
+        return self.in_all or len(self.rank_hosts) * self.processes
 
     def host_of(self, rank: int) -> str:
         """Where a rank runs: launchers fill one host after the other."""

@@ -1,6 +1,7 @@
 """Writes values as Python code, the way a person would."""
 
 import json
+import math
 from collections.abc import Mapping
 
 
@@ -18,6 +19,8 @@ def literal(value: object) -> str:
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(literal(item) for item in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 

@@ -27,6 +27,11 @@ def require(netem: str, *, cuts: bool) -> None:
     Raises UsageError for words that `tc` doesn't take, EngineError for what the machine lacks.
     """
     if netem:
+        try:
+            shlex.split(netem)
+        except ValueError as error:
+            message = f"`--netem` can't be parted into words: {error}"
+            raise UsageError(Diagnostic(message, hint="such as `delay 100ms loss 1%`")) from error
         _try("--netem", _netem(netem, "lo"))
     if cuts:
         _try("--cut", _refusing(_TRIED_ADDRESS))
@@ -58,7 +63,9 @@ def _try(option: str, command: Sequence[str]) -> None:
     if os.geteuid() != 0:
         raise _lacking(option, "it enters the hosts' network namespaces", "run it as root")
     told = subprocess.run(["unshare", "--net", *command], capture_output=True, text=True)
-    said = told.stderr.strip()
+    said = told.stderr.strip() or f"`{command[0]}` ended with {told.returncode}"
+    if told.returncode and said.startswith("unshare:"):
+        raise _lacking(option, said.splitlines()[0], "it takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
     if _UNKNOWN_QDISC in said:
         why = "its kernel has no netem (CONFIG_NET_SCH_NETEM)"
         raise _lacking(

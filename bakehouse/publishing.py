@@ -21,7 +21,7 @@ from bakehouse import (
 from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience
 from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import EngineError
+from bakehouse.errors import Diagnostic, EngineError, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.plan import Digest, Image
 from bakehouse.project import Project
@@ -62,7 +62,7 @@ def push_images(
             report = smoke_report.known(project.state, one.digest)
             pushing = pusher.connect(project.state / "pushes")
             published = push.publish(one, report, target, pushing, publication, say)
-            _require_kept(target, published)
+            _require_kept(target, published, ledger, terms)
             record = recording.record_of(published, one.image, report, publication.day, revision)
             ledger.add(record)
             records.append(record)
@@ -76,6 +76,12 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     candidate = image_uris.to_promote(
         project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
     )
+    if candidate.candidate and candidate.key != image.key:
+        # What a recipe requires today may be less than what it required then
+        facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
+        hint = "check out the commit that it was staged from: `./bake releases` tells it"
+        message = f"the candidate of `{image.name}` was not built from this recipe"
+        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     for path in terms.reports:
         smoke_report.attach(path, image.name, digests, project.state)
@@ -84,7 +90,7 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     publication = _publication(project, terms)
     with registry(project, replace(terms, registry=candidate.registry), say) as target:
         published = promotion.promote(candidate, image, report, target, publication, say)
-        _require_kept(target, published)
+        _require_kept(target, published, ledger, terms)
         record = candidate
         if candidate.candidate:
             assert report, "a promotion without a report"
@@ -99,10 +105,14 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     return record
 
 
-def _require_kept(target: Registry, published: PublishedImage) -> None:
-    """Let nothing into the ledger that the registry is going to expire."""
+def _require_kept(target: Registry, published: PublishedImage, ledger: Ledger, terms: Terms) -> None:
+    """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
     if isinstance(target, ecr.EcrRegistry):
-        target.require_kept(published.repository, published.tags)
+        known = [one for one in ledger.records(published.image) if one.image_uri == published.image_uri]
+        alias = [published.image] if terms.alias else []
+        target.require_kept(
+            published.repository, {*published.tags, *alias, *(tag for one in known for tag in one.tags)}
+        )
 
 
 def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tuple[verification.Verified, ...]:

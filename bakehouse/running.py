@@ -22,6 +22,8 @@ from bakehouse.launch_settings import Framework, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 """Of torchrun too, whatever its name says."""
+_ONE_EACH = ("", "parameter_server", "multi_worker_mirrored_strategy")
+"""Launchers, and none, with which a host runs its script once."""
 KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
 """What a job leaves: where on its hosts, and below which folder here."""
 
@@ -179,11 +181,15 @@ def _launched(job: Job, request: Request, training: Training) -> tuple[Job, tupl
         return _by_drivers(job, request, training)
     settings = launch_settings(request.distribution, training)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
-    if request.processes and settings.launcher in ("mpi", "torch_distributed"):
+    starts_ranks = settings.launcher not in _ONE_EACH
+    if request.processes and not starts_ranks:
+        hint = "name a launcher with `--distribution`, such as `mpi` or `torch_distributed`"
+        raise UsageError(Diagnostic("there is a number of processes, and nothing starts them", hint=hint))
+    if request.processes:
         parameters[_PROCESSES] = request.processes
-    processes = _processes(job, request, parameters.get(_PROCESSES))
-    changed = replace(job, hyperparameters=parameters, processes=processes, launched_in=settings.groups)
-    return changed, settings.warnings
+    job = replace(job, hyperparameters=parameters, launched_in=settings.groups)
+    processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
+    return replace(job, processes=processes), settings.warnings
 
 
 def _by_drivers(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:
@@ -208,12 +214,19 @@ def _by_drivers(job: Job, request: Request, training: Training) -> tuple[Job, tu
             model_trainer.DRIVERS_CHANNEL: model_trainer.channel(request.sdk, settings),
         },
     )
-    told = settings.distributed.get("process_count_per_node")
-    return replace(changed, processes=_processes(job, request, told)), settings.warnings
+    if request.processes:
+        message = "a number of processes beside `process_count_per_node`"
+        raise UsageError(Diagnostic(message, hint=f'`{{"{name}": {{"process_count_per_node": 2}}}}` alone'))
+    processes = _processes(job, request, settings.distributed.get("process_count_per_node"))
+    in_all = processes if settings.driver == "MPI" else None
+    return replace(changed, processes=processes, in_all=in_all), settings.warnings
 
 
 def _processes(job: Job, request: Request, told: object = None) -> int:
-    return told if isinstance(told, int) else request.processes or max(job.groups[0].gpus, 1)
+    """Ranks on each host that has some."""
+    started_in = job.launched_in or job.hosts_by_group
+    gpus = max(group.gpus for group in job.groups if group.name in started_in)
+    return told if isinstance(told, int) and told > 0 else request.processes or max(gpus, 1)
 
 
 def _with_gpus(group: Group, known: Mapping[str, Instance]) -> Group:

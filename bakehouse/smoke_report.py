@@ -103,13 +103,16 @@ def merged(known: SmokeReport, rerun: Iterable[CheckResult]) -> SmokeReport:
 def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> SmokeReport:
     """Keep a report that another machine made of an image, with those of the same digest.
 
-    A later report of the same machine takes the place of an earlier one.
+    Checks in a later report of the same machine take the place of its earlier ones.
     """
     report = _read(path)
     if report.image != image or report.digest not in digests:
         facts = (("expected", f"{image} {digests[0]}"), ("found", f"{report.image} {report.digest}"))
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
-    write(report, _folder(state, report.digest) / f"{_file_name(report.machine)}.json")
+    there = _folder(state, report.digest) / f"{_file_name(report.machine)}.json"
+    if there.exists():
+        report = replace(report, checks=merged(_read(there), report.checks).checks)
+    write(report, there)
     return report
 
 

@@ -159,8 +159,11 @@ def _request(image: LaunchImage, job: Job, catalog: Catalog | None) -> TrainingR
     sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
-    script = PurePosixPath(job.entry_point)
-    source_dir, entry_point = job.source_dir, job.entry_point
+    if image.entry_point and (job.source_dir or job.entry_point != Job().entry_point):
+        message = f"`{image.name}` brings its own code, `{image.entry_point}`: nothing is sent along"
+        raise UsageError(Diagnostic(message, hint="leave out `--entry-point` and `--source-dir`"))
+    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
+    script = PurePosixPath(entry_point)
     if sender == "ModelTrainer" and not source_dir:
         source_dir, entry_point = str(script.parent), script.name
     return TrainingRequest(
@@ -186,7 +189,8 @@ def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, 
     name = request.sender
     if job.sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
         notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")
-    return notes
+    # What a ledger tells must not end the comment.
+    return [" ".join(note.split()) for note in notes]
 
 
 def _distribution(

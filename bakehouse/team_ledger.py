@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import MISSING, asdict, fields, replace
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -24,6 +24,8 @@ _READ, _WRITE = "read", "write to"
 _THERE = ("PreconditionFailed", "412")
 _AGAIN = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
 _NOT_LET_IN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+
+_DEFAULTS = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
 
 
 class TeamLedger:
@@ -72,8 +74,11 @@ class TeamLedger:
         return f"{self._prefix}/{name}" if self._prefix else name
 
     def _key(self, record: ReleaseRecord) -> str:
-        told = json.dumps(asdict(replace(record, date="", revision="")), sort_keys=True)
-        return self._below(f"{record.image}/{hashlib.sha256(told.encode()).hexdigest()}.json")
+        values = asdict(replace(record, date="", revision="")).items()
+        # What a later version adds is left out while it says nothing: names stay what they are.
+        told = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        text = json.dumps(told, sort_keys=True)
+        return self._below(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
 
     def _listed(self, below: str) -> dict[str, str]:
         """The objects' names, each with the time at which S3 took it."""
@@ -94,7 +99,8 @@ class TeamLedger:
             record = record_in(json.loads(body))
         except (ValueError, RecursionError, WrongRecordError) as error:
             message = f"`s3://{self._bucket}/{key}` is no record of a release: {error}"
-            raise RecipeError(Diagnostic(message, hint="remove it; nothing of ours writes so")) from error
+            hint = "a newer Bakehouse may have written it: update yours; nothing was changed"
+            raise RecipeError(Diagnostic(message, hint=hint)) from error
         if self._key(record) != key:
             message = f"`s3://{self._bucket}/{key}` was changed: it tells of something else than its name"
             raise RecipeError(Diagnostic(message, hint="restore its first version, or remove it"))

@@ -25,8 +25,11 @@ class Verified:
 def verify(
     records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
 ) -> tuple[Verified, ...]:
-    """Ask for the manifest and the tags of each record, each address once; nothing is fetched but headers."""
+    """Ask for the manifest and the tags of each record; nothing is fetched but headers."""
     registries = {host: registry_of(host) for host in dict.fromkeys(record.registry for record in records)}
+    for registry in registries.values():
+        # Once, before threads would: boto3's sessions are not made for those.
+        registry.credentials()
 
     def ask(record: ReleaseRecord) -> Verified:
         repository = Repository(registries[record.registry], record.repository, patience)

@@ -226,7 +226,7 @@ def push_images(
 
 def promote_image(workspace: Workspace, name: str, say: Say, wishes: Wishes) -> ReleaseRecord:
     """Release the newest candidate of an image."""
-    [image] = plan_images(workspace, [name]).images[:1]
+    image = _only(workspace, name)
     return publishing.promote_image(workspace.project, image, say, wishes.terms)
 
 
@@ -237,7 +237,13 @@ def release_images(
     built = build_images(workspace, patterns, say, wishes)
     state = workspace.project.state
     seen = {one.digest: smoke_report.known(state, one.digest) for one in built}
-    untried = [one for one in built if not (report := seen[one.digest]) or not report.passed]
+    untried = [
+        one
+        for one in built
+        if not (report := seen[one.digest])
+        or not report.passed
+        or (wishes.gpus and smoke_report.lacking(report, one.image.required))
+    ]
     smoke_images(workspace, untried, say, wishes)
     return push_images(workspace, built, say, wishes)
 
@@ -259,7 +265,7 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Say) -> tup
 
 def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Say) -> BuiltImage:
     """An image that was pulled, as one of the recipe that it was built from."""
-    [image] = plan_images(workspace, [name]).images[:1]
+    image = _only(workspace, name)
     with engine(say, Feature.PLATFORM) as connected:
         stored = connected.image(image_uri)
     if stored is None:
@@ -270,6 +276,14 @@ def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Say) -> B
         message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
     return BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+
+
+def _only(workspace: Workspace, name: str) -> Image:
+    images = plan_images(workspace, [name]).images
+    if len(images) > 1:
+        message = f"`{name}` means {len(images)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+    return images[0]
 
 
 def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
@@ -308,7 +322,6 @@ def run_job(
                 message = f"`{image}` is no image of a recipe, and the engine has none of that name"
                 raise UsageError(Diagnostic(message, hint=hint))
             reference = Digest(stored.digest)
-        connected.sweep()
         job = replace(prepared.job, image=reference)
         address = daemon.inspect().bridge or ""
         with listen(job) as heard:

@@ -295,3 +295,13 @@ def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:
         "/opt/ml/checkpoints": 2**20,
     }
     assert end.hosts[0].full == ("/opt/ml/model",)
+
+
+def test_a_host_that_fails_before_its_kill_is_a_failure_of_the_job(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(exit_code=None), "algo-2": Run(exit_code=1)}
+    job = replace(JOB, deadline=60, kills={"algo-2": 30.0})
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert (end.exit_codes, end.losses, end.timed_out) == ((None, 1), (), False)
+    assert end.seconds < 5

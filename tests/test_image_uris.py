@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.image_uris import candidate, newest, retrieve
+from bakehouse.image_uris import candidate, newest, retrieve, to_promote
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedName, ReleaseRecord, append
 from tests.test_releases import a_record
@@ -266,3 +266,11 @@ def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: 
         command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
     )
     assert told.stdout.strip() == made.image_uri
+
+
+def test_an_older_candidate_that_was_promoted_is_no_newer_for_it(tmp_path: Path) -> None:
+    older = release(tmp_path, candidate=True)
+    newer = release(tmp_path, candidate=True)
+    append(tmp_path / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")
+
+    assert to_promote(tmp_path, "mpi-cpu") == newer

@@ -215,3 +215,32 @@ def test_the_name_of_a_job_is_one_that_sagemaker_takes() -> None:
 
     assert name == "pytorch-2-9-efaxxxxxxxxxxxxxxxxxxxxxxx-1970-01-01-00-00-00-000"
     assert len(name) <= 63
+
+
+def test_processes_that_nothing_starts_are_refused(aims: Tree) -> None:
+    with pytest.raises(UsageError, match="there is a number of processes, and nothing starts them"):
+        prepared(aims, processes=2)
+
+
+def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(aims: Tree) -> None:
+    assert prepared(aims, groups=homogeneous(1, gpus=2)).job.processes == 1
+
+
+def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(aims: Tree) -> None:
+    groups = tuple(replace(group, gpus=2) for group in GROUPS)
+    distribution = {"mpi": {"enabled": True}, "instance_groups": ["dnn"]}
+    job = prepared(aims, groups=groups, distribution=distribution).job
+
+    assert (job.processes, job.ranks) == (2, 4)
+
+
+def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: Path, tmp_path: Path) -> None:
+    source = tmp_path / "code"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    distribution = {"MPI": {"process_count_per_node": 2}}
+    asked: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
+
+    assert prepared(aims, distribution=distribution, **asked).job.ranks == 2
+    with pytest.raises(UsageError, match="a number of processes beside `process_count_per_node`"):
+        prepared(aims, distribution=distribution, processes=2, **asked)

@@ -199,6 +199,16 @@ def test_a_machine_s_later_report_replaces_its_earlier_one(tmp_path: Path) -> No
     assert smoke_report.known(tmp_path, DIGEST) == THERE
 
 
+def test_checks_that_a_machine_did_not_run_again_keep_what_was_seen_of_them(tmp_path: Path) -> None:
+    failed = replace(GPU, name="mpi_2x2", outcome=Outcome.FAILED)
+    for report in (replace(THERE, checks=(failed, GPU)), replace(THERE, checks=(GPU,))):
+        smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
+
+    seen = smoke_report.known(tmp_path, DIGEST)
+    assert seen is not None
+    assert {check.name: check.outcome for check in seen.checks}["mpi_2x2"] is Outcome.FAILED
+
+
 @pytest.mark.parametrize(
     "report", [replace(THERE, image="other"), replace(THERE, digest=Digest("sha256:" + "00" * 32))]
 )

@@ -340,3 +340,28 @@ def test_words_that_are_not_there_mean_the_defaults() -> None:
 def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         snippets.asked(**{**NO_WORDS, **words})
+
+
+def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
+    code = snippet(replace(PYTORCH, date="2026-11-20\nimport os; os.abort()  #"))
+
+    assert "\nimport os" not in code
+
+
+@pytest.mark.parametrize("job", [Job(entry_point="mine.py"), Job(source_dir="src")])
+def test_code_beside_that_of_the_image_is_refused(job: Job) -> None:
+    with pytest.raises(UsageError) as caught:
+        snippet(replace(PYTORCH, entry_point="train.py"), job)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`pytorch-cpu` brings its own code, `train.py`: nothing is sent along",
+            hint="leave out `--entry-point` and `--source-dir`",
+        ),
+    )
+
+
+def test_numbers_that_have_no_literal_are_written_as_python_reads_them() -> None:
+    code = snippet(PYTORCH, Job(hyperparameters={"limit": float("inf"), "start": float("nan")}))
+
+    assert '{"limit": float("inf"), "start": float("nan")}' in code

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,20 @@ def test_a_record_is_there_once_and_is_never_written_again(s3: Any) -> None:
     assert team().add(first)
     assert not team().add(replace(first, date="2027-01-01", revision="abc"))
     assert team().records("mpi-cpu") == (first,)
+
+
+def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
+    record = numbered(1)
+    assert team().add(record)
+    [key] = keys(s3)
+    told = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    defaults = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
+    older = {name: value for name, value in told.items() if name not in defaults or value != defaults[name]}
+    assert len(older) < len(told)
+    s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
+
+    assert team().records("mpi-cpu") == (record,)
+    assert not team().add(record)
 
 
 def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch.multiprocessing as multiprocessing  # type: ignore[import-not-found
 
 SHARE = 0.9
 """Of the memory that is free, filled and read back."""
-BLOCK = 2**30
+BLOCK = 2**27
 
 
 def versions() -> None:
@@ -48,6 +48,7 @@ def memory(device: torch.device) -> float:
     """Gibibytes that were filled, each block with a number of its own, and read back."""
     free, _ = torch.cuda.mem_get_info(device)
     count = int(free * SHARE) // BLOCK
+    assert count, f"only {free >> 20} MiB are free: nothing can be tried"
     blocks = [torch.full((BLOCK,), number % 251, dtype=torch.uint8, device=device) for number in range(count)]
     wrong = [number for number, block in enumerate(blocks) if not bool((block == number % 251).all())]
     assert not wrong, f"blocks {wrong} hold other bytes than were written"

@@ -118,6 +118,7 @@ def _round(image: str, project: Path, killed_by: signal.Signals, after: float) -
     sweeps = 0
     left = _left(run.pid, token)
     while left and killed_by == signal.SIGKILL and sweeps < _SWEEPS:
+        time.sleep(1 + sweeps)
         with contextlib.closing(containers.connect()) as engine:
             engine.sweep()
         sweeps += 1

@@ -95,6 +95,9 @@ def hosts(case: Case) -> str:
     ranks = next((number for number in (*asked, by_hand) if number), case.processes or 1)
     named = [f"{group.name} {group.count}" for group in case.groups]
     count = ", ".join(named) if len(case.groups) > 1 else str(case.groups[0].count)
+    if "MPI" in case.distribution:
+        # The SDK's driver counts the ranks of the whole job.
+        return f"{count}, {ranks} ranks in all"
     return f"{count} x {ranks} ranks" if ranks != 1 else count
 
 
@@ -137,5 +140,5 @@ def _notes(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    day = datetime.fromtimestamp(max(_notes(name).stat().st_mtime for name in MODULES), UTC).date()
+    day = datetime.fromtimestamp(min(_notes(name).stat().st_mtime for name in MODULES), UTC).date()
     write_whole(PAGE, f"{HEAD}Last run: {day}.\n\n{table(noted())}")
