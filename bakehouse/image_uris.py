@@ -96,7 +96,7 @@ def find(images: Path, name: str, wanted: Wanted) -> ReleaseRecord:
 
 def candidate(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
     """The newest that was staged of an image, whether or not it was promoted since."""
-    return _staged(images, image, lambda one: one.candidate and _is_there(one, registry or ""))
+    return _staged(images, image, lambda one: one.candidate and _is_there(one, registry or ""))[-1]
 
 
 def to_promote(
@@ -108,19 +108,18 @@ def to_promote(
         is_meant = one.image_uri == image_uri if image_uri else _is_there(one, registry or "")
         return is_meant and (one.candidate or one.tested)
 
-    _staged(images, image, is_it)
     # By when each address was first published: to promote an older one makes it no newer.
-    found = {one.image_uri: one for one in load(images / image / "releases.json") if is_it(one)}
+    found = {one.image_uri: one for one in _staged(images, image, is_it)}
     return list(found.values())[-1]
 
 
-def _staged(images: Path, image: str, is_it: Callable[[ReleaseRecord], bool]) -> ReleaseRecord:
+def _staged(images: Path, image: str, is_it: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
     records = load(images / image / "releases.json") if _is_plain(image) else ()
     staged = [one for one in records if is_it(one)]
     if not staged:
         message = f"no candidate of `{image}` was staged"
         raise UsageError(Diagnostic(message, hint=f"run `./bake push --stage {image}`"))
-    return staged[-1]
+    return staged
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], wanted: Wanted) -> ReleaseRecord:
