@@ -41,11 +41,13 @@ def build(
     progress: Progress,
     verify: Verify,
     expected_bytes: Callable[[Sequence[Image]], int],
+    restart: Callable[[], bool],
 ) -> tuple[BuiltImage, ...]:
     """Build and verify images that are rendered under `root`/images; bases are made first.
 
     An image that fails doesn't keep others from being built; its failure is raised at the end.
-    `expected_bytes` says what images will weigh together, unpacked.
+    `expected_bytes` says what images will weigh together, unpacked; `restart` starts an engine anew that
+    lost a layer, and says whether it could.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
@@ -69,7 +71,7 @@ def build(
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             progress.say(f"{names} did not build; going on with the others")
 
-    digests = buildx.bake_what_goes(map(_target, images), bake, failed)
+    digests = buildx.bake_what_goes(map(_target, images), bake, failed, restart)
     built = []
     for image in (image for image in images if image.name in digests):
         stored = engine.image(digests[image.name])

@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<li
 _GONE = re.compile(r"Cannot connect to the Docker daemon|error reading from server: EOF|code = Unavailable")
 _CONSEQUENCE = re.compile(r"context canceled|code = Canceled")
 
-LOST_LAYER = "the engine lost a layer that it had"
+_LOST_LAYER = "the engine lost a layer that it had"
 """BuildKit can drop a layer too early when a build beside it is interrupted; only a restart heals it."""
 _LOST = re.compile(r"snapshot \S+ does not exist")
 _LOST_HINT = (
@@ -49,6 +49,10 @@ _BASE = re.compile(r"(?P<name>\S+): failed to resolve source metadata for ")
 _SECRET = re.compile(r"secret (?P<name>\S+): not found")
 _EXIT_CODE = re.compile(r"exit code: (?P<code>\d+)")
 _KILLED = "137"
+
+
+class LayerLost(BuildError):
+    """The engine lost a layer: no image is to blame, and all can be built once it was restarted."""
 
 
 class ImagesFailed(BuildError):
@@ -111,6 +115,8 @@ def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
     hinders_all = any(_ENGINES_OWN.search(cause.evidence) or not cause.images for cause in causes)
     told = [_diagnostic(cause, stopped if hinders_all else (), sources) for cause in causes]
+    if any(_LOST.search(cause.evidence) for cause in causes):
+        return LayerLost(*told)
     return BuildError(*told) if hinders_all else ImagesFailed(*told, images=failed)
 
 
@@ -159,7 +165,7 @@ def _verdict(cause: _Cause) -> _Verdict:
     if _DISK.search(evidence):
         return _Verdict("the disk is full", _DISK_HINT)
     if _LOST.search(evidence):
-        return _Verdict(LOST_LAYER, _LOST_HINT)
+        return _Verdict(_LOST_LAYER, _LOST_HINT)
     if match := _BASE.search(evidence):
         said = evidence[match.end() :].partition(": ")[2]
         hint = "see that its name is right and its registry can be reached; `docker login` if it is private"

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from bakehouse import buildfailure, processes
 from bakehouse.buildevents import EXPORT, Event, Log, Output, Step, Tail, Tick, events
-from bakehouse.buildfailure import ImagesFailed
+from bakehouse.buildfailure import ImagesFailed, LayerLost
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.scratch import private_folder
+
+_RESTARTS = 3
+"""Of an engine that loses layers, for one set of images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +71,23 @@ def bake_what_goes(
     targets: Iterable[Target],
     bake: Callable[[Sequence[Target]], dict[str, str]],
     failed: Callable[[ImagesFailed, Sequence[Target]], None],
+    restart: Callable[[], bool],
 ) -> dict[str, str]:
     """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
 
-    `failed` is told of each call's failures, and of what is left. What no image is to blame for is raised.
+    `failed` is told of each call's failures, and of what is left. `restart` starts an engine anew that lost
+    a layer, if it can. What else no image is to blame for is raised.
     """
     left = list(targets)
+    restarts = 0
     while left:
         try:
             return bake(left)
+        except LayerLost:
+            # Each interrupted build can lose one, and an image that fails interrupts the others.
+            if restarts == _RESTARTS or not restart():
+                raise
+            restarts += 1
         except ImagesFailed as error:
             left = [target for target in left if target.name not in error.images]
             failed(error, left)

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse import bootstrap, buildx, checks, rehearsal, rendering, standin_bases, standin_server, standins
-from bakehouse.buildfailure import ImagesFailed
+from bakehouse.buildfailure import ImagesFailed, LayerLost
 from bakehouse.checks import Answer
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Reason
@@ -94,9 +94,13 @@ def carry_out(
     gateway: str,
     supplies: Supplies,
     progress: Progress,
+    restart: Callable[[], bool],
     done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
 ) -> Outcome:
-    """Let BuildKit execute rehearsals that were prepared; gives what came of each."""
+    """Let BuildKit execute rehearsals that were prepared; gives what came of each.
+
+    `restart` starts an engine anew that lost a layer, and says whether it could.
+    """
     root, outcome = state / "rehearsal", Outcome()
     with (
         _serving(root, gateway) as url,
@@ -110,10 +114,10 @@ def carry_out(
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
             try:
-                missing = _make_bases(group, debian, root, engine, given, progress, outcome)
+                missing = _make_bases(group, debian, root, engine, given, progress, outcome, restart)
                 left = [one for one in group if not missing & {name for _, name in one.bases}]
                 outcome.failed += [one.real.name for one in group if one not in left]
-                _try(left, root, engine, given, progress, outcome)
+                _try(left, root, engine, given, progress, outcome, restart)
             except BuildError as error:
                 # No image is to blame, and the next ones may go through
                 outcome.failures += error.diagnostics
@@ -169,6 +173,7 @@ def _make_bases(
     given: Supplies,
     progress: Progress,
     outcome: Outcome,
+    restart: Callable[[], bool],
 ) -> set[str]:
     """All bases that the engine doesn't have yet, in one graph; gives those that could not be made."""
     wanted = dict(pair for one in rehearsals for pair in one.bases)
@@ -187,7 +192,7 @@ def _make_bases(
         outcome.failures += error.diagnostics
         missing.update(name for need, name in absent.items() if need.text in error.images)
 
-    buildx.bake_what_goes(targets, lambda left: _bake(left, root, given, progress), failed)
+    buildx.bake_what_goes(targets, lambda left: _bake(left, root, given, progress), failed, restart)
     return missing
 
 
@@ -205,6 +210,7 @@ def _try(
     given: Supplies,
     progress: Progress,
     outcome: Outcome,
+    restart: Callable[[], bool],
 ) -> None:
     """Bake a group, and ask what is in the images that went through."""
 
@@ -215,7 +221,7 @@ def _try(
         outcome.failed += sorted(error.images)
 
     digests = buildx.bake_what_goes(
-        map(_target, group), lambda left: _bake(left, root, given, progress), failed
+        map(_target, group), lambda left: _bake(left, root, given, progress), failed, restart
     )
     through = [one for one in group if one.real.name in digests]
     if not through:
@@ -271,7 +277,7 @@ def _bake(
 
     try:
         return bake()
-    except ImagesFailed:
+    except (ImagesFailed, LayerLost):
         raise
     except BuildError as error:
         progress.say(f"{error.diagnostics[0].message}: trying again")

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bakehouse import (
     build,
-    buildfailure,
     checks,
     containers,
     daemon,
@@ -26,7 +26,7 @@ from bakehouse.build import BuiltImage
 from bakehouse.cluster import Heard
 from bakehouse.daemon import Feature
 from bakehouse.engine import Engine
-from bakehouse.errors import BuildError, Diagnostic, EngineError, SmokeError, UsageError
+from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
 from bakehouse.jobs import Job
@@ -86,14 +86,7 @@ def build_images(
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
-        try:
-            built = _build(workspace.project, plan.images, progress)
-        except BuildError as error:
-            lost = any(one.message.endswith(buildfailure.LOST_LAYER) for one in error.diagnostics)
-            if not lost or not provision.restart(progress.say):
-                raise
-            progress.say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
-            built = _build(workspace.project, plan.images, progress)
+        built = _build(workspace.project, plan.images, progress)
     today = datetime.now(UTC).date()
     _record(workspace, {one.image.name: runs.built(one.image, today) for one in built})
     return built
@@ -120,8 +113,17 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
             gateway=daemon.inspect().bridge or "",
             supplies=stack.enter_context(given),
             progress=progress,
+            restart=partial(_restart, progress.say),
             done=lambda made: _record(workspace, _rehearsals(made)),
         )
+
+
+def _restart(say: Say) -> bool:
+    """Start an engine anew that lost a layer, where that does no harm to anything else."""
+    if not provision.restart(say):
+        return False
+    say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
+    return True
 
 
 def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, runs.Run]:
@@ -173,6 +175,7 @@ def _build(project: Project, images: Sequence[Image], progress: Progress) -> tup
             progress=progress,
             verify=lambda one: checks.verify(connected, one.image, one.digest, project.state),
             expected_bytes=expected_bytes,
+            restart=partial(_restart, progress.say),
         )
 
 

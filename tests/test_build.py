@@ -70,6 +70,7 @@ class Bakehouse:
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=self.verified.append,
             expected_bytes=self._expected,
+            restart=lambda: False,
         )
 
     def _expected(self, images: Sequence[Image]) -> int:

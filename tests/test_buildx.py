@@ -1,15 +1,18 @@
 """The call to buildx, with a stand-in for docker."""
 
+import contextlib
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bakehouse import buildx
 from bakehouse.buildevents import Event, Step, Tick
-from bakehouse.buildx import Target
-from bakehouse.errors import BuildError, EngineError
+from bakehouse.buildfailure import ImagesFailed, LayerLost
+from bakehouse.buildx import Target, bake_what_goes
+from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.report import failure_text
 from tests.fake_commands import only, put
 
@@ -112,3 +115,43 @@ error: there is no `docker` command on this machine
 hint: `./bake doctor` says what is missing and how to get it
 """
     )
+
+
+def goes(*answers: Exception | None, restart: bool = True) -> tuple[list[list[str]], int]:
+    """Which targets each call was given where calls end so, and how often the engine was restarted."""
+    left, calls, restarts = list(answers), list[list[str]](), list[int]()
+
+    def bake(targets: Sequence[Target]) -> dict[str, str]:
+        calls.append([target.name for target in targets])
+        if answer := left.pop(0):
+            raise answer
+        return {target.name: "sha256:1" for target in targets}
+
+    def restarted() -> bool:
+        restarts.append(1)
+        return restart
+
+    targets = [Target(name, name, Path(name)) for name in ("a", "b", "c")]
+    with contextlib.suppress(LayerLost):
+        bake_what_goes(targets, bake, lambda error, left: None, restarted)
+    return calls, len(restarts)
+
+
+LOST = LayerLost(Diagnostic("the engine lost a layer that it had"))
+B_FAILED = ImagesFailed(Diagnostic("b did not build"), images=frozenset({"b"}))
+
+
+def test_an_image_that_fails_is_left_out_of_the_next_call() -> None:
+    assert goes(B_FAILED, None) == ([["a", "b", "c"], ["a", "c"]], 0)
+
+
+def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> None:
+    assert goes(LOST, B_FAILED, LOST, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"], ["a", "c"]], 2)
+
+
+def test_an_engine_that_can_not_be_restarted_is_not_asked_again() -> None:
+    assert goes(LOST, None, restart=False) == ([["a", "b", "c"]], 1)
+
+
+def test_an_engine_that_goes_on_losing_layers_is_given_up() -> None:
+    assert goes(*[LOST] * 9) == ([["a", "b", "c"]] * 4, 3)

@@ -234,6 +234,7 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=verified.append,
             expected_bytes=lambda images: 1,
+            restart=lambda: False,
         )
         for one in built:
             stored = engine.image(one.image.reference)
