@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import buildfailure, daemon, dockerd, provision
+from bakehouse import buildfailure, containers, daemon, dockerd, provision
 from bakehouse.buildfailure import Failure
 from bakehouse.daemon import Daemon, Feature, NoDaemon, Silence
 from bakehouse.dockerd import Place
@@ -287,8 +287,11 @@ def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
 
     failure = Failure((), (), {}, broken.stderr, frozenset())
     assert isinstance(buildfailure.explain(failure, {}, {}), buildfailure.LayerLost)
-    assert provision.restart(quiet, place)
-    subprocess.run(build, capture_output=True, check=True)
+    with contextlib.closing(containers.connect()) as connected:
+        known = connected.image(reference)
+        assert provision.restart(quiet, place)
+        subprocess.run(build, capture_output=True, check=True)
+        assert connected.image(reference) == known
 
 
 def lose_a_layer(place: Place) -> None:
