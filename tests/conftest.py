@@ -14,6 +14,8 @@ from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.report import failure_text
 from bakehouse.resolution import NothingFits, Resolution, resolve
 
+pytest_plugins = ["bakehouse.testing.plugin"]
+
 # The pure tests are run at every change: a third of hypothesis's default is what they have time for.
 hypothesis.settings.register_profile("quick", max_examples=33)
 hypothesis.settings.load_profile("quick")

@@ -11,7 +11,7 @@ from bakehouse.distribution import DistributionError, Patience, Repository, with
 from bakehouse.errors import Reason
 from bakehouse.manifests import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry import Credentials
-from tests.integration.proxies import LOST, Proxy, Reply, Request, error_body
+from bakehouse.testing.proxy import LOST, Proxy, Reply, Request, error_body
 
 MANIFEST = json.dumps(
     {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}

@@ -298,6 +298,16 @@ def test_the_table_has_one_direction_and_nothing_that_is_gone() -> None:
     assert above == set(MODULES)
 
 
+def test_the_fixtures_for_other_projects_need_nothing_else_of_ours() -> None:
+    taken = {
+        part.partition(".")[0]
+        for path in (PACKAGE / "testing").glob("*.py")
+        for package, part in imports(ast.parse(path.read_text(encoding="utf-8")))
+        if package == "bakehouse"
+    }
+    assert taken == {"testing"}
+
+
 def test_packages_of_others_have_their_doors() -> None:
     elsewhere = {
         module: sorted(found)

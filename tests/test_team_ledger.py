@@ -19,7 +19,7 @@ from bakehouse.ledger import Ledger
 from bakehouse.project import Project
 from bakehouse.releases import ReleaseRecord, load, text_of
 from bakehouse.team_ledger import TeamLedger
-from tests.integration.paired_ecr import moto_server
+from bakehouse.testing.ecr import moto_server
 from tests.test_releases import a_record
 
 BUCKET, REGION = "our-bucket", "eu-west-1"

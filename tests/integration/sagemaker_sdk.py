@@ -16,7 +16,7 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from tests.integration.paired_ecr import ACCOUNT, REGION
+from bakehouse.testing.ecr import ACCOUNT, REGION
 
 V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"

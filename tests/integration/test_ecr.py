@@ -1,6 +1,5 @@
 """Publishing to an ECR made of moto, a real registry, and what ECR does in front of it."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -19,37 +18,14 @@ from bakehouse.manifests import short
 from bakehouse.plan import ImageKey
 from bakehouse.push import Publication, publish
 from bakehouse.release_tags import PublishedImage
+from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
+from bakehouse.testing.proxy import Forward, Reply, Request, error_body
 from bakehouse.transfer import Watch
-from tests.integration.paired_ecr import ACCOUNT, REGION, Ecr, ecr_pair
-from tests.integration.proxies import Forward, Reply, Request, error_body
-from tests.integration.registries import registry_image
 from tests.integration.tiny_images import built, passed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 TAG = "mpi-cpu-20261120-7c1e44b0"
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Ecr]:
-    with registry_image(), ecr_pair() as running:
-        yield running
-
-
-@pytest.fixture
-def ecr(pair: Ecr, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ecr]:
-    """The pair as new, and this process's environment as on a machine with AWS credentials."""
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in pair.environment.items():
-        monkeypatch.setenv(name, value)
-    answers = list(pair.aws.answers)
-    yield pair
-    pair.aws.answers[:] = answers
-    pair.aws.issued.clear()
-    pair.registry.tokens.clear()
-    pair.registry.faults.clear()
 
 
 @pytest.fixture(scope="module")
@@ -96,105 +72,111 @@ class Push:
 
 
 @pytest.fixture
-def push(tmp_path: Path, ecr: Ecr) -> Push:
-    return Push(tmp_path, ecr.host)
+def push(tmp_path: Path, ecr_standin: EcrStandin) -> Push:
+    return Push(tmp_path, ecr_standin.host)
 
 
-def test_ecr_lists_what_was_published(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+def test_ecr_lists_what_was_published(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
     published = push(image)
-    assert published.image_uri == f"{ecr.host}/{push.repository}@{image.digest}"
-    assert ecr.images(push.repository) == {image.digest: [TAG]}
+    assert published.image_uri == f"{ecr_standin.host}/{push.repository}@{image.digest}"
+    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
 
 
 def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias(
-    ecr: Ecr, push: Push, image: BuiltImage
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
 ) -> None:
     push(image)
-    (made,) = ecr.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
+    (made,) = ecr_standin.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
     assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     assert made["imageTagMutabilityExclusionFilters"] == [{"filterType": "WILDCARD", "filter": "mpi-cpu"}]
 
 
-def test_a_missing_repository_is_not_made_unasked(ecr: Ecr, push: Push, image: BuiltImage) -> None:
+def test_a_missing_repository_is_not_made_unasked(
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+) -> None:
     with pytest.raises(PublishError) as caught:
         push(image, create=False)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"there is no repository `{push.repository}` in `{ecr.host}`",
+            f"there is no repository `{push.repository}` in `{ecr_standin.host}`",
             hint="add `--create`, or ask whoever owns the account for it",
         ),
     )
 
 
 def test_a_repository_that_vanishes_during_the_push_is_made_again(
-    ecr: Ecr, push: Push, image: BuiltImage
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
 ) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
+    ecr_standin.client.create_repository(repositoryName=push.repository)
 
     def vanish(request: Request, forward: Forward) -> Reply:
-        ecr.client.delete_repository(repositoryName=push.repository, force=True)
-        return ecr.registry.answers[1](request) or forward(request)
+        ecr_standin.client.delete_repository(repositoryName=push.repository, force=True)
+        return ecr_standin.registry.answers[1](request) or forward(request)
 
-    ecr.registry.do("POST", "/blobs/uploads/", vanish, 1)
+    ecr_standin.registry.do("POST", "/blobs/uploads/", vanish, 1)
     push(image)
-    assert ecr.images(push.repository) == {image.digest: [TAG]}
+    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
 
 
-def test_an_expired_login_is_renewed_once(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
+def test_an_expired_login_is_renewed_once(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
+    ecr_standin.client.create_repository(repositoryName=push.repository)
 
     def expire(request: Request, forward: Forward) -> Reply:
-        ecr.registry.expire_tokens()
+        ecr_standin.registry.expire_tokens()
         text = "Your authorization token has expired. Reauthenticate and try again."
         return Reply(403, {}, error_body("DENIED", text))
 
-    ecr.registry.do("POST", "/blobs/uploads/", expire, 1)
+    ecr_standin.registry.do("POST", "/blobs/uploads/", expire, 1)
     push(image)
-    assert len(ecr.aws.issued) == 2
-    assert ecr.images(push.repository) == {image.digest: [TAG]}
+    assert len(ecr_standin.aws.issued) == 2
+    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
 
 
-def test_an_expired_login_is_renewed_when_reading_too(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
+def test_an_expired_login_is_renewed_when_reading_too(
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+) -> None:
+    ecr_standin.client.create_repository(repositoryName=push.repository)
 
     def expire(request: Request, forward: Forward) -> Reply:
-        ecr.registry.expire_tokens()
-        return ecr.registry.answers[0](request) or forward(request)
+        ecr_standin.registry.expire_tokens()
+        return ecr_standin.registry.answers[0](request) or forward(request)
 
-    ecr.registry.do("GET", "/tags/list", expire, 1)
+    ecr_standin.registry.do("GET", "/tags/list", expire, 1)
     push(image)
-    assert len(ecr.aws.issued) == 2
+    assert len(ecr_standin.aws.issued) == 2
 
 
 def test_an_immutable_tag_is_never_overwritten(
-    ecr: Ecr, push: Push, image: BuiltImage, other: BuiltImage
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     """A rival pushes after we looked; the engine tells only `400 Bad Request`."""
-    ecr.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
-    login = EcrRegistry(host=ecr.host).credentials()
+    ecr_standin.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
+    login = EcrRegistry(host=ecr_standin.host).credentials()
 
     def overtake(request: Request, forward: Forward) -> Reply:
-        reference = f"{ecr.host}/{push.repository}:{TAG}"
+        reference = f"{ecr_standin.host}/{push.repository}:{TAG}"
         push.pusher.push(other.digest, reference, login, Watch(10, float("inf")), lambda _: None)
-        assert ecr.images(push.repository) == {other.digest: [TAG]}
-        return ecr.registry.answers[2](request) or forward(request)
+        assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
+        return ecr_standin.registry.answers[2](request) or forward(request)
 
-    ecr.registry.do("PUT", "/manifests/", overtake, 1)
+    ecr_standin.registry.do("PUT", "/manifests/", overtake, 1)
     with pytest.raises(TagTakenError) as caught:
         push(image)
     assert ("there", other.digest) in caught.value.diagnostics[0].facts
-    assert ecr.images(push.repository) == {other.digest: [TAG]}
+    assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
 
 
-def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
+def test_missing_rights_to_push_name_the_identity(
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+) -> None:
+    ecr_standin.client.create_repository(repositoryName=push.repository)
     text = "User: arn:aws:iam::1:user/x is not authorized to perform: ecr:InitiateLayerUpload"
-    ecr.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    ecr_standin.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"not allowed to push to `{ecr.host}/{push.repository}`",
+            f"not allowed to push to `{ecr_standin.host}/{push.repository}`",
             reasons=(
                 Reason(f"the AWS user `moto` is valid, but may not: {text}"),
                 Reason(f"nothing was pushed; the image is built, as {short(image.digest)}"),
@@ -204,7 +186,7 @@ def test_missing_rights_to_push_name_the_identity(ecr: Ecr, push: Push, image: B
     )
 
 
-def test_a_role_is_named_with_its_session(ecr: Ecr, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_is_named_with_its_session(ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch) -> None:
     sts = boto3.client("sts", region_name=REGION)
     role = f"arn:aws:iam::{ACCOUNT}:role/BakehouseReader"
     session = sts.assume_role(RoleArn=role, RoleSessionName="ci-render")["Credentials"]
@@ -214,20 +196,24 @@ def test_a_role_is_named_with_its_session(ecr: Ecr, monkeypatch: pytest.MonkeyPa
     assert EcrRegistry().whom() == "the AWS session `ci-render` (role BakehouseReader)"
 
 
-def test_who_may_push_but_not_list_can_publish(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
-    ecr.registry.fail("GET", "/tags/list", 403, error_body("DENIED", "not authorized: ecr:ListImages"))
+def test_who_may_push_but_not_list_can_publish(
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+) -> None:
+    ecr_standin.client.create_repository(repositoryName=push.repository)
+    ecr_standin.registry.fail(
+        "GET", "/tags/list", 403, error_body("DENIED", "not authorized: ecr:ListImages")
+    )
     push(image)
     assert push(image).was_there
 
 
-def test_a_login_that_ecr_does_not_know(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.registry.fail("GET", "/v2/", 401, b"Not Authorized")
+def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
+    ecr_standin.registry.fail("GET", "/v2/", 401, b"Not Authorized")
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{ecr.host}` does not accept the credentials",
+            f"`{ecr_standin.host}` does not accept the credentials",
             reasons=(Reason("it answered to the AWS user `moto`: HTTP 401 Unauthorized"),),
             hint="log in, then `./bake push mpi-cpu`: what was built is reused",
         ),
@@ -269,18 +255,20 @@ def test_a_login_that_ecr_does_not_know(ecr: Ecr, push: Push, image: BuiltImage)
         ),
     ],
 )
-def test_aws_refuses_the_login(ecr: Ecr, push: Push, image: BuiltImage, code: str, told: Diagnostic) -> None:
+def test_aws_refuses_the_login(
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage, code: str, told: Diagnostic
+) -> None:
     text = "User: x is not authorized to perform: "
     if code == "AccessDeniedException":
         text += "ecr:GetAuthorizationToken on resource: *"
-    ecr.aws.refuse("GetAuthorizationToken", code, text)
+    ecr_standin.aws.refuse("GetAuthorizationToken", code, text)
     with pytest.raises(PublishError) as caught:
         push(image)
     assert caught.value.diagnostics == (told,)
 
 
 def test_without_aws_credentials(
-    ecr: Ecr, push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    ecr_standin: EcrStandin, push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -295,19 +283,22 @@ def test_without_aws_credentials(
     )
 
 
-def test_the_address_is_made_of_account_and_region(ecr: Ecr) -> None:
+def test_the_address_is_made_of_account_and_region(ecr_standin: EcrStandin) -> None:
     assert EcrRegistry().host == f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 
 
-def test_no_secret_is_ever_told(ecr: Ecr, push: Push, image: BuiltImage) -> None:
-    ecr.client.create_repository(repositoryName=push.repository)
+def test_no_secret_is_ever_told(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
+    ecr_standin.client.create_repository(repositoryName=push.repository)
 
     def gossip(request: Request, forward: Forward) -> Reply:
-        return Reply(403, {}, error_body("DENIED", f"AWS:{ecr.aws.issued[-1]} may not"))
+        return Reply(403, {}, error_body("DENIED", f"AWS:{ecr_standin.aws.issued[-1]} may not"))
 
-    ecr.registry.do("POST", "/blobs/uploads/", gossip)
+    ecr_standin.registry.do("POST", "/blobs/uploads/", gossip)
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     told = f"{caught.value.diagnostics} {push.lines} {caught.value.__cause__}"
     assert "AWS:*** may not" in told
-    assert not any(secret in told for secret in (*ecr.aws.issued, ecr.environment["AWS_SECRET_ACCESS_KEY"]))
+    assert not any(
+        secret in told
+        for secret in (*ecr_standin.aws.issued, ecr_standin.environment["AWS_SECRET_ACCESS_KEY"])
+    )

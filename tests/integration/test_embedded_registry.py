@@ -19,7 +19,6 @@ from bakehouse.distribution import Patience, Repository
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.manifests import digest_of
-from tests.integration.registries import registry_image
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -179,11 +178,10 @@ def test_a_registry_that_does_not_start_shows_its_log(tmp_path: Path, port: int)
     )
 
 
-def test_a_container_serves_where_there_is_no_program(tmp_path: Path, port: int) -> None:
-    with (
-        registry_image() as image,
-        EmbeddedRegistry(tmp_path, port, program=None, image=image) as registry,
-    ):
+def test_a_container_serves_where_there_is_no_program(
+    registry_reference: str, tmp_path: Path, port: int
+) -> None:
+    with EmbeddedRegistry(tmp_path, port, program=None, image=registry_reference) as registry:
         assert registry.host == f"127.0.0.1:{port}"
         assert answers(port)
     assert falls_silent(port)

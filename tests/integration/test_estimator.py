@@ -13,7 +13,7 @@ import pytest
 from bakehouse import snippets
 from bakehouse.releases import ReleasedPart, ReleaseRecord
 from bakehouse.snippets import Job
-from tests.integration.paired_ecr import ACCOUNT, REGION
+from bakehouse.testing.ecr import ACCOUNT, REGION
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]

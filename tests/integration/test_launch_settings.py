@@ -21,7 +21,7 @@ from bakehouse.model_trainer import (
     channel,
     driver_settings,
 )
-from tests.integration.paired_ecr import ACCOUNT, REGION
+from bakehouse.testing.ecr import ACCOUNT, REGION
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]

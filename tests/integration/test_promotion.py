@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -27,10 +26,9 @@ from bakehouse.push import Publication, publish
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord, append
 from bakehouse.smoke_report import CheckResult, SmokeReport
+from bakehouse.testing.ecr import EcrStandin
+from bakehouse.testing.proxy import LOST, Forward, Reply, Request
 from bakehouse.verification import require_all, verify
-from tests.integration.paired_ecr import Ecr, ecr_pair
-from tests.integration.proxies import LOST, Forward, Reply, Request
-from tests.integration.registries import registry_image
 from tests.integration.tiny_images import built
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -40,23 +38,6 @@ TAG = "mpi-cpu-20261120-7c1e44b0"
 GPU = CheckResult("nccl_all_reduce", Outcome.PASSED, 12.0, ranks=8)
 NO_GPU = replace(GPU, outcome=Outcome.NOT_TESTED, reason="no GPU was given", ranks=0)
 TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Ecr]:
-    with registry_image(), ecr_pair() as running:
-        yield running
-
-
-@pytest.fixture
-def ecr(pair: Ecr, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ecr]:
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    for name, value in pair.environment.items():
-        monkeypatch.setenv(name, value)
-    yield pair
-    pair.registry.faults.clear()
 
 
 @pytest.fixture(scope="module")
@@ -113,15 +94,15 @@ class Team:
 
 
 @pytest.fixture
-def team(tmp_path: Path, ecr: Ecr) -> Team:
-    return Team(tmp_path, ecr.host)
+def team(tmp_path: Path, ecr_standin: EcrStandin) -> Team:
+    return Team(tmp_path, ecr_standin.host)
 
 
-def test_a_candidate_has_a_tag_of_its_own(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_a_candidate_has_a_tag_of_its_own(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
     tag = f"mpi-cpu-candidate-{image.digest[7:23]}"
     assert (staged.candidate, staged.tested, staged.tags) == (True, False, (tag,))
-    assert ecr.images(team.repository) == {image.digest: [tag]}
+    assert ecr_standin.images(team.repository) == {image.digest: [tag]}
     assert team.stage(image) == staged
     assert team.lines[-1] == f"mpi-cpu: already staged as {short(image.digest)}"
 
@@ -142,17 +123,17 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
     )
 
 
-def test_the_same_digest_is_released(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_the_same_digest_is_released(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
     released = team.promote(staged, image)
     assert (released.tags, released.digest, released.candidate) == ((TAG,), image.digest, False)
-    assert ecr.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
+    assert ecr_standin.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
     record = team.recorded(recording.record_of(released, image.image, report(image, TRAINED, GPU), DAY))
     assert newest(team.folder / "images", "mpi-cpu") == record
 
 
 def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
-    ecr: Ecr, team: Team, image: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage
 ) -> None:
     staged = team.stage(image)
     with pytest.raises(PublishError) as caught:
@@ -168,10 +149,12 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
             ),
         ),
     )
-    assert ecr.images(team.repository) == {image.digest: [*staged.tags]}
+    assert ecr_standin.images(team.repository) == {image.digest: [*staged.tags]}
 
 
-def test_promoting_again_on_another_day_changes_nothing(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_promoting_again_on_another_day_changes_nothing(
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+) -> None:
     staged = team.stage(image)
     first = team.promote(staged, image)
     team.publication = replace(team.publication, day=date(2027, 1, 2))
@@ -179,71 +162,73 @@ def test_promoting_again_on_another_day_changes_nothing(ecr: Ecr, team: Team, im
     assert team.lines[-1] == f"mpi-cpu: {short(image.digest)} is released already, as {TAG}"
 
 
-def test_a_lost_answer_is_looked_up(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_a_lost_answer_is_looked_up(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
 
     def lose(request: Request, forward: Forward) -> Reply:
         forward(request)
         return LOST
 
-    ecr.registry.do("PUT", "/manifests/", lose, 1)
+    ecr_standin.registry.do("PUT", "/manifests/", lose, 1)
     assert team.promote(staged, image).tags == (TAG,)
 
 
 def test_a_release_tag_is_never_given_to_another_digest(
-    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     team.promote(first, image)
-    ecr.images(team.repository)
+    ecr_standin.images(team.repository)
     with pytest.raises(TagTakenError):
         team.promote(second, other)
-    assert TAG in ecr.images(team.repository)[image.digest]
+    assert TAG in ecr_standin.images(team.repository)[image.digest]
 
 
 def test_a_rival_s_tag_that_came_in_between_is_left_alone(
-    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
 
     def overtake(request: Request, forward: Forward) -> Reply:
         rival = replace(team.publication, locks=team.folder / "elsewhere")
         promote(second, other.image, report(other, TRAINED, GPU), team.registry, rival, print)
-        ecr.images(team.repository)
-        return ecr.registry.answers[2](request) or forward(request)
+        ecr_standin.images(team.repository)
+        return ecr_standin.registry.answers[2](request) or forward(request)
 
-    ecr.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
+    ecr_standin.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
     with pytest.raises(TagTakenError):
         team.promote(first, image)
-    assert TAG in ecr.images(team.repository)[other.digest]
+    assert TAG in ecr_standin.images(team.repository)[other.digest]
 
 
-def test_a_candidate_that_is_gone(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_a_candidate_that_is_gone(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
     staged = replace(team.stage(image), digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError) as caught:
         team.promote(staged, image)
     assert caught.value.diagnostics[0].message.endswith("no longer holds sha256:000000000000, the candidate")
 
 
-def test_the_alias_follows_releases_alone(ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage) -> None:
+def test_the_alias_follows_releases_alone(
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+) -> None:
     released = team.promote(team.stage(image), image)
-    assert not any("mpi-cpu" in tags for tags in ecr.images(team.repository).values())
+    assert not any("mpi-cpu" in tags for tags in ecr_standin.images(team.repository).values())
     move_alias(released, team.registry, team.publication)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
-    assert "mpi-cpu" in ecr.images(team.repository)[image.digest]
+    assert "mpi-cpu" in ecr_standin.images(team.repository)[image.digest]
     move_alias(second, team.registry, team.publication)
-    listed = ecr.images(team.repository)
+    listed = ecr_standin.images(team.repository)
     assert "mpi-cpu" in listed[other.digest]
     assert TAG in listed[image.digest]
 
 
 def test_an_alias_that_may_not_move_is_told_after_the_release(
-    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
-    ecr.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
+    ecr_standin.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
     move_alias(team.promote(team.stage(image), image), team.registry, team.publication)
-    ecr.images(team.repository)
+    ecr_standin.images(team.repository)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
     with pytest.raises(PublishError) as caught:
@@ -261,25 +246,25 @@ def test_an_alias_that_may_not_move_is_told_after_the_release(
     )
 
 
-def asked(ecr: Ecr, path: str, accept: str) -> Any:
+def asked(ecr_standin: EcrStandin, path: str, accept: str) -> Any:
     """What the registry itself says, without any code of ours that reads manifests."""
-    token = EcrRegistry(host=ecr.host).credentials()
+    token = EcrRegistry(host=ecr_standin.host).credentials()
     login = base64.b64encode(f"{token.username}:{token.password}".encode()).decode()
     headers = {"Authorization": f"Basic {login}", "Accept": accept}
-    with urlopen(UrlRequest(f"http://{ecr.host}/v2/{path}", headers=headers)) as answer:
+    with urlopen(UrlRequest(f"http://{ecr_standin.host}/v2/{path}", headers=headers)) as answer:
         return answer.headers, json.loads(answer.read())
 
 
 def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
-    ecr: Ecr, team: Team, image: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage
 ) -> None:
     team.promote(team.stage(image), image)
-    headers, manifest = asked(ecr, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
+    headers, manifest = asked(ecr_standin, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
     assert headers["Docker-Content-Digest"] == image.digest
     assert (headers["Content-Type"], manifest["mediaType"]) == (DOCKER_MANIFEST, DOCKER_MANIFEST)
     kinds = {layer["mediaType"] for layer in manifest["layers"]}
     assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
-    _, config = asked(ecr, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
+    _, config = asked(ecr_standin, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
 
 
@@ -295,14 +280,14 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
 
 @pytest.mark.parametrize(("status", "kept"), [("untagged", True), ("any", False)])
 def test_what_a_lifecycle_rule_would_expire_is_told(
-    ecr: Ecr, team: Team, image: BuiltImage, status: str, kept: bool
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, status: str, kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
     team.registry.require_kept(team.repository, released.tags)
     counts = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
     rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
     text = json.dumps({"rules": [rule]})
-    ecr.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
+    ecr_standin.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
     if kept:
         team.registry.require_kept(team.repository, released.tags)
         return
@@ -310,13 +295,15 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
         team.registry.require_kept(team.repository, released.tags)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{ecr.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",
+            f"`{ecr_standin.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",
             hint="limit the rule to untagged images: what the ledger holds has to stay",
         ),
     )
 
 
-def test_the_registry_is_asked_for_what_the_ledger_says(ecr: Ecr, team: Team, image: BuiltImage) -> None:
+def test_the_registry_is_asked_for_what_the_ledger_says(
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+) -> None:
     staged = team.stage(image)
     gone = replace(staged, digest="sha256:" + "00" * 32)
     untagged = replace(staged, tags=("no-such-tag",))
@@ -324,7 +311,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(ecr: Ecr, team: Team, im
     asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.patience)
     assert [one.missing for one in asked] == [
         (),
-        (f"{ecr.host} no longer holds sha256:000000000000",),
+        (f"{ecr_standin.host} no longer holds sha256:000000000000",),
         ("the tag `no-such-tag` is gone",),
         (f"the tag `{TAG}` is gone",),
     ]
@@ -337,7 +324,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(ecr: Ecr, team: Team, im
 
 
 def test_a_tag_that_means_something_else_is_told(
-    ecr: Ecr, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.patience)

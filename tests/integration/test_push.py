@@ -24,9 +24,9 @@ from bakehouse.push import Publication, publish
 from bakehouse.registry import Credentials, NamedRegistry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import load
+from bakehouse.testing.proxy import LOST, Forward, Proxy, Reply, Request, error_body
+from bakehouse.testing.registry import registry_container
 from bakehouse.transfer import Progress, Pusher, Watch
-from tests.integration.proxies import LOST, Forward, Proxy, Reply, Request, error_body
-from tests.integration.registries import registry_container, registry_image
 from tests.integration.tiny_images import built, passed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -34,24 +34,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 DAY = date(2026, 11, 20)
 TAG = "mpi-cpu-20261120-7c1e44b0"
 UPLOADS = "/blobs/uploads/"
-
-
-@pytest.fixture(scope="module")
-def image_of_registry() -> Iterator[str]:
-    with registry_image() as reference:
-        yield reference
-
-
-@pytest.fixture(scope="module")
-def registry(image_of_registry: str) -> Iterator[int]:
-    with registry_container() as port:
-        yield port
-
-
-@pytest.fixture
-def proxy(registry: int) -> Iterator[Proxy]:
-    with Proxy(registry).running() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +75,8 @@ class Push:
 
 
 @pytest.fixture
-def push(tmp_path: Path, proxy: Proxy) -> Push:
-    return Push(tmp_path, proxy.host)
+def push(tmp_path: Path, registry_proxy: Proxy) -> Push:
+    return Push(tmp_path, registry_proxy.host)
 
 
 def there(push: Push, image: BuiltImage, tag: str = TAG) -> Digest | None:
@@ -193,17 +175,17 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
 
 
 def test_who_is_overtaken_by_other_content_is_told(
-    push: Push, proxy: Proxy, registry: int, image: BuiltImage, other: BuiltImage
+    push: Push, registry_proxy: Proxy, registry_port: int, image: BuiltImage, other: BuiltImage
 ) -> None:
     """This registry lets both push; what is read back afterwards decides."""
 
     def store_and_overwrite(request: Request, forward: Forward) -> Reply:
         reply = forward(request)
-        reference = f"127.0.0.1:{registry}/{push.repository(image).name}:{TAG}"
+        reference = f"127.0.0.1:{registry_port}/{push.repository(image).name}:{TAG}"
         push.pusher.push(other.digest, reference, None, Watch(10, float("inf")), lambda _: None)
         return reply
 
-    proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
+    registry_proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
     with pytest.raises(TagTakenError):
         push(image)
 
@@ -218,59 +200,61 @@ def test_who_is_overtaken_by_other_content_is_told(
     ],
 )
 def test_one_failure_of_the_registry_is_outlasted(
-    push: Push, proxy: Proxy, image: BuiltImage, method: str, path: str, status: int
+    push: Push, registry_proxy: Proxy, image: BuiltImage, method: str, path: str, status: int
 ) -> None:
-    fault = proxy.fail(method, path, status, times=1)
+    fault = registry_proxy.fail(method, path, status, times=1)
     push(image)
     assert (there(push, image), fault.seen) == (image.digest, 1)
 
 
-def test_a_broken_connection_is_outlasted(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    fault = proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
+def test_a_broken_connection_is_outlasted(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
+    fault = registry_proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
     push(image)
     assert (there(push, image), fault.seen) == (image.digest, 1)
     assert any(line.startswith("mpi-cpu: attempt 1 failed, trying again: ") for line in push.lines)
 
 
-def test_a_lost_reply_is_no_failure(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    proxy.lose_reply("PUT", "/manifests/")
+def test_a_lost_reply_is_no_failure(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
+    registry_proxy.lose_reply("PUT", "/manifests/")
     push(image)
     assert "mpi-cpu: the push failed, but the registry has all of it" in push.lines
-    assert proxy.seen("PUT", "/manifests/") == 1
+    assert registry_proxy.seen("PUT", "/manifests/") == 1
 
 
 def test_failing_for_ever_ends_with_the_last_words_of_the_engine(
-    push: Push, proxy: Proxy, image: BuiltImage
+    push: Push, registry_proxy: Proxy, image: BuiltImage
 ) -> None:
-    proxy.fail("PUT", UPLOADS, 500)
+    registry_proxy.fail("PUT", UPLOADS, 500)
     with pytest.raises(PublishError) as caught:
         push(image)
     (told,) = caught.value.diagnostics
-    place = f"{proxy.host}/{push.repository(image).name}"
+    place = f"{registry_proxy.host}/{push.repository(image).name}"
     assert told.message == f"the push to `{place}` failed after 3 attempts"
     assert told.facts[0][0] == "engine"
     assert told.facts[0][1].startswith("unexpected status from PUT request to http://")
     assert told.facts[0][1].endswith("500 Internal Server Error")
 
 
-def test_a_stall_is_noticed_and_the_engine_let_go(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    proxy.stall("PUT|PATCH", UPLOADS)
+def test_a_stall_is_noticed_and_the_engine_let_go(
+    push: Push, registry_proxy: Proxy, image: BuiltImage
+) -> None:
+    registry_proxy.stall("PUT|PATCH", UPLOADS)
     began = time.monotonic()
     with pytest.raises(PublishError) as caught:
         push(image)
     assert time.monotonic() - began < 15
-    place = f"{proxy.host}/{push.repository(image).name}"
+    place = f"{registry_proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
             hint="run `./bake push mpi-cpu` again: layers that arrived are not sent twice",
         ),
     )
-    assert proxy.hung_up.wait(10), "the engine went on pushing"
+    assert registry_proxy.hung_up.wait(10), "the engine went on pushing"
 
 
-def test_all_attempts_together_have_a_deadline(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    proxy.stall("PUT|PATCH", UPLOADS)
+def test_all_attempts_together_have_a_deadline(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
+    registry_proxy.stall("PUT|PATCH", UPLOADS)
     push.publication = replace(push.publication, stall=60.0, total=2.0)
     with pytest.raises(PublishError, match="was stopped: the time for it was over"):
         push(image)
@@ -285,13 +269,15 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
 
 
 def test_missing_rights_are_told_in_the_words_of_the_registry(
-    push: Push, proxy: Proxy, image: BuiltImage
+    push: Push, registry_proxy: Proxy, image: BuiltImage
 ) -> None:
     """The engine says `403 Forbidden` and no more."""
-    proxy.fail("POST", UPLOADS, 403, error_body("DENIED", "requested access to the resource is denied"))
+    registry_proxy.fail(
+        "POST", UPLOADS, 403, error_body("DENIED", "requested access to the resource is denied")
+    )
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
-    place = f"{proxy.host}/{push.repository(image).name}"
+    place = f"{registry_proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
             f"not allowed to push to `{place}`",
@@ -305,9 +291,9 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
 
 
 def test_wrong_credentials_are_told_apart_from_missing_rights(
-    image_of_registry: str, tmp_path: Path, image: BuiltImage
+    registry_reference: str, tmp_path: Path, image: BuiltImage
 ) -> None:
-    with registry_container(locked=True) as port, Proxy(port).running() as proxy:
+    with registry_container(registry_reference, locked=True) as port, Proxy(port).running() as proxy:
         push = Push(tmp_path, proxy.host, Credentials("AWS", "not-the-password"))
         with pytest.raises(RegistryAuthError) as caught:
             push(image)
@@ -321,9 +307,12 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
 
 
 def test_a_full_disk_at_the_registry_ends_the_push(
-    image_of_registry: str, tmp_path: Path, image: BuiltImage
+    registry_reference: str, tmp_path: Path, image: BuiltImage
 ) -> None:
-    with registry_container(disk="size=128k,mode=1777") as port, Proxy(port).running() as proxy:
+    with (
+        registry_container(registry_reference, disk="size=128k,mode=1777") as port,
+        Proxy(port).running() as proxy,
+    ):
         push = Push(tmp_path, proxy.host)
         with pytest.raises(PublishError) as caught:
             push(image)
@@ -355,7 +344,7 @@ def test_a_full_disk_at_the_registry_ends_the_push(
     ids=["oci", "uncompressed", "index"],
 )
 def test_what_sagemaker_would_refuse_is_not_pushed(
-    push: Push, proxy: Proxy, tmp_path: Path, exporter: str, provenance: bool, reason: str
+    push: Push, registry_proxy: Proxy, tmp_path: Path, exporter: str, provenance: bool, reason: str
 ) -> None:
     with (
         built(tmp_path, "mpi-cpu", exporter=exporter, provenance=provenance) as image,
@@ -366,7 +355,7 @@ def test_what_sagemaker_would_refuse_is_not_pushed(
     assert told.message == "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers"
     assert reason in told.reasons[0].text
     assert told.facts == (("digest", image.digest), ("so", "nothing was pushed"))
-    assert proxy.seen("POST|PUT|PATCH", "/v2/") == 0
+    assert registry_proxy.seen("POST|PUT|PATCH", "/v2/") == 0
 
 
 def test_another_platform_is_found_out_from_what_the_registry_has(push: Push, tmp_path: Path) -> None:
@@ -391,7 +380,7 @@ def test_an_image_that_the_engine_lost_is_named(push: Push, image: BuiltImage) -
 
 
 def test_two_pushes_of_one_image_at_once_make_one_release(
-    push: Push, image: BuiltImage, tmp_path: Path, proxy: Proxy
+    push: Push, image: BuiltImage, tmp_path: Path, registry_proxy: Proxy
 ) -> None:
     results: list[PublishedImage] = []
     threads = [threading.Thread(target=lambda: results.append(push(image))) for _ in range(3)]
@@ -404,17 +393,19 @@ def test_two_pushes_of_one_image_at_once_make_one_release(
     assert "mpi-cpu: waiting for another push of it on this machine" in push.lines
 
 
-def test_a_push_leaves_no_name_in_the_engine(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    proxy.fail("PUT", UPLOADS, 500)
+def test_a_push_leaves_no_name_in_the_engine(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
+    registry_proxy.fail("PUT", UPLOADS, 500)
     with contextlib.suppress(PublishError):
         push(image)
     assert all(name.startswith("bakehouse/test-") for name in _names(image))
     assert list((push.folder / "notes").iterdir()) == []
 
 
-def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, image: BuiltImage) -> None:
-    proxy.stall("PUT|PATCH", UPLOADS)
-    reference = f"{proxy.host}/killed/mpi-cpu:{TAG}"
+def test_the_next_push_sweeps_what_a_killed_one_left(
+    push: Push, registry_proxy: Proxy, image: BuiltImage
+) -> None:
+    registry_proxy.stall("PUT|PATCH", UPLOADS)
+    reference = f"{registry_proxy.host}/killed/mpi-cpu:{TAG}"
     code = (
         "import sys, pathlib\n"
         "from bakehouse import pusher\n"
@@ -424,14 +415,14 @@ def test_the_next_push_sweeps_what_a_killed_one_left(push: Push, proxy: Proxy, i
     )
     notes = push.folder / "notes"
     with subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference]) as killed:
-        while not proxy.seen("PUT|PATCH", "/v2/killed/") and killed.poll() is None:
+        while not registry_proxy.seen("PUT|PATCH", "/v2/killed/") and killed.poll() is None:
             time.sleep(0.05)
         killed.kill()
     assert reference in _names(image)
     pusher.connect(notes)
     assert reference not in _names(image)
     assert list(notes.iterdir()) == []
-    assert proxy.hung_up.wait(10)
+    assert registry_proxy.hung_up.wait(10)
 
 
 def _names(image: BuiltImage) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self
 
 _NUMBERS = itertools.count()
 _OWN = ("transfer-encoding", "content-length", "connection", "expect", "date", "server")
@@ -87,7 +88,7 @@ class Proxy:
         return f"{self._address}:{self.port}"
 
     @contextmanager
-    def running(self) -> Iterator["Proxy"]:
+    def running(self) -> Iterator[Self]:
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""A registry for tests: Debian's docker-registry in a container."""
+"""A registry in a container, from its own image or from one made of this machine's docker-registry."""
 
 import contextlib
 import io
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.request import urlopen
 
-import docker
 import pytest
 
 # Read by testcontainers when it is imported.
@@ -44,6 +43,8 @@ def registry_image() -> Iterator[str]:
             archive.addfile(entry)
     name, _, tag = _IMAGE.partition(":")
     changes = ['ENTRYPOINT ["/bin/registry", "serve"]', 'CMD ["/etc/docker/registry/config.yml"]']
+    import docker
+
     with contextlib.closing(docker.from_env()) as client:
         changes.append(f"LABEL bakehouse={OWNER}")
         client.api.import_image_from_data(buffer.getvalue(), repository=name, tag=tag, changes=changes)
@@ -54,8 +55,11 @@ def registry_image() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def registry_container(*, locked: bool = False, events: int = 0, disk: str = "") -> Iterator[int]:
-    """A registry on a free port; `locked` asks for a login, `events` is a port here that hears of pushes."""
+def registry_container(image: str, *, locked: bool = False, disk: str = "") -> Iterator[int]:
+    """A registry on a free port of 127.0.0.1, until the block ends.
+
+    `locked` lets in `AWS` with PASSWORD alone; `disk` are the options of a small tmpfs that it stores on.
+    """
     from testcontainers.core.container import DockerContainer
 
     document: dict[str, Any] = {
@@ -66,14 +70,10 @@ def registry_container(*, locked: bool = False, events: int = 0, disk: str = "")
     }
     if locked:
         document["auth"] = {"htpasswd": {"realm": "test", "path": "/etc/docker/registry/htpasswd"}}
-    if events:
-        endpoint = {"name": "moto", "timeout": "5s", "threshold": 3, "backoff": "1s"}
-        endpoint["url"] = f"http://host.test:{events}/"
-        document["notifications"] = {"endpoints": [endpoint]}
     container = (
-        DockerContainer(_IMAGE)
+        DockerContainer(image)
         .with_exposed_ports(5000)
-        .with_kwargs(labels={"bakehouse": OWNER}, extra_hosts={"host.test": "host-gateway"})
+        .with_kwargs(labels={"bakehouse": OWNER})
         .with_copy_into_container(json.dumps(document).encode(), "/etc/docker/registry/config.yml")
         .with_copy_into_container(_HTPASSWD.encode(), "/etc/docker/registry/htpasswd")
     )

@@ -1,45 +1,68 @@
-"""An ECR without AWS: moto and a real registry, paired, and what ECR does in front of them."""
+"""An ECR without AWS: a real registry and moto, and in front of both what ECR does beyond them.
+
+Repositories must exist, immutable tags stay, logins are tokens that expire; what is pushed to the registry is
+listed by ECR's API. Nothing here was compared with AWS itself but by its documentation.
+"""
 
 import base64
 import contextlib
+import fnmatch
 import json
 import os
 import re
 import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.request import Request as UrlRequest
-from urllib.request import urlopen
 
-import boto3  # type: ignore[import-untyped]
-
-from tests.integration.proxies import Proxy, Reply, Request, error_body
-from tests.integration.registries import PASSWORD, registry_container
+from bakehouse.testing.proxy import Proxy, Reply, Request, error_body
+from bakehouse.testing.registry import PASSWORD, registry_container
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"
+_MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<reference>[^/]+)")
 
 
 class EcrFront(Proxy):
     """What ECR does in front of a plain registry: its tokens, its repositories, its immutable tags."""
 
-    def __init__(self, registry: int, aws: str) -> None:
+    def __init__(self, registry: int, moto: str, region: str) -> None:
         super().__init__(registry)
         self.tokens: set[str] = set()
-        self._ecr = boto3.client(
-            "ecr", region_name=REGION, endpoint_url=aws, aws_access_key_id="x", aws_secret_access_key="x"
-        )
-        self.answers += [self._check_token, self._check_repository, self._check_tag]
+        self._ecr = _client(moto, region)
+        self._storing = threading.Lock()
+        self.answers += [self._check_token, self._check_repository]
 
     def expire_tokens(self) -> None:
+        """Let the registry refuse every token that was issued."""
         self.tokens = {f"expired {token}" for token in self.tokens}
 
     def forward(self, request: Request) -> Reply:
         login = base64.b64encode(f"AWS:{PASSWORD}".encode()).decode()
         request.headers = {**request.headers, "Authorization": f"Basic {login}"}
-        return super().forward(request)
+        stored = _MANIFEST.fullmatch(request.path) if request.method == "PUT" else None
+        if stored is None:
+            return super().forward(request)
+        repository, reference = stored["repository"], stored["reference"]
+        # Whether a tag is free and its being taken are one step: of two pushers at once one wins.
+        with self._storing:
+            if refused := self._refuse_tag(repository, reference):
+                return refused
+            reply = super().forward(request)
+            if reply.status == 201:
+                self._list(repository, reference, request, reply)
+            return reply
+
+    def _list(self, repository: str, reference: str, request: Request, reply: Reply) -> None:
+        """Let moto know what the registry has stored: without its digest, it would make one up."""
+        tag = {} if reference.startswith("sha256:") else {"imageTag": reference}
+        with contextlib.suppress(self._ecr.exceptions.ImageAlreadyExistsException):
+            self._ecr.put_image(
+                repositoryName=repository,
+                imageManifest=request.body.decode(),
+                imageManifestMediaType=request.headers["Content-Type"],
+                imageDigest=reply.headers["Docker-Content-Digest"],
+                **tag,
+            )
 
     def _check_token(self, request: Request) -> Reply | None:
         scheme, _, login = request.headers.get("Authorization", "").partition(" ")
@@ -68,31 +91,29 @@ class EcrFront(Proxy):
         text = f"The repository with name '{named[1]}' does not exist in the registry with id '{ACCOUNT}'"
         return Reply(404, {"Content-Type": "application/json"}, error_body("NAME_UNKNOWN", text))
 
-    def _check_tag(self, request: Request) -> Reply | None:
-        named = re.match(r"/v2/(.+)/manifests/([^:]+)$", request.path)
-        if named is None or request.method != "PUT":
-            return None
-        name, tag = named.groups()
-        repository = self._repository(name) or {}
-        excepted = [rule["filter"] for rule in repository.get("imageTagMutabilityExclusionFilters", ())]
-        if not repository["imageTagMutability"].startswith("IMMUTABLE") or tag in excepted:
+    def _refuse_tag(self, repository: str, reference: str) -> Reply | None:
+        known = self._repository(repository) or {}
+        filters = [rule["filter"] for rule in known.get("imageTagMutabilityExclusionFilters", ())]
+        is_excepted = any(fnmatch.fnmatchcase(reference, pattern) for pattern in filters)
+        immutable = str(known.get("imageTagMutability", "")).startswith("IMMUTABLE") and not is_excepted
+        if reference.startswith("sha256:") or not immutable:
             return None
         try:
-            self._ecr.describe_images(repositoryName=name, imageIds=[{"imageTag": tag}])
+            self._ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": reference}])
         except self._ecr.exceptions.ImageNotFoundException:
             return None
-        text = f"The image tag '{tag}' already exists in the '{name}' repository and cannot be overwritten"
-        body = error_body("TAG_INVALID", f"{text} because the tag is immutable.")
+        text = f"The image tag '{reference}' already exists in the '{repository}' repository and cannot be"
+        body = error_body("TAG_INVALID", f"{text} overwritten because the tag is immutable.")
         return Reply(400, {"Content-Type": "application/json"}, body)
 
 
 class AwsFront(Proxy):
     """In front of moto: every login gets a token of its own, as from AWS; errors can be put in between."""
 
-    def __init__(self, moto: int) -> None:
+    def __init__(self, moto: int, registry: EcrFront) -> None:
         super().__init__(moto)
         self.issued: list[str] = []
-        self.ecr: EcrFront | None = None
+        self._registry = registry
         self.answers.append(self._issue_token)
 
     def refuse(self, operation: str, code: str, message: str, status: int = 400) -> None:
@@ -112,26 +133,27 @@ class AwsFront(Proxy):
         document = json.loads(reply.body)
         token = f"token-{len(self.issued)}"
         self.issued.append(token)
-        if self.ecr:
-            self.ecr.tokens.add(token)
+        self._registry.tokens.add(token)
         encoded = base64.b64encode(f"AWS:{token}".encode()).decode()
         document["authorizationData"][0]["authorizationToken"] = encoded
         return Reply(reply.status, reply.headers, json.dumps(document).encode())
 
 
-class Ecr:
-    """A registry and moto, paired, each behind its front."""
+class EcrStandin:
+    """A registry and moto, each behind what ECR does in front of it; a stand-in, not AWS."""
 
-    def __init__(self, registry: EcrFront, aws: AwsFront, moto: str) -> None:
+    def __init__(self, registry: EcrFront, aws: AwsFront, moto: str, region: str) -> None:
         self.registry = registry
         self.aws = aws
-        self.client = boto3.client(
-            "ecr", region_name=REGION, endpoint_url=moto, aws_access_key_id="x", aws_secret_access_key="x"
-        )
         self.moto = moto
+        self.region = region
+        self.client = _client(moto, region)
+        """A client of the API that no test's faults reach."""
+        self._answers = list(aws.answers)
 
     @property
     def host(self) -> str:
+        """The registry's address; it has not the form of ECR's own."""
         return self.registry.host
 
     @property
@@ -141,22 +163,29 @@ class Ecr:
             "AWS_ENDPOINT_URL": f"http://{self.aws.host}",
             "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
             "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY",
-            "AWS_DEFAULT_REGION": REGION,
+            "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": os.devnull,
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }
 
     def images(self, repository: str) -> dict[str, list[str]]:
-        """What ECR's API lists: digests and their tags, once the registry's notifications have arrived."""
-        time.sleep(0.5)
+        """What ECR's API lists: digests and their tags."""
         details = self.client.describe_images(repositoryName=repository)["imageDetails"]
         return {image["imageDigest"]: sorted(image.get("imageTags", ())) for image in details}
+
+    def reset(self) -> None:
+        """Take back faults, refusals and logins."""
+        self.aws.answers[:] = self._answers
+        self.aws.issued.clear()
+        self.aws.faults.clear()
+        self.registry.tokens.clear()
+        self.registry.faults.clear()
 
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[int]:
-    """AWS without AWS, on a free port of this machine."""
+    """AWS without AWS, on a free port of 127.0.0.1 until the block ends."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -168,70 +197,20 @@ def moto_server() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def ecr_pair() -> Iterator[Ecr]:
-    """An ECR: what is pushed to the registry is known to moto, by way of the registry's notifications."""
+def ecr_standins(image: str, region: str = REGION) -> Iterator[EcrStandin]:
+    """An ECR without AWS, until the block ends; its registry is started from `image`."""
     with contextlib.ExitStack() as stack:
         moto = stack.enter_context(moto_server())
-        events = _Events()
-        stack.enter_context(events.running())
-        port = stack.enter_context(registry_container(locked=True, events=events.port))
+        port = stack.enter_context(registry_container(image, locked=True))
         address = f"http://127.0.0.1:{moto}"
-        aws, front = AwsFront(moto), EcrFront(port, address)
-        aws.ecr = front
-        events.pair = pair = Ecr(front, aws, address)
-        events.registry = port
-        stack.enter_context(aws.running())
-        stack.enter_context(front.running())
-        yield pair
+        front = stack.enter_context(EcrFront(port, address, region).running())
+        aws = stack.enter_context(AwsFront(moto, front).running())
+        yield EcrStandin(front, aws, address, region)
 
 
-class _Events:
-    """Hears from the registry what was pushed, and tells moto."""
+def _client(moto: str, region: str) -> Any:
+    import boto3  # type: ignore[import-untyped]
 
-    def __init__(self) -> None:
-        self.pair: Ecr | None = None
-        self.registry = 0
-        events = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                for event in body["events"]:
-                    if event["action"] == "push" and event["target"].get("tag"):
-                        events.pushed(event["target"])
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *arguments: object) -> None:
-                pass
-
-        # The container reaches it through the bridge's address.
-        self._server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
-        self.port = self._server.server_port
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-
-    def pushed(self, target: dict[str, Any]) -> None:
-        assert self.pair
-        url = f"http://127.0.0.1:{self.registry}/v2/{target['repository']}/manifests/{target['digest']}"
-        login = base64.b64encode(f"AWS:{PASSWORD}".encode()).decode()
-        headers = {"Authorization": f"Basic {login}", "Accept": target["mediaType"]}
-        with urlopen(UrlRequest(url, headers=headers)) as answer:
-            manifest = answer.read().decode()
-        with contextlib.suppress(self.pair.client.exceptions.ImageAlreadyExistsException):
-            self.pair.client.put_image(
-                repositoryName=target["repository"],
-                imageManifest=manifest,
-                imageManifestMediaType=target["mediaType"],
-                imageTag=target["tag"],
-                imageDigest=target["digest"],
-            )
+    return boto3.client(
+        "ecr", region_name=region, endpoint_url=moto, aws_access_key_id="x", aws_secret_access_key="x"
+    )
