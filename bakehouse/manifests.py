@@ -50,6 +50,11 @@ class Manifest:
         """The size of everything that a registry stores for it, as it is stored."""
         return len(self.content) + sum(part.bytes for part in (*self.layers, self.config) if part)
 
+    @property
+    def layer_bytes(self) -> int:
+        """The size of its layers, compressed."""
+        return sum(layer.bytes for layer in self.layers)
+
 
 def digest_of(content: bytes) -> Digest:
     """The address of these bytes."""

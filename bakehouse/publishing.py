@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from bakehouse import (
@@ -21,10 +22,11 @@ from bakehouse import (
 from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience
 from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.errors import BakehouseError, Diagnostic, EngineError, PublishError, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.plan import Digest, Image
 from bakehouse.project import Project
+from bakehouse.push_queue import PushQueue
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
@@ -56,17 +58,37 @@ def push_images(
     provision.ensure(provision.ask_at_terminal, say)
     ledger = Ledger(project)
     publication, revision = _publication(project, terms), revisions.current(project.root)
-    records = []
+    queue = PushQueue()
     with registry(project, terms, say) as target:
-        for one in built:
+
+        def publish(one: BuiltImage) -> tuple[PublishedImage, ReleaseRecord]:
             report = smoke_report.known(project.state, one.digest)
             pushing = pusher.connect(project.state / "pushes")
-            published = push.publish(one, report, target, pushing, publication, say)
+            published = push.publish(one, report, target, pushing, publication, say, queue)
             _require_kept(target, published, ledger, terms)
             record = recording.record_of(published, one.image, report, publication.day, revision)
             ledger.add(record)
-            records.append(record)
-    return tuple(records)
+            return published, record
+
+        outcomes = queue.each([partial(publish, one) for one in built])
+    done = [one for one in outcomes if not isinstance(one, BakehouseError)]
+    _tell_bytes([published for published, _ in done], say)
+    failures = [one for one in outcomes if isinstance(one, BakehouseError)]
+    if failures:
+        for _, record in done:
+            say(f"{record.image}: published as {record.image_uri}")
+        kinds = {type(one) for one in failures}
+        kind = kinds.pop() if len(kinds) == 1 else PublishError
+        raise kind(*(told for one in failures for told in one.diagnostics))
+    return tuple(record for _, record in done)
+
+
+def _tell_bytes(published: Sequence[PublishedImage], say: Say) -> None:
+    """What a push of many has spared, in all."""
+    if len(published) < 2 or any(one.sent is None for one in published):
+        return
+    sent, whole = sum(one.sent or 0 for one in published), sum(one.bytes for one in published)
+    say(f"{len(published)} images of {whole / 1e6:.1f} MB: {sent / 1e6:.1f} MB had to be sent")
 
 
 def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> ReleaseRecord:

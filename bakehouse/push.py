@@ -1,6 +1,7 @@
 """Turns a BuiltImage and its SmokeReport into a PublishedImage: a release, or a candidate for one."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -10,7 +11,8 @@ from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
 from bakehouse.manifests import Manifest, short, unfit
-from bakehouse.plan import Image, RegistryBase
+from bakehouse.plan import Digest, Image, RegistryBase
+from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
 from bakehouse.registry import Registry, candidate_tag, check_names, immutable_tag
 from bakehouse.release_tags import PublishedImage, ReleaseTags
@@ -44,10 +46,12 @@ def publish(
     pusher: Pusher,
     publication: Publication,
     progress: Progress,
+    queue: PushQueue | None = None,
 ) -> PublishedImage:
     """Push an image that may be released, or a candidate, and read back what the registry then holds.
 
-    The same content under the same key is published once: later calls find it and change nothing.
+    The same content under the same key is published once: later calls find it and change nothing. `queue`
+    is shared by all that are pushed at once.
     """
     image = built.image
     if built.is_rehearsed:
@@ -66,7 +70,7 @@ def publish(
         progress(f"{image.name}: waiting for another push of it on this machine")
 
     with exclusive(publication.locks / f"push-{image.name}.lock", wait):
-        return _Push(built, registry, pusher, publication, progress, name, tag).run()
+        return _Push(built, registry, pusher, publication, progress, name, tag, queue or PushQueue()).run()
 
 
 def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
@@ -118,6 +122,7 @@ class _Push:
     progress: Progress
     repository: str
     tag: str
+    queue: PushQueue
 
     def run(self) -> PublishedImage:
         staged = self.publication.stage
@@ -126,12 +131,18 @@ class _Push:
             what = "staged" if staged else "published"
             self.progress(f"{self.name}: already {what} as {short(self.built.digest)}")
             tag, manifest = found
+            pushed: Collection[str] = ()
         else:
-            self._check_form()
-            self._send()
+            pushed = self._send(self._check_form())
             tag, manifest = self.tag, self.tags.read_back()
         self.tags.check(manifest)
-        return self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
+        published = self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
+        published = replace(published, sent=_sent(manifest, pushed))
+        if pushed and published.sent is not None:
+            there = (manifest.layer_bytes - published.sent) / 1e6
+            spared = f", {there:.1f} MB were there already" if there else ""
+            self._tell(f"{published.sent / 1e6:.1f} MB sent{spared}")
+        return published
 
     @property
     def name(self) -> str:
@@ -152,8 +163,8 @@ class _Push:
     def _make_repository(self) -> None:
         self.registry.make_repository(self.repository, self.name)
 
-    def _check_form(self) -> None:
-        """Refuse before pushing what would be refused after."""
+    def _check_form(self) -> Manifest | None:
+        """Refuse before pushing what would be refused after; gives what will be sent, where that shows."""
         try:
             manifest = self.pusher.manifest(self.built.digest)
         except TransferError as error:
@@ -167,17 +178,24 @@ class _Push:
         size = f" ({len(manifest.layers)} layers, {manifest.bytes / 1e6:.1f} MB)" if manifest else ""
         what = f"{short(self.built.digest)}{size}"
         self.progress(f"{self.name}: pushing {what} to {self.refusals.place}:{self.tag}")
+        return manifest
 
-    def _send(self) -> None:
+    def _send(self, shown: Manifest | None) -> Collection[str]:
+        """Push when it is its turn; gives the layers that were sent, as the engine calls them."""
+        with self.queue.turn([layer.digest for layer in shown.layers] if shown else ()) as turn:
+            watch = Watch(self.publication.stall, time.monotonic() + self.publication.total, moved=turn.moved)
+            self._send_within(watch)
+        return watch.pushed
+
+    def _send_within(self, watch: Watch) -> None:
         """Push until the registry has it, or until no further attempt makes sense."""
-        watch = Watch(self.publication.stall, time.monotonic() + self.publication.total)
         reference = f"{self.refusals.place}:{self.tag}"
         attempts, renewed, made = 1, False, False
         while True:
             try:
                 watch.check(moved_at=time.monotonic())
                 sent = self.pusher.push(
-                    self.built.digest, reference, self.registry.credentials(), watch, self.progress
+                    self.built.digest, reference, self.registry.credentials(), watch, self._tell
                 )
             except TransferError as failure:
                 if failure.fault in (Fault.UNAUTHORIZED, Fault.DENIED) and not renewed:
@@ -201,6 +219,9 @@ class _Push:
                     raise self.refusals.sent_another(sent)
                 return
 
+    def _tell(self, text: str) -> None:
+        self.progress(f"{self.name}: {text}")
+
     def _arrived(self) -> bool:
         """Whether the registry has the image although the push failed: a reply can get lost."""
         there = self._there()
@@ -220,3 +241,16 @@ class _Push:
     @property
     def _hasty(self) -> Repository:
         return Repository(self.registry, self.repository, replace(self.publication.patience, attempts=1))
+
+
+def _sent(manifest: Manifest, pushed: Collection[str]) -> int | None:
+    """The size of these layers; None where the engine has other names for them than the registry."""
+    sizes = {_engines_name(layer.digest): layer.bytes for layer in manifest.layers}
+    config = {_engines_name(manifest.config.digest)} if manifest.config else set()
+    if not sizes.keys() | config >= set(pushed):
+        return None
+    return sum(sizes.get(layer, 0) for layer in pushed)
+
+
+def _engines_name(digest: Digest) -> str:
+    return digest.removeprefix("sha256:")[:12]

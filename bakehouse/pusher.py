@@ -59,6 +59,8 @@ class DockerPusher:
                     watch.check(layers.moved_at)
         except TransferError as error:
             raise TransferError(error.fault, without_secrets(error.text, credentials)) from None
+        finally:
+            watch.pushed.update(layers.pushed)
         if layers.digest is None:
             message = "the engine ended the push without a digest"
             raise TransferError(Fault.TRANSIENT, message)

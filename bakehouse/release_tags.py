@@ -28,6 +28,8 @@ class PublishedImage:
     """Whether nothing had to be pushed."""
     candidate: bool = False
     """Whether it is there to be tried, under no release tag."""
+    sent: int | None = 0
+    """How many bytes of layers had to be sent; None where the engine can't tell."""
 
     @property
     def image_uri(self) -> str:

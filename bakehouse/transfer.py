@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -101,12 +101,17 @@ class Watch:
     """Seconds in which nothing moves."""
     until: float
     """By time.monotonic()."""
+    moved: Callable[[float], None] = lambda _: None
+    """Told when the push moved last, at every word of the engine; what it raises ends the push."""
+    pushed: set[str] = field(default_factory=set)
+    """The layers that were sent, in all attempts, as the engine calls them."""
 
     def patience(self) -> float:
         """How many seconds without any word are too many."""
         return max(0.1, min(self.stall, self.until - time.monotonic()))
 
     def check(self, moved_at: float) -> None:
+        self.moved(moved_at)
         now = time.monotonic()
         if now >= self.until:
             message = "the time for it was over"
@@ -125,6 +130,7 @@ class Layers:
         self._said_at = self.moved_at = time.monotonic()
         self._states: dict[str, tuple[str, int, int]] = {}
         self.digest: Digest | None = None
+        self.pushed: set[str] = set()
 
     def see(self, event: Mapping[str, Any]) -> None:
         """Take one event of docker's stream, which reports its errors here and nowhere else."""
@@ -145,6 +151,8 @@ class Layers:
             self.moved_at = time.monotonic()
         if layer:
             self._states[layer] = new
+            if status == "Pushed":
+                self.pushed.add(layer)
             self._tell(layer, old[0], new)
 
     def _tell(self, layer: str, before: str, state: tuple[str, int, int]) -> None:

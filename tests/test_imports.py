@@ -106,7 +106,11 @@ ALLOWED = {
     "transfer": "plan registry manifests",
     "refusals": "plan registry manifests distribution transfer",
     "release_tags": "plan registry manifests distribution refusals",
-    "push": "plan locks build smoke_report registry manifests distribution transfer refusals release_tags",
+    "push_queue": "plan",
+    "push": (
+        "plan locks build smoke_report registry manifests distribution transfer refusals release_tags "
+        "push_queue"
+    ),
     "pusher": "plan owners registry manifests distribution transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
@@ -123,7 +127,8 @@ ALLOWED = {
     "ledger": "locks project releases team_ledger",
     "verification": "registry manifests distribution releases",
     "publishing": (
-        "plan project revisions workspace provision build smoke_report registry distribution push pusher "
+        "plan project revisions workspace provision build smoke_report registry distribution push "
+        "push_queue pusher "
         "embedded_registry ecr release_tags releases image_uris recording promotion ledger verification"
     ),
     # what a job is told

@@ -1,23 +1,27 @@
 """Staging, promoting and listing as the tasks do it, with the registry on loopback."""
 
+import contextlib
 import json
+import os
 import socket
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bakehouse import image_uris, publishing, smoke_report, tables, workflow
+from bakehouse import image_uris, publishing, push, push_queue, smoke_report, tables, workflow
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.project import Project
 from bakehouse.publishing import Terms
 from bakehouse.smoke_report import CheckResult, SmokeReport
+from bakehouse.testing.proxy import Proxy, error_body
 from bakehouse.verification import require_all
 from bakehouse.workspace import Workspace
 from tests.integration.tiny_images import built
@@ -35,11 +39,29 @@ def project(tmp_path: Path) -> Project:
         return Project(tmp_path, (), registry_port=free.getsockname()[1])
 
 
+@pytest.fixture
+def team(project: Project, tmp_path: Path) -> Project:
+    """One that shares a registry with others: what another test pushed there is not its own."""
+    return replace(project, repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """One whose recipe requires a GPU."""
     with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
         yield replace(made, image=replace(made.image, required=("gpu",)))
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BuiltImage]]:
+    """Images that have a layer of 2 MB in common, and 0.1 MB each of their own."""
+    shared = os.urandom(2_000_000)
+    with contextlib.ExitStack() as stack:
+        made = [
+            built(tmp_path_factory.mktemp(name), name, bytes_=100_000, shared=shared)
+            for name in ("mpi-cpu", "mpi5-cpu", "pytorch-cpu")
+        ]
+        yield [stack.enter_context(one) for one in made]
 
 
 def report(image: BuiltImage, machine: str, *checks: CheckResult) -> SmokeReport:
@@ -124,3 +146,57 @@ def tags(project: Project) -> list[str]:
         url = f"http://{registry.host}/v2/bakehouse/mpi-cpu/tags/list"
         with urllib.request.urlopen(url) as answer:
             return sorted(json.loads(answer.read())["tags"])
+
+
+def sent(proxy: Proxy) -> int:
+    """The bytes of layers that came to a registry."""
+    return sum(
+        len(one.body) for one in proxy.requests if one.method in ("PUT", "PATCH") and "/uploads/" in one.path
+    )
+
+
+def test_of_many_images_at_once_a_shared_layer_is_sent_once(
+    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy
+) -> None:
+    lines: list[str] = []
+    terms = Terms(registry=registry_proxy.host, stage=True)
+    records = publishing.push_images(team, fleet, lines.append, terms)
+    assert [record.image for record in records] == [one.image.name for one in fleet]
+    assert 2_300_000 < sent(registry_proxy) < 2_400_000
+    assert sum(line.endswith(": 0.1 MB sent, 2.0 MB were there already") for line in lines) == 2
+    assert lines[-1] == "3 images of 6.3 MB: 2.3 MB had to be sent"
+
+
+def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
+    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy
+) -> None:
+    denied = error_body("DENIED", "requested access to the resource is denied")
+    registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
+    lines: list[str] = []
+    with pytest.raises(RegistryAuthError) as caught:
+        publishing.push_images(team, fleet, lines.append, Terms(registry=registry_proxy.host, stage=True))
+    place = f"{registry_proxy.host}/{team.repository_prefix}"
+    [told] = caught.value.diagnostics
+    assert told.message == f"not allowed to push to `{place}/mpi5-cpu`"
+    for one in (fleet[0], fleet[2]):
+        uri = f"{place}/{one.image.name}@{one.digest}"
+        assert f"{one.image.name}: published as {uri}" in lines
+        assert [record.image_uri for record in Ledger(team).records(one.image.name)] == [uri]
+    assert Ledger(team).images() == ("mpi-cpu", "pytorch-cpu")
+
+
+def test_a_push_that_stalls_does_not_hold_up_the_others(
+    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_queue, "_SLOW", 1.0)
+    monkeypatch.setattr(push, "Publication", partial(push.Publication, stall=8.0))
+    registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
+    others: list[str] = []
+
+    def say(line: str) -> None:
+        if " MB sent" in line and not registry_proxy.hung_up.is_set():
+            others.append(line.partition(":")[0])
+
+    with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 8 s"):
+        publishing.push_images(team, fleet, say, Terms(registry=registry_proxy.host, stage=True))
+    assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

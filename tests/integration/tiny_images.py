@@ -43,12 +43,19 @@ def built(
     *,
     exporter: str = PUBLISHED,
     bytes_: int = 200_000,
+    shared: bytes = b"",
     provenance: bool = False,
     platform: str = "linux/amd64",
 ) -> Iterator[BuiltImage]:
-    """An image with new random content in the engine's store; it is gone afterwards."""
+    """An image with new random content in the engine's store; it is gone afterwards.
+
+    `shared` is the content of its first layer, for images that have that in common.
+    """
     for layer in ("one", "two"):
         (folder / layer).write_bytes(os.urandom(bytes_))
+    if shared:
+        (folder / "one").write_bytes(shared)
+        os.utime(folder / "one", (0, 0))
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
     told = folder / "told.json"
