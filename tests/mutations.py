@@ -189,7 +189,7 @@ class Mutations:
         component = read_component(Fields(root, f"component `{name}`", problems), folder)
         user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
         others = {one: self._catalog.components[one] for one in parts}
-        catalog = checked({**others, name: component}, self._catalog.provided_names, problems)
+        catalog = checked({**others, name: component}, self._catalog.provided_names - {name}, problems)
         problems.raise_as(RecipeError)
         self._image(self._load(user, catalog)[0], catalog)
 
