@@ -12,7 +12,29 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 GZIP_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+_OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
 KINDS = (DOCKER_MANIFEST, DOCKER_INDEX, OCI_MANIFEST, OCI_INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the manifest of an image of some format and its layers are."""
+
+    title: str
+    manifest: str
+    layer: str
+    compression: str
+
+    def __str__(self) -> str:
+        return f"{self.title} image with {self.compression} layers"
+
+
+FORMS = {
+    "docker": Form("Docker schema 2", DOCKER_MANIFEST, GZIP_LAYER, "gzip"),
+    "oci": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+gzip", "gzip"),
+    "oci-zstd": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+zstd", "zstd"),
+}
+"""By the `format` of recipes. What SageMaker is known to take is `docker`."""
 
 
 class UnreadableManifestError(ValueError):
@@ -84,19 +106,19 @@ def parse(content: bytes, declared: str = "") -> Manifest:
         raise UnreadableManifestError(message) from error
 
 
-def unfit(manifest: Manifest) -> tuple[Reason, ...]:
-    """Why SageMaker would not take this: it wants one Docker schema 2 manifest with gzip layers."""
+def unfit(manifest: Manifest, form: Form) -> tuple[Reason, ...]:
+    """Why this is not one manifest of that form, of which SageMaker takes no index in any."""
     if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
         attested = any(member.attests for member in manifest.members)
         what = f"it is an index of {len(manifest.members)} (`{manifest.media_type}`), not one manifest"
         return (Reason(what + (", and carries an attestation" if attested else "")),)
     reasons = []
-    if manifest.media_type != DOCKER_MANIFEST:
-        reasons.append(Reason(f"its manifest is `{manifest.media_type}`, not Docker schema 2"))
+    if manifest.media_type != form.manifest:
+        reasons.append(Reason(f"its manifest is `{manifest.media_type}`, not {form.title}"))
     for number, layer in enumerate(manifest.layers, 1):
-        if layer.media_type != GZIP_LAYER:
+        if layer.media_type != form.layer:
             place = f"layer {number} of {len(manifest.layers)} ({short(layer.digest)})"
-            reasons.append(Reason(f"{place} is `{layer.media_type}`, not gzip"))
+            reasons.append(Reason(f"{place} is `{layer.media_type}`, not {form.compression}"))
     if not manifest.layers:
         reasons.append(Reason("it has no layers"))
     return tuple(reasons)

@@ -15,7 +15,7 @@ from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.keys import key_of, text_json, texts_json
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
-from bakehouse.recipe import GPU_CHECKS, Content, Recipe
+from bakehouse.recipe import FORMATS, GPU_CHECKS, Content, Recipe
 from bakehouse.resolution import Choice, Resolution
 from bakehouse.yamlfile import suggestion
 
@@ -127,6 +127,8 @@ class Image:
     """The GPUs that its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
     required: tuple[str, ...] = ()
     """The smoke checks that have to have passed before it is released."""
+    format: str = FORMATS[0]
+    """In what form it is stored and pushed."""
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts whose sha256 nobody knows yet: built with a warning, refused by `push`."""
 
@@ -237,6 +239,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
             entrypoint,
             parts_text((_part(resolution.base), *parts)),
             asdict(recipe.content, dict_factory=_plain),
+            *([] if recipe.format == FORMATS[0] else [recipe.format]),
         )
     )
     return Image(
@@ -264,6 +267,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         toolchain=resolution.base.face.build_apt,
         gpu_architecture=_asked_of(choices, "gpu-architecture"),
         required=_required(recipe, gpu=gpu, launchers=launchers),
+        format=recipe.format,
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
         ),

@@ -6,7 +6,7 @@ Nothing is pushed: neither an engine nor the image has to be on this machine.
 from bakehouse.distribution import DistributionError, Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.locks import exclusive
-from bakehouse.manifests import short
+from bakehouse.manifests import FORMS, short
 from bakehouse.plan import Digest, Image, ImageKey
 from bakehouse.push import Publication
 from bakehouse.refusals import Refusals
@@ -34,7 +34,8 @@ def promote(
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     tag = immutable_tag(candidate.image, publication.day, key)
     remote = Repository(registry, candidate.repository, publication.patience)
-    refusals = Refusals(candidate.image, key, digest, registry, candidate.repository, tag, "promote")
+    form = FORMS[image.format]
+    refusals = Refusals(candidate.image, key, digest, registry, candidate.repository, tag, "promote", form)
     tags = ReleaseTags(remote, refusals)
     with exclusive(publication.locks / f"push-{candidate.image}.lock"):
         try:

@@ -10,7 +10,7 @@ from bakehouse.build import BuiltImage
 from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
-from bakehouse.manifests import Manifest, short, unfit
+from bakehouse.manifests import FORMS, Manifest, short, unfit
 from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
@@ -152,7 +152,16 @@ class _Push:
     def refusals(self) -> Refusals:
         image, digest = self.built.image, self.built.digest
         command = "push --stage" if self.publication.stage else "push"
-        return Refusals(image.name, image.key, digest, self.registry, self.repository, self.tag, command)
+        return Refusals(
+            image.name,
+            image.key,
+            digest,
+            self.registry,
+            self.repository,
+            self.tag,
+            command,
+            FORMS[image.format],
+        )
 
     @property
     def tags(self) -> ReleaseTags:
@@ -173,11 +182,14 @@ class _Push:
             self.progress(f"{self.name}: the engine does not show its manifest; it is checked after the push")
         elif not self.tags.is_it(manifest):
             raise self.refusals.sent_another(manifest.digest)
-        elif reasons := unfit(manifest):
+        elif reasons := unfit(manifest, self.refusals.form):
             raise self.refusals.unfit(reasons, pushed=False)
         size = f" ({len(manifest.layers)} layers, {manifest.bytes / 1e6:.1f} MB)" if manifest else ""
         what = f"{short(self.built.digest)}{size}"
         self.progress(f"{self.name}: pushing {what} to {self.refusals.place}:{self.tag}")
+        form = self.refusals.form
+        if form is not FORMS["docker"]:
+            self._tell(f"its recipe makes it an {form}: SageMaker may refuse that, and takes Docker schema 2")
         return manifest
 
     def _send(self, shown: Manifest | None) -> Collection[str]:

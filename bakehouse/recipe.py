@@ -20,6 +20,8 @@ from bakehouse.yamlfile import Mapping as YamlMapping
 from bakehouse.yamlfile import Node, Scalar, load, suggestion
 
 STATUSES = ("current", "frozen", "legacy")
+FORMATS = ("docker", "oci", "oci-zstd")
+"""Docker schema 2 or OCI with gzip layers; OCI with zstd layers, which Docker's schema has no type for."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
 JOB_CHECKS = (
@@ -77,6 +79,8 @@ class Recipe:
     targets: Targets = Targets()
     required: tuple[str, ...] | None = None
     """The smoke checks that have to have passed before the image is released; None where it doesn't say."""
+    format: str = FORMATS[0]
+    """In what form the image is stored and pushed."""
     is_committed: bool = True
     """Whether its rendered files are kept with the recipes, for people to review."""
 
@@ -178,6 +182,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         requirements=unlocked,
         targets=_targets(fields, catalog),
         required=_required(fields),
+        format=fields.choice("format", FORMATS, FORMATS[0]),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()

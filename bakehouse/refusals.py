@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bakehouse.distribution import DistributionError
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.manifests import short
+from bakehouse.manifests import FORMS, Form, short
 from bakehouse.plan import Digest, ImageKey
 from bakehouse.registry import Registry
 from bakehouse.transfer import Fault, TransferError
@@ -23,6 +23,8 @@ class Refusals:
     tag: str
     command: str = "push"
     """What is tried."""
+    form: Form = FORMS["docker"]
+    """What its recipe asks for."""
 
     @property
     def place(self) -> str:
@@ -51,9 +53,9 @@ class Refusals:
         )
 
     def unfit(self, reasons: tuple[Reason, ...], *, pushed: bool) -> PublishError:
-        """An image in a form that SageMaker does not take."""
+        """An image in another form than was asked for, which SageMaker would not take."""
         done = "it was pushed, and no release was recorded" if pushed else "nothing was pushed"
-        message = f"`{self.name}` is not one linux/amd64 Docker schema 2 image with gzip layers"
+        message = f"`{self.name}` is not one linux/amd64 {self.form}"
         facts = (("digest", self.digest), ("so", done))
         hint = f"run `./bake build {self.name}`, which makes it in that form"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))

@@ -106,7 +106,7 @@ class ReleaseTags:
 
     def check(self, manifest: Manifest) -> None:
         """Refuse what SageMaker would refuse."""
-        reasons = unfit(manifest)
+        reasons = unfit(manifest, self.refusals.form)
         try:
             if not reasons and manifest.config:
                 reasons = unfit_platform(self.remote.blob(manifest.config.digest))

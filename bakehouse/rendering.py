@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
+_EXPORTED = {
+    "docker": "oci-mediatypes=false,compression=gzip",
+    "oci": "oci-mediatypes=true,compression=gzip",
+    "oci-zstd": "oci-mediatypes=true,compression=zstd",
+}
 _STAGE_TEXTS: dict[tuple[object, ...], str] = {}
 _HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 
@@ -159,10 +164,9 @@ def _bake_file(image: Image) -> str:
         "dockerfile": "Dockerfile",
         "platforms": ["linux/amd64"],
         "tags": [image.reference, f"bakehouse/{image.name}:latest"],
-        # One Docker schema 2 manifest with gzip layers: SageMaker takes no OCI manifest and no index.
+        # One manifest, whatever its format: SageMaker takes no index.
         "output": [
-            "type=image,oci-mediatypes=false,compression=gzip"
-            f",compression-level={COMPRESSION_LEVEL},force-compression=true"
+            f"type=image,{_EXPORTED[image.format]},compression-level={COMPRESSION_LEVEL},force-compression=true"
         ],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bakehouse.errors import Reason
 from bakehouse.manifests import (
     DOCKER_MANIFEST,
+    FORMS,
     GZIP_LAYER,
     OCI_INDEX,
     OCI_MANIFEST,
@@ -33,7 +34,7 @@ def manifest(**changed: Any) -> Manifest:
 
 
 def test_what_sagemaker_takes_is_fit() -> None:
-    assert unfit(manifest(layers=[layer(), layer()])) == ()
+    assert unfit(manifest(layers=[layer(), layer()]), FORMS["docker"]) == ()
 
 
 def test_the_digest_is_that_of_the_bytes() -> None:
@@ -47,31 +48,47 @@ def test_bytes_are_those_that_a_registry_stores() -> None:
 
 
 def test_an_oci_manifest_is_unfit() -> None:
-    assert unfit(manifest(mediaType=OCI_MANIFEST)) == (
+    assert unfit(manifest(mediaType=OCI_MANIFEST), FORMS["docker"]) == (
         Reason("its manifest is `application/vnd.oci.image.manifest.v1+json`, not Docker schema 2"),
     )
 
 
 def test_every_layer_that_is_not_gzip_is_named() -> None:
     tar, zstd = "application/vnd.docker.image.rootfs.diff.tar", GZIP_LAYER.replace("gzip", "zstd")
-    assert unfit(manifest(layers=[layer(tar), layer(), layer(zstd)])) == (
+    assert unfit(manifest(layers=[layer(tar), layer(), layer(zstd)]), FORMS["docker"]) == (
         Reason(f"layer 1 of 3 (sha256:abababababab) is `{tar}`, not gzip"),
         Reason(f"layer 3 of 3 (sha256:abababababab) is `{zstd}`, not gzip"),
     )
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_what_a_recipe_asks_for_is_fit(compression: str) -> None:
+    layers = [layer(f"application/vnd.oci.image.layer.v1.tar+{compression}")]
+    form = FORMS["oci" if compression == "gzip" else "oci-zstd"]
+    assert unfit(manifest(mediaType=OCI_MANIFEST, layers=layers), form) == ()
+
+
+def test_a_recipe_that_asks_for_oci_gets_no_docker_manifest() -> None:
+    assert unfit(manifest(), FORMS["oci-zstd"]) == (
+        Reason("its manifest is `application/vnd.docker.distribution.manifest.v2+json`, not OCI"),
+        Reason(f"layer 1 of 1 (sha256:abababababab) is `{GZIP_LAYER}`, not zstd"),
+    )
+
+
 def test_an_image_without_layers_is_unfit() -> None:
-    assert unfit(manifest(layers=[])) == (Reason("it has no layers"),)
+    assert unfit(manifest(layers=[]), FORMS["docker"]) == (Reason("it has no layers"),)
 
 
 def test_an_index_is_unfit_and_its_attestation_named() -> None:
     plain = {"mediaType": OCI_MANIFEST, "digest": "sha256:a", "size": 1}
     attestation = plain | {"annotations": {"vnd.docker.reference.type": "attestation-manifest"}}
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX}
-    assert unfit(parse(json.dumps(index | {"manifests": [plain]}).encode())) == (
+    assert unfit(parse(json.dumps(index | {"manifests": [plain]}).encode()), FORMS["docker"]) == (
         Reason("it is an index of 1 (`application/vnd.oci.image.index.v1+json`), not one manifest"),
     )
-    assert unfit(parse(json.dumps(index | {"manifests": [plain, attestation]}).encode())) == (
+    assert unfit(
+        parse(json.dumps(index | {"manifests": [plain, attestation]}).encode()), FORMS["docker"]
+    ) == (
         Reason(
             "it is an index of 2 (`application/vnd.oci.image.index.v1+json`), not one manifest, "
             "and carries an attestation"

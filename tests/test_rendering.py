@@ -200,6 +200,24 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     assert wanted <= {*output.split(",")}
 
 
+@pytest.mark.parametrize(
+    ("format", "wanted"),
+    [
+        ("oci", {"oci-mediatypes=true", "compression=gzip"}),
+        ("oci-zstd", {"oci-mediatypes=true", "compression=zstd"}),
+    ],
+)
+def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, wanted: set[str]) -> None:
+    plain = tree.one()
+    tree.image(IMAGE + f"format: {format}\n")
+    image = tree.one()
+    [_, bake_file] = rendering.render_image(image, templates())
+
+    [output] = json.loads(bake_file.content)["target"]["small"]["output"]
+    assert wanted <= {*output.split(",")}
+    assert image.key != plain.key
+
+
 def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None:
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)

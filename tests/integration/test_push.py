@@ -18,7 +18,7 @@ from bakehouse import pusher
 from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, Manifest, short
+from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, Manifest, short
 from bakehouse.plan import Digest
 from bakehouse.push import Publication, publish
 from bakehouse.registry import Credentials, NamedRegistry
@@ -356,6 +356,20 @@ def test_what_sagemaker_would_refuse_is_not_pushed(
     assert reason in told.reasons[0].text
     assert told.facts == (("digest", image.digest), ("so", "nothing was pushed"))
     assert registry_proxy.seen("POST|PUT|PATCH", "/v2/") == 0
+
+
+@pytest.mark.parametrize(("format", "compression"), [("oci", "gzip"), ("oci-zstd", "zstd")])
+def test_a_recipe_may_ask_for_another_form_and_is_told_what_that_means(
+    push: Push, tmp_path: Path, format: str, compression: str
+) -> None:
+    exporter = f"oci-mediatypes=true,compression={compression},force-compression=true"
+    with built(tmp_path, "mpi-cpu", exporter=exporter) as image:
+        published = push(replace(image, image=replace(image.image, format=format)))
+    assert published.media_type == OCI_MANIFEST
+    assert push.lines[1] == (
+        f"mpi-cpu: its recipe makes it an OCI image with {compression} layers: SageMaker may refuse that, "
+        "and takes Docker schema 2"
+    )
 
 
 def test_another_platform_is_found_out_from_what_the_registry_has(push: Push, tmp_path: Path) -> None:
