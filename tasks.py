@@ -418,11 +418,17 @@ def size(
         "registry": "`local`, `ecr` or a registry's address, instead of the project's",
         "create": "make an ECR repository that is not there",
         "stage": "publish candidates, tested or not: `promote` releases them",
+        "deadline": "seconds after which nothing is tried any more; 0 is six hours",
     },
 )
 @_command
 def push(
-    context: Context, images: str, registry: str = "", create: bool = False, stage: bool = False
+    context: Context,
+    images: str,
+    registry: str = "",
+    create: bool = False,
+    stage: bool = False,
+    deadline: float = 0.0,
 ) -> None:
     """
     Push images that passed what has to be passed, and write them into images/<image>/releases.json.
@@ -434,7 +440,8 @@ def push(
     from bakehouse import workflow
 
     workspace = open_workspace()
-    wishes = workflow.Wishes(terms=workflow.Terms(registry=registry, create=create, stage=stage))
+    terms = workflow.Terms(registry=registry, create=create, stage=stage, deadline=deadline)
+    wishes = workflow.Wishes(terms=terms)
     built = workflow.built_images(workspace, _patterns(images), _say)
     print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
 
@@ -634,6 +641,7 @@ def estimator(
         "registry": "`local`, `ecr` or a registry's address, instead of the project's",
         "create": "make an ECR repository that is not there",
         "gpus": "GPUs to hand to the smoke tests",
+        "deadline": "seconds that pushing may take; 0 is six hours",
         "json": _JSON,
     },
 )
@@ -644,6 +652,7 @@ def release(
     registry: str = "",
     create: bool = False,
     gpus: int = 0,
+    deadline: float = 0.0,
     json: bool = False,
 ) -> None:
     """
@@ -654,7 +663,7 @@ def release(
     """
     from bakehouse import workflow
 
-    terms = workflow.Terms(registry=registry, create=create)
+    terms = workflow.Terms(registry=registry, create=create, deadline=deadline)
     wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 

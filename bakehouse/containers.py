@@ -19,6 +19,7 @@ from bakehouse.docker_container import DockerContainer, until_gone
 from bakehouse.engine import Container, ContainerSpec, StoredImage, Swept
 from bakehouse.engine_words import knock, told_as
 from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.keys import KEY_LABEL
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"
-KEY_LABEL = "org.bakehouse.key"
 CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 API_SECONDS = 120

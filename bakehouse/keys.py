@@ -5,6 +5,9 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import groupby
 
+KEY_LABEL = "org.bakehouse.key"
+"""The label that tells of an image which plan it was built from."""
+
 
 class Json(str):
     """A text that is JSON already."""

@@ -3,20 +3,41 @@
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bakehouse.deadline import NEVER, remaining
+
+_POLL_SECONDS = 0.1
+
 
 @contextlib.contextmanager
-def exclusive(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold `path` alone; `waiting` is called once when somebody else holds it."""
+def exclusive(path: Path, waiting: Callable[[], None] = lambda: None, until: float = NEVER) -> Iterator[None]:
+    """Hold `path` alone; `waiting` is called once when somebody else holds it.
+
+    Raises OverdueError where it is not to be had before `until`, of time.monotonic().
+    """
     with _opened(path) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waiting()
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _wait_for(handle, until)
         yield
+
+
+def _wait_for(handle: int, until: float) -> None:
+    if until == NEVER:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(min(_POLL_SECONDS, remaining(until)))
+        else:
+            return
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 
 from bakehouse.errors import Reason
+from bakehouse.keys import KEY_LABEL
 from bakehouse.plan import PLATFORM, Digest
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -132,6 +133,38 @@ def unfit_platform(config: bytes) -> tuple[Reason, ...]:
     except (ValueError, TypeError, KeyError):
         return (Reason("its configuration names no platform"),)
     return () if found == PLATFORM else (Reason(f"it is for {found}, not {PLATFORM}"),)
+
+
+_NO_TIME = ("0001-", "1970-", "1980-")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an image's own labels tell of where it comes from; what they don't is empty."""
+
+    key: str = ""
+    """Of the plan it was built from, where Bakehouse built it."""
+    revision: str = ""
+    created: str = ""
+    authors: str = ""
+
+
+def origin_of(config: bytes) -> Origin:
+    """Where an image with this configuration says that it comes from."""
+    try:
+        document = json.loads(config)
+        labels = dict((document.get("config") or {}).get("Labels") or {})
+        standard = "org.opencontainers.image."
+        created = str(labels.get(f"{standard}created") or document.get("created") or "")
+        return Origin(
+            key=str(labels.get(KEY_LABEL, "")),
+            revision=str(labels.get(f"{standard}revision", "")),
+            # What is built reproducibly says that it was made at the beginning of time.
+            created="" if created.startswith(_NO_TIME) else created[:16].replace("T", " "),
+            authors=str(labels.get(f"{standard}authors", "")),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return Origin()
 
 
 def _descriptor(entry: dict[str, object]) -> Descriptor:

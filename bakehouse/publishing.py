@@ -1,6 +1,7 @@
 """Publishes built images and promotes candidates, and writes both into the ledger."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -49,6 +50,8 @@ class Terms:
     """What is to be promoted; empty is the newest candidate."""
     reports: tuple[Path, ...] = ()
     """Smoke reports that other machines made."""
+    deadline: float = 0.0
+    """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
 
 
 def push_images(
@@ -148,12 +151,24 @@ def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tupl
 
 
 def _publication(project: Project, terms: Terms) -> push.Publication:
-    return push.Publication(
+    publication = push.Publication(
         day=datetime.now(UTC).date(),
         locks=project.state / "locks",
         prefix=project.repository_prefix,
         stage=terms.stage,
+        revision=revisions.current(project.root),
+        history=partial(_history, project),
     )
+    if terms.deadline:
+        return replace(publication, until=time.monotonic() + terms.deadline)
+    return publication
+
+
+def _history(project: Project, image: str, digest: Digest) -> str:
+    # It is asked where a push has failed already.
+    with contextlib.suppress(BakehouseError):
+        return recording.told_of(Ledger(project).records(image), digest)
+    return ""
 
 
 @contextlib.contextmanager

@@ -1,12 +1,14 @@
 """Turns a BuiltImage and its SmokeReport into a PublishedImage: a release, or a candidate for one."""
 
+import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
 from bakehouse.build import BuiltImage
+from bakehouse.deadline import OverdueError
 from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
@@ -14,10 +16,14 @@ from bakehouse.manifests import FORMS, Manifest, short, unfit
 from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
-from bakehouse.registry import Registry, candidate_tag, check_names, immutable_tag
+from bakehouse.registry import InTime, Registry, candidate_tag, check_names, immutable_tag
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.smoke_report import SmokeReport, lacking
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch
+
+_SIX_HOURS = 21600.0
+_PASSING = (Fault.TRANSIENT, Fault.BENT)
+_BUSY = re.compile(r"\b429\b|\b503\b|(?i:too ?many ?requests)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +38,15 @@ class Publication:
     """What repositories begin with: `prefix/image`."""
     stage: bool = False
     """Publish as a candidate, to be tried: under no release tag, tested or not."""
-    stall: float = 180.0
-    """Seconds in which nothing moves before a push is given up; storing a big layer may take minutes."""
-    total: float = 7200.0
-    """Seconds for all attempts together."""
+    stall: float = 50.0
+    """Seconds in which nothing moves before a push is given up; more while layers are being stored."""
+    until: float = field(default_factory=lambda: time.monotonic() + _SIX_HOURS)
+    """By time.monotonic(): the end of everything, questions to the registry included."""
     patience: Patience = field(default_factory=Patience)
+    revision: str = ""
+    """The commit that is published from."""
+    history: Callable[[str, Digest], str] = lambda image, digest: ""
+    """What the ledger says of an image's digest."""
 
 
 def publish(
@@ -64,13 +74,23 @@ def publish(
     tag = immutable_tag(image.name, publication.day, image.key)
     if publication.stage:
         tag = candidate_tag(image.name, built.digest)
-    check_names(registry.host, name, tag, image.name)
+    try:
+        timely = InTime(registry, publication.until)
+    except OverdueError as error:
+        message = f"the push of `{image.name}` was stopped before it began: {error}"
+        raise PublishError(Diagnostic(message, hint="it takes more time to find out where to push")) from error
+    check_names(timely.host, name, tag, image.name)
 
     def wait() -> None:
         progress(f"{image.name}: waiting for another push of it on this machine")
 
-    with exclusive(publication.locks / f"push-{image.name}.lock", wait):
-        return _Push(built, registry, pusher, publication, progress, name, tag, queue or PushQueue()).run()
+    within = replace(publication, patience=replace(publication.patience, until=publication.until))
+    one = _Push(built, timely, pusher, within, progress, name, tag, queue or PushQueue())
+    try:
+        with exclusive(publication.locks / f"push-{image.name}.lock", wait, publication.until):
+            return one.run()
+    except OverdueError as error:
+        raise one.refusals.overdue() from error
 
 
 def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
@@ -131,9 +151,13 @@ class _Push:
             what = "staged" if staged else "published"
             self.progress(f"{self.name}: already {what} as {short(self.built.digest)}")
             tag, manifest = found
-            pushed: Collection[str] = ()
-        else:
-            pushed = self._send(self._check_form())
+            if absent := self.tags.absent(manifest):
+                lost = ", ".join(short(part.digest) for part in absent)
+                self._tell(f"the registry has lost {lost}: pushing again")
+                found = None
+        pushed: Collection[str] = ()
+        if not found:
+            pushed = self._send(self._shown())
             tag, manifest = self.tag, self.tags.read_back()
         self.tags.check(manifest)
         published = self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
@@ -152,28 +176,27 @@ class _Push:
     def refusals(self) -> Refusals:
         image, digest = self.built.image, self.built.digest
         command = "push --stage" if self.publication.stage else "push"
+        given = self.publication
         return Refusals(
-            image.name,
-            image.key,
-            digest,
-            self.registry,
-            self.repository,
-            self.tag,
-            command,
-            FORMS[image.format],
+            *(image.name, image.key, digest, self.registry, self.repository, self.tag, command),
+            form=FORMS[image.format],
+            revision=given.revision,
+            history=lambda there: given.history(image.name, there),
         )
 
     @property
     def tags(self) -> ReleaseTags:
-        return ReleaseTags(
-            Repository(self.registry, self.repository, self.publication.patience), self.refusals
-        )
+        def tell(line: str) -> None:
+            self.progress(f"{self.name}: {line}")
+
+        remote = Repository(self.registry, self.repository, self.publication.patience, tell)
+        return ReleaseTags(remote, self.refusals)
 
     def _make_repository(self) -> None:
         self.registry.make_repository(self.repository, self.name)
 
-    def _check_form(self) -> Manifest | None:
-        """Refuse before pushing what would be refused after; gives what will be sent, where that shows."""
+    def _shown(self) -> Manifest | None:
+        """The manifest that is going to be sent; what would be refused after the push is refused before."""
         try:
             manifest = self.pusher.manifest(self.built.digest)
         except TransferError as error:
@@ -194,15 +217,16 @@ class _Push:
 
     def _send(self, shown: Manifest | None) -> Collection[str]:
         """Push when it is its turn; gives the layers that were sent, as the engine calls them."""
-        with self.queue.turn([layer.digest for layer in shown.layers] if shown else ()) as turn:
-            watch = Watch(self.publication.stall, time.monotonic() + self.publication.total, moved=turn.moved)
-            self._send_within(watch)
+        layers = [layer.digest for layer in shown.layers] if shown else ()
+        with self.queue.turn(layers, self.publication.until) as turn:
+            watch = Watch(self.publication.stall, self.publication.until, moved=turn.moved)
+            self._send_within(watch, shown)
         return watch.pushed
 
-    def _send_within(self, watch: Watch) -> None:
+    def _send_within(self, watch: Watch, manifest: Manifest | None) -> None:
         """Push until the registry has it, or until no further attempt makes sense."""
         reference = f"{self.refusals.place}:{self.tag}"
-        attempts, renewed, made = 1, False, False
+        attempts, renewed, made, before = 1, False, False, ""
         while True:
             try:
                 watch.check(moved_at=time.monotonic())
@@ -210,6 +234,8 @@ class _Push:
                     self.built.digest, reference, self.registry.credentials(), watch, self._tell
                 )
             except TransferError as failure:
+                if failure.fault is Fault.LATE:
+                    raise self.refusals.broken_off(failure, None, attempts, before) from failure
                 if failure.fault in (Fault.UNAUTHORIZED, Fault.DENIED) and not renewed:
                     renewed = True
                     self.registry.credentials(renew=True)
@@ -219,12 +245,14 @@ class _Push:
                 elif failure.fault is Fault.MISSING and not made:
                     made = True
                     self._make_repository()
-                elif failure.fault is Fault.TRANSIENT and attempts < self.publication.patience.attempts:
-                    self.progress(f"{self.name}: attempt {attempts} failed, trying again: {failure.text}")
-                    self.publication.patience.wait(attempts - 1)
+                elif failure.fault in _PASSING and self._may_try_again(failure, attempts):
                     attempts += 1
                 else:
-                    raise self.refusals.broken_off(failure, self._complaint(), attempts) from failure
+                    complaint = self._complaint(failure, manifest)
+                    if complaint is None and self._arrived():
+                        return
+                    raise self.refusals.broken_off(failure, complaint, attempts, before) from failure
+                before = failure.text
             else:
                 there = self._there() if sent != self.built.digest else None
                 if sent != self.built.digest and not (there and self.tags.is_it(there)):
@@ -238,7 +266,7 @@ class _Push:
         """Whether the registry has the image although the push failed: a reply can get lost."""
         there = self._there()
         if there and not self.tags.is_it(there):
-            raise self.refusals.tag_taken(there.digest)
+            raise self.tags.taken(there)
         return there is not None
 
     def _there(self) -> Manifest | None:
@@ -247,7 +275,26 @@ class _Push:
         except DistributionError:
             return None
 
-    def _complaint(self) -> DistributionError | None:
+    def _may_try_again(self, failure: TransferError, attempts: int) -> bool:
+        """Pause, as long as the registry asks for, and tell whether another attempt may help."""
+        patience = self.publication.patience
+        if attempts >= patience.attempts:
+            return False
+        # The engine keeps to itself how long the registry asked it to wait.
+        busy = self._hasty.refusal() if _BUSY.search(failure.text) else None
+        pause = busy.retry_after if busy else 0.0
+        asked = f" in {pause:.0f} s, as the registry asks" if pause else ""
+        self.progress(f"{self.name}: attempt {attempts} failed, trying again{asked}: {failure.text}")
+        return patience.wait(attempts - 1, pause)
+
+    def _complaint(self, failure: TransferError, manifest: Manifest | None) -> DistributionError | None:
+        """The registry's own words, which the engine loses: what it refused is asked for once more."""
+        if manifest and "/manifests/" in failure.text:
+            try:
+                self._hasty.tag(manifest, self.tag)
+            except DistributionError as said:
+                return said
+            return None
         return self._hasty.refusal()
 
     @property

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from bakehouse.deadline import NEVER, remaining
 from bakehouse.errors import BakehouseError
 from bakehouse.plan import Digest
 
@@ -64,18 +65,18 @@ class PushQueue:
                 raise
 
     @contextlib.contextmanager
-    def turn(self, layers: Collection[Digest]) -> Iterator[Turn]:
+    def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[Turn]:
         """Wait until there is room, and until no other push is sending one of these layers.
 
         What another one sent before can be taken over in the registry. It is not worth waiting for one that
-        does not move.
+        does not move. Raises OverdueError where its turn has not come by `until`.
         """
         mine = Turn(frozenset(layers), self._stopped)
         with self._changed:
             while not self._is_free_for(mine):
                 if self._stopped.is_set():
                     raise KeyboardInterrupt
-                self._changed.wait(_LOOK)
+                self._changed.wait(min(_LOOK, remaining(until)))
             mine.moved(time.monotonic())
             self._turns.append(mine)
         try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 _ANSWER_SECONDS = 10.0
-_SHOWING = Watch(stall=_ANSWER_SECONDS, until=float("inf"))
+_SHOWING = Watch(stall=_ANSWER_SECONDS)
 
 
 class DockerPusher:
@@ -56,7 +56,8 @@ class DockerPusher:
             with self._named(image, reference), self._asked(reference, credentials, watch) as answer:
                 for line in answer.iter_lines():
                     layers.see(json.loads(line))
-                    watch.check(layers.moved_at)
+                    watch.check(layers.moved_at, layers.settling)
+                    _listen_for(answer, watch.patience(layers.settling))
         except TransferError as error:
             raise TransferError(error.fault, without_secrets(error.text, credentials)) from None
         finally:
@@ -231,7 +232,15 @@ def docker_login(host: str) -> Credentials | None:
     return Credentials(username, password) if username and password else None
 
 
+def _listen_for(answer: "Response", seconds: float) -> None:
+    """Limit the silence after this moment; requests' own limit is that of the moment of asking."""
+    sock = getattr(answer.raw.connection, "sock", None)
+    if sock:
+        sock.settimeout(seconds)
+
+
 def _silence(watch: Watch) -> TransferError:
-    overdue = time.monotonic() >= watch.until
+    # A limit that is the deadline's own may end a moment before it.
+    overdue = time.monotonic() >= watch.until - 0.2
     text = "the time for it was over" if overdue else f"the engine was silent for {watch.stall:g} s"
     return TransferError(Fault.LATE if overdue else Fault.STALLED, text)

@@ -1,5 +1,6 @@
 """Turns what was published, and what is known of it, into a record of the ledger."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 
@@ -52,3 +53,12 @@ def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str,
         transport=report.transport,
         checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
     )
+
+
+def told_of(records: Iterable[ReleaseRecord], digest: str) -> str:
+    """What the ledger tells of a digest: how, when and from which commit it was published; empty for none."""
+    for record in records:
+        if record.digest == digest:
+            how = "staged" if record.candidate else "released"
+            return f"{how} {record.date}, {f'revision {record.revision}' if record.revision else 'no commit'}"
+    return ""

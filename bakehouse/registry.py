@@ -6,8 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from bakehouse.deadline import bounded
 from bakehouse.errors import Diagnostic, PublishError, Reason
 
 if TYPE_CHECKING:
@@ -52,6 +53,47 @@ class Registry(Protocol):
 
     def troubles(self) -> tuple[Reason, ...]:
         """What is known on this side that can make a push fail."""
+
+
+@runtime_checkable
+class Dated(Protocol):
+    """A registry that knows when something was pushed."""
+
+    def pushed(self, repository: str, digest: "Digest") -> str:
+        """When a digest was pushed, and by whom where that is known; empty where it isn't."""
+
+
+class InTime:
+    """A registry that has answered by a moment of time.monotonic(), or raises OverdueError.
+
+    What logs in may be a program of docker's, or a service that does not answer.
+    """
+
+    def __init__(self, registry: Registry, until: float) -> None:
+        self._registry = registry
+        self._until = until
+
+    @property
+    def host(self) -> str:
+        return bounded(lambda: self._registry.host, self._until)
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return bounded(lambda: self._registry.credentials(renew=renew), self._until)
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        bounded(lambda: self._registry.make_repository(repository, alias), self._until)
+
+    def whom(self) -> str:
+        return bounded(self._registry.whom, self._until)
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return self._registry.troubles()
+
+    def pushed(self, repository: str, digest: "Digest") -> str:
+        if not isinstance(self._registry, Dated):
+            return ""
+        dated = self._registry
+        return bounded(lambda: dated.pushed(repository, digest), self._until)
 
 
 class NamedRegistry:

@@ -1,13 +1,18 @@
 """The tags of one image in a registry: which name it already, and whether what they name is fit to train."""
 
+import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bakehouse.distribution import DistributionError, Repository
-from bakehouse.manifests import Manifest, unfit, unfit_platform
+from bakehouse.errors import PublishError, TagTakenError
+from bakehouse.manifests import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
 from bakehouse.plan import Digest
 from bakehouse.refusals import Refusals
-from bakehouse.registry import is_release_of
+from bakehouse.registry import Dated, is_release_of
+
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,20 @@ class ReleaseTags:
             if manifest and self.is_it(manifest):
                 return tag, manifest
         if taken := there.get(self.refusals.tag):
-            raise self.refusals.tag_taken(taken.digest)
+            raise self.taken(taken)
         return None
+
+    def taken(self, there: Manifest) -> TagTakenError:
+        """The tag names this instead: what can be found out about it is told, nothing else is asked."""
+        origin, pushed, registry = Origin(), "", self.remote.registry
+        with contextlib.suppress(DistributionError):
+            if there.config:
+                origin = origin_of(self.remote.blob(there.config.digest))
+        if isinstance(registry, Dated):
+            # It may ask for rights that pushing doesn't.
+            with contextlib.suppress(PublishError):
+                pushed = registry.pushed(self.remote.name, there.digest)
+        return self.refusals.tag_taken(there.digest, origin, pushed)
 
     def _releases(self, missing: Callable[[], None]) -> list[str]:
         today = self.refusals.tag
@@ -101,12 +118,30 @@ class ReleaseTags:
             raise self.refusals.not_there()
         if not self.is_it(manifest):
             # Somebody pushed between our look and now, and the registry let both.
-            raise self.refusals.tag_taken(manifest.digest)
+            raise self.taken(manifest)
         return manifest
 
+    def absent(self, manifest: Manifest) -> tuple[Descriptor, ...]:
+        """The configuration and layers that a manifest names and the registry doesn't have whole."""
+        parts = tuple(dict.fromkeys(part for part in (manifest.config, *manifest.layers) if part))
+
+        def is_there(part: Descriptor) -> bool:
+            return self.remote.has_blob(part.digest, part.bytes)
+
+        try:
+            # The first alone: whatever login it takes, the others find made.
+            there = [is_there(part) for part in parts[:1]]
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                there += pool.map(is_there, parts[1:])
+        except DistributionError as error:
+            raise self.refusals.unanswered(error) from error
+        return tuple(part for part, found in zip(parts, there, strict=True) if not found)
+
     def check(self, manifest: Manifest) -> None:
-        """Refuse what SageMaker would refuse."""
+        """Refuse what SageMaker would refuse, and what nobody could pull."""
         reasons = unfit(manifest, self.refusals.form)
+        if not reasons and (absent := self.absent(manifest)):
+            raise self.refusals.incomplete(absent, len(manifest.layers) + 1)
         try:
             if not reasons and manifest.config:
                 reasons = unfit_platform(self.remote.blob(manifest.config.digest))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from bakehouse.deadline import NEVER
 from bakehouse.manifests import Manifest
 from bakehouse.plan import Digest
 from bakehouse.registry import Credentials
@@ -25,6 +26,14 @@ class Fault(StrEnum):
     """Log in again, once: some registries say so of an old token; else stop."""
     MISSING = "missing"
     """Make the repository, once."""
+    FULL = "full"
+    """A quota, or a disk: nothing that we can do makes room."""
+    BENT = "bent"
+    """What arrived was not what was sent: send it again."""
+    NAME = "name"
+    """The engine finds no address for the registry's name."""
+    TRUST = "trust"
+    """The engine does not trust the registry's certificate."""
     STALLED = "stalled"
     LATE = "late"
     GONE = "gone"
@@ -61,20 +70,36 @@ class Pusher(Protocol):
 # Authorisation comes first: docker's "push access denied, repository does not exist or may require
 # authorization" names all three.
 _SIGNS = (
+    # "limit exceeded" is also said of how often one may ask.
+    (Fault.TRANSIENT, r"\b429\b|(?i:too ?many ?requests)"),
+    (
+        Fault.FULL,
+        r"(?i:quota|exceed the configured upper limit|limit ?exceeded|insufficient storage|no space left)"
+        r"|\b(?:412|413|507) [A-Z]",
+    ),
     (
         Fault.UNAUTHORIZED,
         r"401 Unauthorized|no basic auth credentials|authorization failed|authentication required"
         r"|authorization token has expired",
     ),
     (Fault.DENIED, r"403 Forbidden|\bdenied\b|insufficient_scope|not authorized to perform"),
+    # An upload that was begun, at a registry that has forgotten it.
+    (Fault.TRANSIENT, r"/blobs/uploads/[^\s?:]\S*: (?:404|416) "),
     (Fault.MISSING, r"name unknown|NAME_UNKNOWN|404 Not Found|repository with name .* does not exist"),
+    (Fault.NAME, r"no such host"),
+    (Fault.TRUST, r"x509: |certificate signed by|tls: failed to verify|HTTP response to HTTPS client"),
+    # The engine keeps the registry's words to itself; what is wrong with a request for a blob is its content.
+    (Fault.BENT, r"DIGEST_INVALID|digest invalid|SIZE_INVALID|/blobs/uploads/\S*: 400 Bad Request"),
     (
         Fault.TRANSIENT,
-        r"\b5\d\d [A-Z]|HTTP status: 5\d\d|\b429\b|(?i:too ?many ?requests)|\bEOF\b"
+        r"\b5\d\d [A-Z]|HTTP status: 5\d\d|\bEOF\b"
         r"|connection re(?:set|fused)|broken pipe|timeout|timed out|no route to host|temporary failure"
         r"|server misbehaving|(?i:internal ?server ?error)|http2: |use of closed network connection",
     ),
 )
+
+SETTLED_PER_SECOND = 20e6
+"""Bytes of a layer that a registry may take a second to store, after all of it has arrived."""
 
 
 _PREFIX = re.compile(r'failed commit on ref "[^"]*": ')
@@ -99,26 +124,30 @@ class Watch:
 
     stall: float
     """Seconds in which nothing moves."""
-    until: float
+    until: float = NEVER
     """By time.monotonic()."""
     moved: Callable[[float], None] = lambda _: None
     """Told when the push moved last, at every word of the engine; what it raises ends the push."""
     pushed: set[str] = field(default_factory=set)
     """The layers that were sent, in all attempts, as the engine calls them."""
 
-    def patience(self) -> float:
-        """How many seconds without any word are too many."""
-        return max(0.1, min(self.stall, self.until - time.monotonic()))
+    def patience(self, settling: int = 0) -> float:
+        """How many seconds without any word are too many, while so many bytes may be being stored."""
+        return max(0.1, min(self._allowed(settling), self.until - time.monotonic()))
 
-    def check(self, moved_at: float) -> None:
+    def check(self, moved_at: float, settling: int = 0) -> None:
         self.moved(moved_at)
         now = time.monotonic()
         if now >= self.until:
             message = "the time for it was over"
             raise TransferError(Fault.LATE, message)
-        if now - moved_at >= self.stall:
-            message = f"nothing moved for {self.stall:g} s"
+        allowed = self._allowed(settling)
+        if now - moved_at >= allowed:
+            message = f"nothing moved for {allowed:.0f} s"
             raise TransferError(Fault.STALLED, message)
+
+    def _allowed(self, settling: int) -> float:
+        return self.stall + settling / SETTLED_PER_SECOND
 
 
 class Layers:
@@ -131,6 +160,18 @@ class Layers:
         self._states: dict[str, tuple[str, int, int]] = {}
         self.digest: Digest | None = None
         self.pushed: set[str] = set()
+
+    @property
+    def settling(self) -> int:
+        """The bytes of layers that were sent whole, while the registry has not said that it has them.
+
+        Until it has stored them it says nothing, which a registry that died does too.
+        """
+        return sum(
+            total
+            for status, current, total in self._states.values()
+            if status == "Pushing" and current >= total
+        )
 
     def see(self, event: Mapping[str, Any]) -> None:
         """Take one event of docker's stream, which reports its errors here and nowhere else."""

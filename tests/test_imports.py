@@ -55,7 +55,8 @@ ALLOWED = {
     "workspace": "yamlfile catalog catalogcache recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
-    "locks": "",
+    "deadline": "",
+    "locks": "deadline",
     "owners": "",
     "scratch": "owners",
     "engine": "",
@@ -63,7 +64,7 @@ ALLOWED = {
     "network_faults": "",
     "engine_words": "",
     "docker_container": "engine archives network_faults engine_words",
-    "containers": "owners engine archives engine_words docker_container",
+    "containers": "owners keys engine archives engine_words docker_container",
     "apt": "",
     "aptconfig": "",
     "dockerd": "",
@@ -100,15 +101,15 @@ ALLOWED = {
     "smoke": "engine build checks cluster smoke_report smoke_checks verdicts",
     "junit": "checks smoke_report",
     # publishing
-    "registry": "plan",
-    "manifests": "plan",
-    "distribution": "plan registry manifests",
-    "transfer": "plan registry manifests",
+    "registry": "deadline plan",
+    "manifests": "keys plan",
+    "distribution": "deadline plan registry manifests",
+    "transfer": "deadline plan registry manifests",
     "refusals": "plan registry manifests distribution transfer",
     "release_tags": "plan registry manifests distribution refusals",
-    "push_queue": "plan",
+    "push_queue": "deadline plan",
     "push": (
-        "plan locks build smoke_report registry manifests distribution transfer refusals release_tags "
+        "deadline plan locks build smoke_report registry manifests distribution transfer refusals release_tags "
         "push_queue"
     ),
     "pusher": "plan owners registry manifests distribution transfer",

@@ -178,7 +178,8 @@ def _handler(proxy: Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                 super().handle()
 
         def _pass(self) -> None:
-            headers = dict(self.headers.items())
+            # A client may write one header in several lines, as docker does with `Accept`.
+            headers = {name: ", ".join(self.headers.get_all(name, ())) for name in self.headers}
             reply = proxy.reply(Request(self.command, self.path, headers, self._body(), self.connection))
             if reply.status == 0:
                 self.close_connection = True

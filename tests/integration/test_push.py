@@ -255,7 +255,7 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
 
 def test_all_attempts_together_have_a_deadline(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
     registry_proxy.stall("PUT|PATCH", UPLOADS)
-    push.publication = replace(push.publication, stall=60.0, total=2.0)
+    push.publication = replace(push.publication, stall=60.0, until=time.monotonic() + 2.0)
     with pytest.raises(PublishError, match="was stopped: the time for it was over"):
         push(image)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
+from bakehouse.keys import KEY_LABEL
 from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
 from bakehouse.smoke_report import CheckResult, SmokeReport
 
@@ -46,6 +47,7 @@ def built(
     shared: bytes = b"",
     provenance: bool = False,
     platform: str = "linux/amd64",
+    revision: str = "",
 ) -> Iterator[BuiltImage]:
     """An image with new random content in the engine's store; it is gone afterwards.
 
@@ -59,9 +61,13 @@ def built(
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
     told = folder / "told.json"
+    labels = {"bakehouse": f"tests-{os.getpid()}", KEY_LABEL: image(name).key}
+    if revision:
+        labels["org.opencontainers.image.revision"] = revision
     command = [
         *("docker", "buildx", "build", "--quiet", "--platform", platform),
-        *("--label", f"bakehouse=tests-{os.getpid()}", "--metadata-file", str(told)),
+        *(word for label in labels.items() for word in ("--label", "=".join(label))),
+        *("--metadata-file", str(told)),
         f"--provenance={'mode=min' if provenance else 'false'}",
         *("--output", f"type=image,name={reference},{exporter}", str(folder)),
     ]

@@ -1,0 +1,283 @@
+"""Which pushers get through which faults: each is shown to each, with a small image and a real registry.
+
+python benchmarks/push_faults.py --json faults.json
+python benchmarks/push_faults.py --only stall --pushers ours,docker
+
+It takes root (one fault is a small disk) and Debian's docker-registry; `skopeo` and PyPI's `oras` where they
+are to be compared. A cell that is not done after `--deadline` seconds hangs.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bakehouse.manifests import KINDS, parse
+from bakehouse.project import HOME
+from bakehouse.testing.proxy import Proxy, Request
+from tests.integration.push_faults import (
+    FAULTS,
+    Layout,
+    PushFault,
+    Scene,
+    docker_configuration,
+    layout,
+    scene,
+)
+from tests.integration.pushing import TAG, Wanted
+from tests.integration.tiny_images import PUBLISHED, built
+
+REPOSITORY = "bakehouse/mpi-cpu"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a pusher is given."""
+
+    place: str
+    digest: str
+    folder: Path
+    layout: Layout
+    context: Path
+    """The Dockerfile that the image was made of."""
+    label: str
+
+    @property
+    def reference(self) -> str:
+        return f"{self.place}/{REPOSITORY}:{TAG}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How one pusher fared with one fault."""
+
+    fault: str
+    pusher: str
+    verdict: str
+    seconds: float
+    megabytes: float
+    """That it sent."""
+    said: str
+
+
+def ours(work: Work) -> list[str]:
+    return Wanted(work.place, work.digest, work.folder / "state").command()
+
+
+def docker_cli(work: Work) -> list[str]:
+    tag = f"docker tag {work.digest} {work.reference}"
+    untag = f"docker rmi {work.reference} >/dev/null"
+    return ["sh", "-c", f"{tag} && docker push {work.reference}; code=$?; {untag}; exit $code"]
+
+
+_SDK = """
+import sys, docker
+digest, name, tag = sys.argv[1:]
+client = docker.from_env()
+client.api.tag(digest, name, tag)
+try:
+    for line in client.api.push(name, tag, stream=True, decode=True):
+        if "error" in line:
+            sys.exit(line["error"])
+finally:
+    client.api.remove_image(f"{name}:{tag}", noprune=True)
+"""
+
+
+def docker_sdk(work: Work) -> list[str]:
+    return [sys.executable, "-c", _SDK, work.digest, *work.reference.rsplit(":", 1)]
+
+
+def buildkit(work: Work) -> list[str]:
+    output = f"type=image,name={work.reference},push=true,{PUBLISHED}"
+    return [
+        *("docker", "buildx", "build", "--provenance=false", "--progress=plain", "--label", work.label),
+        *("--output", output, str(work.context)),
+    ]
+
+
+def skopeo(work: Work) -> list[str]:
+    verify = "--dest-tls-verify=false" if work.place.startswith("127.") else "--dest-tls-verify=true"
+    source = f"oci:{work.layout.folder}"
+    return [
+        "skopeo",
+        "copy",
+        "--insecure-policy",
+        verify,
+        "--retry-times=3",
+        source,
+        f"docker://{work.reference}",
+    ]
+
+
+_ORAS = """
+import json, sys
+from pathlib import Path
+import oras.provider
+folder, digest, reference, plain, user, token = sys.argv[1:]
+registry = oras.provider.Registry(insecure=plain == "plain", auth_backend="basic")
+registry.auth.set_basic_auth(user, Path(token).read_text())
+container = registry.get_container(reference)
+blobs = Path(folder, "blobs", "sha256")
+content = (blobs / digest.removeprefix("sha256:")).read_bytes()
+manifest = json.loads(content)
+for part in (manifest["config"], *manifest["layers"]):
+    answer = registry.upload_blob(str(blobs / part["digest"].removeprefix("sha256:")), container, part)
+    if answer.status_code not in (200, 201, 202):
+        sys.exit(f"{answer.status_code} {answer.reason}: {answer.text}")
+# Its own upload_manifest makes new bytes of another media type: that would be another digest.
+url = f"{registry.prefix}://{container.manifest_url()}"
+headers = {"Content-Type": manifest["mediaType"]}
+answer = registry.do_request(url, "PUT", data=content, headers=headers)
+if answer.status_code not in (200, 201, 202):
+    sys.exit(f"{answer.status_code} {answer.reason}: {answer.text}")
+"""
+
+
+def oras(work: Work) -> list[str]:
+    plain = "plain" if work.place.startswith("127.") else "tls"
+    layout, token = str(work.layout.folder), str(work.folder / "token")
+    return [sys.executable, "-c", _ORAS, layout, work.digest, work.reference, plain, "ci", token]
+
+
+PUSHERS: dict[str, Callable[[Work], list[str]]] = {
+    "ours": ours,
+    "docker": docker_cli,
+    "docker-sdk": docker_sdk,
+    "buildkit": buildkit,
+    "skopeo": skopeo,
+    "oras": oras,
+}
+
+
+def missing() -> Iterable[str]:
+    if not shutil.which("skopeo"):
+        yield "skopeo"
+    if subprocess.run([sys.executable, "-c", "import oras"], capture_output=True).returncode:
+        yield "oras"
+
+
+def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Path, wait: float) -> Cell:
+    """Show a fault to a pusher."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        here = stack.enter_context(scene(fault, Path(folder), REPOSITORY, layouts))
+        environment = docker_configuration(Path(folder), here.token)
+        digest = layouts["same"].manifest.digest
+        label = f"bakehouse=tests-{os.getpid()}"
+        work = Work(here.place, digest, Path(folder), layouts["same"], context, label)
+        log = Path(folder, "said")
+        began = time.monotonic()
+        with log.open("wb") as said:
+            running = subprocess.Popen(
+                PUSHERS[pusher](work),
+                env={
+                    **os.environ,
+                    **environment,
+                    "PYTHONPATH": os.pathsep.join((str(HOME), os.environ.get("PYTHONPATH", ""))),
+                },
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        try:
+            code = running.wait(wait)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+            code = None
+        seconds = time.monotonic() - began
+        text = log.read_text(errors="replace")
+        verdict = _verdict(fault, code, text, here)
+        sent = sum(len(request.body) for request in here.proxy.requests) / 1e6
+    _forget(work.reference)
+    return Cell(fault.name, pusher, verdict, round(seconds, 1), round(sent, 2), _last(text))
+
+
+def _forget(reference: str) -> None:
+    subprocess.run(["docker", "image", "rm", reference], capture_output=True)
+
+
+def _verdict(fault: PushFault, code: int | None, text: str, here: Scene) -> str:
+    if code is None:
+        return "hangs"
+    if code == 0:
+        if fault.cause:
+            return "WRONG"
+        return "ok" if _is_whole(here) else "WRONG"
+    if not fault.cause:
+        return "fails"
+    return "named" if re.search(fault.cause, text) else "unnamed"
+
+
+def _is_whole(here: Scene) -> bool:
+    """Whether the registry itself, not asked through the fault, has the tag and all that it names."""
+    proxy = Proxy(here.registry.port)
+    reply = proxy.forward(Request("GET", f"/v2/{REPOSITORY}/manifests/{TAG}", _ACCEPT, b"", None))  # type: ignore[arg-type]
+    if reply.status != 200:
+        return False
+    manifest = parse(reply.body)
+    parts = [part for part in (manifest.config, *manifest.layers) if part]
+    paths = [f"/v2/{REPOSITORY}/blobs/{part.digest}" for part in parts]
+    return all(proxy.forward(Request("HEAD", path, {}, b"", None)).status == 200 for path in paths)  # type: ignore[arg-type]
+
+
+_ACCEPT = {"Accept": ", ".join(KINDS)}
+
+
+def _last(text: str) -> str:
+    """Its last words, fit for a table."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "rror" in line or "denied" in line] or lines[-1:]
+    return " ".join(told[-1].split())[:300] if told else ""
+
+
+def table(cells: Sequence[Cell], pushers: Sequence[str]) -> str:
+    """Rows of faults, columns of pushers."""
+    found = {(cell.fault, cell.pusher): cell for cell in cells}
+    lines = ["| fault | " + " | ".join(pushers) + " |", "|---" * (len(pushers) + 1) + "|"]
+    for fault in dict.fromkeys(cell.fault for cell in cells):
+        row = [found.get((fault, pusher)) for pusher in pushers]
+        texts = [f"{cell.verdict}, {cell.seconds:.0f} s" if cell else "-" for cell in row]
+        lines.append(f"| {fault} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="faults whose names hold this")
+    parser.add_argument("--pushers", default=",".join(PUSHERS))
+    parser.add_argument("--deadline", type=float, default=75.0, help="seconds for a cell")
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    absent = set(missing())
+    pushers = [name for name in wanted.pushers.split(",") if name not in absent]
+    cells: list[Cell] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        layouts = {}
+        for name in ("same", "other"):
+            context = folder / name
+            context.mkdir()
+            image = stack.enter_context(built(context, "mpi-cpu"))
+            layouts[name] = layout(folder / f"{name}-layout", image.digest)
+        for fault in (fault for fault in FAULTS if wanted.only in fault.name):
+            for pusher in pushers:
+                cells.append(tried(fault, pusher, layouts, folder / "same", wanted.deadline))
+                print(*(str(value) for value in asdict(cells[-1]).values()), sep="  ", flush=True)
+                if wanted.json:
+                    wanted.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=2) + "\n")
+    print(table(cells, pushers))
+
+
+if __name__ == "__main__":
+    main()

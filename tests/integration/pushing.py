@@ -1,0 +1,68 @@
+"""Publishes one tiny image in a process of its own: `python -m tests.integration.pushing HOST DIGEST …`.
+
+What docker's own configuration says of logins counts, and nothing is shared between two such processes but
+what their FOLDER holds.
+"""
+
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from bakehouse import pusher, report
+from bakehouse.build import BuiltImage
+from bakehouse.errors import BakehouseError
+from bakehouse.plan import Digest
+from bakehouse.push import Publication, publish
+from bakehouse.registry import NamedRegistry
+from tests.integration.tiny_images import image, passed
+
+DAY = date(2026, 11, 20)
+NAME = "mpi-cpu"
+TAG = f"{NAME}-20261120-7c1e44b0"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The command line of such a process."""
+
+    host: str
+    digest: str
+    folder: Path
+    prefix: str = "bakehouse"
+    deadline: float = 0.0
+
+    def command(self) -> list[str]:
+        words = (self.host, self.digest, str(self.folder), self.prefix, str(self.deadline))
+        return [sys.executable, "-P", "-m", "tests.integration.pushing", *words]
+
+
+def main(host: str, digest: str, folder: str, prefix: str, deadline: str) -> int:
+    built = BuiltImage(image(NAME), Digest(digest), 1)
+    state = Path(folder)
+    publication = Publication(day=DAY, locks=state / "locks", prefix=prefix)
+    if seconds := float(deadline):
+        publication = replace(publication, until=time.monotonic() + seconds)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        registry = NamedRegistry(host, pusher.docker_login)
+        pushing = pusher.connect(state / "pushes")
+        published = publish(built, passed(built), registry, pushing, publication, say)
+    except BakehouseError as error:
+        report.write_failure(error, sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    print("was there" if published.was_there else "pushed", published.digest)
+    return 0
+
+
+if __name__ == "__main__":
+    # A shell lets what it starts in the background ignore it, and Python leaves it at that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main(*sys.argv[1:]))
