@@ -2,6 +2,8 @@
 
 import contextlib
 import email.utils
+import errno
+import json
 import random
 import re
 import socket
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
+_FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
+"""How the registry of the distribution project says it, in no words."""
 _MANIFEST_LIMIT = 4 * 1024**2
 
 
@@ -275,6 +279,8 @@ def _error_in(answer: "Response", credentials: Credentials | None) -> Distributi
     try:
         first = answer.json()["errors"][0]
         code, text = str(first["code"]), str(first.get("message") or first["code"])
+        if _FULL.search(json.dumps(first.get("detail"))):
+            text = f"{text}: no space left on device"
     except (ValueError, KeyError, TypeError, IndexError):
         code, text = "", f"HTTP {answer.status_code} {answer.reason}"
     return DistributionError(

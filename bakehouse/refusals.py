@@ -169,13 +169,20 @@ class Refusals:
                 tries = f" after {attempts} attempts" if attempts > 1 else ""
                 message = f"the push to `{self.place}` failed{tries}"
                 hint = f"run {self.again} again: layers that arrived are not sent twice"
+                if error.fault is Fault.TRANSIENT:
+                    hint = f"look at the registry's log and its disk, then {hint}"
                 return PublishError(
                     self._with_troubles(Diagnostic(message, facts=self._words(error, said), hint=hint))
                 )
 
     @staticmethod
     def _words(error: TransferError, said: DistributionError | None) -> tuple[tuple[str, str], ...]:
-        words = (("engine", error.text), ("registry", said.text if said else ""))
+        pause = f"{said.retry_after:.0f} s" if said and said.retry_after else ""
+        words = (
+            ("engine", error.text),
+            ("registry", said.text if said else ""),
+            ("wants a pause", pause),
+        )
         return tuple((name, text) for name, text in words if text)
 
     def overdue(self) -> PublishError:

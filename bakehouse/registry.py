@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bakehouse.deadline import bounded
+from bakehouse.deadline import OverdueError, bounded
 from bakehouse.errors import Diagnostic, PublishError, Reason
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ class InTime:
     def __init__(self, registry: Registry, until: float) -> None:
         self._registry = registry
         self._until = until
-
-    @property
-    def host(self) -> str:
-        return bounded(lambda: self._registry.host, self._until)
+        self.host = bounded(lambda: registry.host, until)
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return bounded(lambda: self._registry.credentials(renew=renew), self._until)
@@ -84,7 +81,10 @@ class InTime:
         bounded(lambda: self._registry.make_repository(repository, alias), self._until)
 
     def whom(self) -> str:
-        return bounded(self._registry.whom, self._until)
+        # It is part of what is told at the end.
+        with suppress(OverdueError):
+            return bounded(self._registry.whom, self._until)
+        return ""
 
     def troubles(self) -> tuple[Reason, ...]:
         return self._registry.troubles()

@@ -226,18 +226,20 @@ def restarted(scene: Scene) -> None:
 def slow_line(scene: Scene, rate: float) -> Iterator[None]:
     """So many bytes a second reach the proxy."""
     address = f"127.2.0.{next(_LINES) % 250 + 1}"
-    with socket.create_server((address, 0)) as waiting:
+    with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(socket.create_server((address, 0)))
+        # What is on its way and not seen yet counts as sent.
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         waiting.settimeout(0.2)
         ended = threading.Event()
+        host, _, port = scene.proxy.host.partition(":")
 
         def accept() -> None:
             while not ended.is_set():
                 with contextlib.suppress(OSError):
-                    client = waiting.accept()[0]
+                    client = stack.enter_context(waiting.accept()[0])
                     client.settimeout(None)
-                    # What is on its way but not seen yet would count as sent.
-                    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                    server = socket.create_connection(scene.proxy.host.split(":"))  # type: ignore[arg-type]
+                    server = stack.enter_context(socket.create_connection((host, int(port))))
                     for pair in ((client, server, rate), (server, client, 0.0)):
                         threading.Thread(target=_pump, args=pair, daemon=True).start()
 

@@ -1,0 +1,405 @@
+"""Pushing under what registries do to those who push: what passes is outlasted, what doesn't is named."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
+
+import docker
+import pytest
+
+from bakehouse import pusher
+from bakehouse.build import BuiltImage
+from bakehouse.distribution import Patience
+from bakehouse.errors import (
+    BakehouseError,
+    Diagnostic,
+    PublishError,
+    Reason,
+    RegistryAuthError,
+    TagTakenError,
+)
+from bakehouse.locks import exclusive
+from bakehouse.manifests import DOCKER_MANIFEST, short
+from bakehouse.push import Publication, publish
+from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.release_tags import PublishedImage
+from bakehouse.testing.proxy import LOST, Forward, Reply, Request, error_body
+from tests.integration import push_faults
+from tests.integration.push_faults import ENDING, FAULTS, UPLOADS, Layout, Scene
+from tests.integration.pushing import DAY, TAG, Wanted
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+REPOSITORY = "bakehouse/mpi-cpu"
+AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"
+BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BuiltImage]]:
+    """One, and other content under the same name and key."""
+    with (
+        built(tmp_path_factory.mktemp("same"), "mpi-cpu") as same,
+        built(tmp_path_factory.mktemp("other"), "mpi-cpu", revision="3be01c4") as other,
+    ):
+        yield {"same": same, "other": other}
+
+
+@pytest.fixture(scope="module")
+def image(images: dict[str, BuiltImage]) -> BuiltImage:
+    return images["same"]
+
+
+@pytest.fixture(scope="module")
+def layouts(images: dict[str, BuiltImage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layout]:
+    folder = tmp_path_factory.mktemp("layouts")
+    return {name: push_faults.layout(folder / name, one.digest) for name, one in images.items()}
+
+
+class Pushing:
+    """How the tests here publish: with pauses of a tenth of a second."""
+
+    def __init__(self, folder: Path, scene: Scene) -> None:
+        self.scene = scene
+        self.lines: list[str] = []
+        self.place = f"{scene.place}/{REPOSITORY}"
+        self.publication = Publication(
+            day=DAY,
+            locks=folder / "locks",
+            stall=3.0,
+            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            revision="8802d51",
+        )
+        self.pusher = pusher.connect(folder / "notes")
+        self.registry = NamedRegistry(scene.place, self._login)
+
+    def _login(self, host: str) -> Credentials | None:
+        return Credentials(push_faults.USER, self.scene.token.read_text())
+
+    def __call__(self, image: BuiltImage) -> PublishedImage:
+        say = self.lines.append
+        return publish(image, passed(image), self.registry, self.pusher, self.publication, say)
+
+    def refused(self, image: BuiltImage, kind: type[BakehouseError] = PublishError) -> Diagnostic:
+        with pytest.raises(kind) as caught:
+            self(image)
+        assert type(caught.value) is kind
+        [told] = caught.value.diagnostics
+        return told
+
+
+@pytest.fixture
+def pushing(request: pytest.FixtureRequest, tmp_path: Path, layouts: dict[str, Layout]) -> Iterator[Pushing]:
+    """In front of the fault that it is given the name of, or of none."""
+    fault = BY_NAME[getattr(request, "param", "none")]
+    with push_faults.scene(fault, tmp_path, REPOSITORY, layouts) as scene:
+        yield Pushing(tmp_path, scene)
+
+
+def under(fault: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("pushing", [fault], indirect=True, ids=[""])
+
+
+def lies_there(pushing: Pushing, image: BuiltImage) -> bool:
+    """Asked of the registry itself."""
+    path = f"http://127.0.0.1:{pushing.scene.registry.port}/v2/{REPOSITORY}/manifests/{TAG}"
+    with urlopen(UrlRequest(path, headers={"Accept": DOCKER_MANIFEST})) as answer:
+        return bool(answer.headers["Docker-Content-Digest"] == image.digest)
+
+
+@under("corrupt byte, once")
+def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: BuiltImage) -> None:
+    pushing(image)
+    assert lies_there(pushing, image)
+    assert any("attempt 1 failed, trying again: " in line for line in pushing.lines)
+
+
+@under("corrupt byte, always")
+def test_bytes_that_change_every_time_are_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+    told = pushing.refused(image)
+    assert told.message == f"what arrives at `{pushing.place}` is not what was sent, 3 times"
+    assert told.facts[0][1].endswith(" 400 Bad Request")
+    assert told.hint == "look at what lies between here and the registry: a proxy, a cable, a disk there"
+
+
+@under("registry killed, restarted")
+def test_a_registry_that_is_restarted_gets_the_image(pushing: Pushing, image: BuiltImage) -> None:
+    pushing.publication = replace(pushing.publication, patience=Patience(attempts=9, pause=0.1, timeout=5.0))
+    pushing(image)
+    assert lies_there(pushing, image)
+
+
+def test_an_outage_is_outlasted(pushing: Pushing, image: BuiltImage) -> None:
+    push_faults.outage(pushing.scene, 2.0)
+    pushing.publication = replace(pushing.publication, patience=Patience(attempts=9, pause=0.1, timeout=5.0))
+    pushing(image)
+    assert lies_there(pushing, image)
+
+
+def test_pauses_outlast_a_registry_that_is_restarted() -> None:
+    waited: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", waited.append)
+        for attempt in range(Patience().attempts - 1):
+            assert Patience().wait(attempt)
+    assert 16 < sum(waited) < 60
+
+
+def test_a_slow_line_is_no_stall(pushing: Pushing, tmp_path: Path) -> None:
+    """All of it takes longer than nothing may move; a part of it fits into the sockets' buffers."""
+    with (
+        push_faults.slow_line(pushing.scene, 1_500_000),
+        built(tmp_path, "mpi-cpu", bytes_=6_000_000) as large,
+    ):
+        slow = Pushing(tmp_path, pushing.scene)
+        began = time.monotonic()
+        slow(large)
+        assert time.monotonic() - began > slow.publication.stall
+        assert lies_there(pushing, large)
+
+
+def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage) -> None:
+    push_faults.throttled(pushing.scene, 1.0, "2")
+    began = time.monotonic()
+    pushing(image)
+    assert time.monotonic() - began >= 2.0
+    assert lies_there(pushing, image)
+    said = "mpi-cpu: attempt 1 failed, trying again in 2 s, as the registry asks: "
+    assert sum(line.startswith(said) for line in pushing.lines) == 1
+
+
+def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
+    push_faults.throttled(pushing.scene, 60.0, "3600")
+    pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
+    told = pushing.refused(image)
+    assert told.message == f"the push to `{pushing.place}` failed"
+    assert told.facts[1:] == (("registry", "Rate exceeded"), ("wants a pause", "3600 s"))
+    assert told.hint == f"look at the registry's log and its disk, then {AGAIN}"
+
+
+@under("token expires on the way")
+def test_a_login_that_expires_on_the_way_is_renewed(pushing: Pushing, image: BuiltImage) -> None:
+    pushing(image)
+    assert lies_there(pushing, image)
+
+
+@under("401, stale login")
+def test_a_login_that_is_too_old_is_told(pushing: Pushing, image: BuiltImage) -> None:
+    told = pushing.refused(image, RegistryAuthError)
+    assert told == Diagnostic(
+        f"`{pushing.scene.place}` does not accept the credentials",
+        reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
+        hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+    )
+
+
+@under("tag taken by the same digest")
+def test_an_immutable_tag_that_names_it_already_is_success(pushing: Pushing, image: BuiltImage) -> None:
+    assert pushing(image).was_there
+    assert pushing.lines == [f"mpi-cpu: already published as {short(image.digest)}"]
+
+
+@under("tag taken by another")
+def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltImage]) -> None:
+    other = images["other"].digest
+    ledger = "released 2026-11-19, revision 3be01c4"
+    pushing.publication = replace(
+        pushing.publication, history=lambda name, digest: ledger if digest == other else ""
+    )
+    told = pushing.refused(images["same"], TagTakenError)
+    assert told.message == f"tag `{TAG}` is taken by a different image"
+    facts = dict(told.facts)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, made"))
+    assert facts == {
+        "in repository": pushing.place,
+        "there": other,
+        "there, ledger": ledger,
+        "there, revision": "3be01c4",
+        "here": images["same"].digest,
+        "here, revision": "8802d51",
+        "to use it": f"{pushing.place}@{other}",
+    }
+
+
+@under("quota")
+def test_a_quota_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+    told = pushing.refused(image)
+    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+    assert told.facts[0][1].endswith("412 Precondition Failed")
+    assert told.hint == "make room there or have the quota raised, then `./bake push mpi-cpu`"
+
+
+def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
+    pushing: Pushing, image: BuiltImage
+) -> None:
+    """The engine keeps the words to itself: the manifest is offered once more to hear them."""
+    words = "the repository may hold 10,000 images: limit exceeded"
+    pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", words))
+    told = pushing.refused(image)
+    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+    assert told.facts[1] == ("registry", words)
+
+
+@under("registry's disk full")
+def test_a_full_disk_at_the_registry_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+    told = pushing.refused(image)
+    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+
+
+@under("repository missing")
+def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltImage) -> None:
+    told = pushing.refused(image)
+    assert told.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
+    assert ("registry", "The repository with that name does not exist in the registry") in told.facts
+    assert told.hint == "make it there, then `./bake push mpi-cpu`"
+
+
+@under("name unknown to DNS")
+def test_a_name_that_nobody_knows(pushing: Pushing, image: BuiltImage) -> None:
+    hint = "compare the name with the registry's own; `getent hosts registry.invalid` asks for its address"
+    told = Diagnostic("no address is known for `registry.invalid`", hint=hint)
+    assert pushing.refused(image) == told
+
+
+@under("TLS not trusted")
+def test_a_certificate_that_nobody_trusts(pushing: Pushing, image: BuiltImage) -> None:
+    host = pushing.scene.place
+    authority = f"/etc/docker/certs.d/{host}/ca.crt"
+    assert pushing.refused(image) == Diagnostic(
+        f"`{host}` is not trusted",
+        facts=(("because", "its certificate is not trusted: self-signed certificate"),),
+        hint=f"give its authority to the engine, as {authority}, and to Bakehouse, by REQUESTS_CA_BUNDLE",
+    )
+
+
+def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
+    """What is asserted is that it ends: whatever is waited for here lasts a minute."""
+    began = time.monotonic()
+    pushing.publication = replace(pushing.publication, stall=60.0, until=began + seconds)
+    told = pushing.refused(image)
+    assert time.monotonic() - began < 30
+    message = f"the push to `{pushing.place}` was stopped: the time for it was over"
+    assert (told.message, told.hint) == (message, AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/tags/list"), (ENDING, UPLOADS), ("PUT", "/manifests/"), ("HEAD", "/blobs/.*#after")],
+    ids=["before", "layers", "manifest", "after"],
+)
+def test_nothing_hangs_past_the_deadline(pushing: Pushing, image: BuiltImage, method: str, path: str) -> None:
+    path, _, after = path.partition("#")
+    if after:
+        # The engine asks for each layer too, before.
+        pushing(image)
+    pushing.publication = replace(pushing.publication, patience=Patience(timeout=60.0))
+    pushing.scene.proxy.stall(method, path)
+    late(pushing, image)
+
+
+def test_an_answer_that_comes_byte_by_byte_does_not_outlast_the_deadline(
+    pushing: Pushing, image: BuiltImage
+) -> None:
+    def drip(request: Request, _: Forward) -> Reply:
+        with contextlib.suppress(OSError):
+            request.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n")
+            for _second in range(60):
+                request.connection.sendall(b" ")
+                time.sleep(1)
+        return LOST
+
+    pushing.scene.proxy.do("GET", "/tags/list", drip)
+    late(pushing, image)
+
+
+def test_a_login_that_does_not_end_does_not_outlast_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
+    ended = threading.Event()
+
+    def login(host: str) -> Credentials | None:
+        ended.wait(60)
+        return None
+
+    pushing.registry = NamedRegistry(pushing.scene.place, login)
+    late(pushing, image)
+    ended.set()
+
+
+def test_another_push_of_it_does_not_outlast_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
+    with exclusive(pushing.publication.locks / "push-mpi-cpu.lock"):
+        late(pushing, image)
+    assert pushing.lines == ["mpi-cpu: waiting for another push of it on this machine"]
+
+
+def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltImage) -> None:
+    pushing.scene.proxy.fail("PUT", "/manifests/", 503, times=1)
+    pushing.scene.proxy.stall("PUT", "/manifests/")
+    pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 4.0)
+    [(name, text)] = pushing.refused(image).facts
+    assert name == "before"
+    assert text.endswith("503 Service Unavailable")
+
+
+def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: BuiltImage) -> None:
+    shown = pushing.pusher.manifest(image.digest)
+    assert shown
+    lost = shown.layers[1].digest
+    pushing(image)
+    pushing.scene.proxy.fail("HEAD", lost, 404)
+    told = pushing.refused(image)
+    assert told == Diagnostic(
+        f"`{pushing.place}` took the push, but lacks 1 of its 3 parts",
+        facts=(("digest", image.digest), ("part 1", lost)),
+        hint="run `./bake push mpi-cpu` again: what is missing is sent again",
+    )
+
+
+def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, image: BuiltImage) -> None:
+    pushing(image)
+    shown = pushing.pusher.manifest(image.digest)
+    assert shown
+    lost = shown.layers[0].digest
+    name = lost.removeprefix("sha256:")
+    [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
+    blob.unlink()
+    pushing.lines.clear()
+    assert not pushing(image).was_there
+    assert f"mpi-cpu: the registry has lost {short(lost)}: pushing again" in pushing.lines
+    assert blob.exists()
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
+    pushing: Pushing, image: BuiltImage, blow: signal.Signals
+) -> None:
+    proxy, folder = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
+    proxy.stall(ENDING, UPLOADS)
+    [*_, stall] = proxy.faults
+    command = Wanted(pushing.scene.place, image.digest, folder).command()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ended:
+        while not stall.seen and ended.poll() is None:
+            time.sleep(0.05)
+        ended.send_signal(blow)
+    assert ended.returncode == (130 if blow is signal.SIGINT else -blow)
+    assert proxy.hung_up.wait(20), "the engine went on pushing"
+    reference = f"{pushing.place}:{TAG}"
+    assert (reference in _names(image)) == (blow is signal.SIGKILL)
+
+    stall.times = 0
+    subprocess.run(command, check=True, capture_output=True)
+    assert lies_there(pushing, image)
+    assert reference not in _names(image)
+    assert list((folder / "pushes").iterdir()) == []
+
+
+def _names(image: BuiltImage) -> list[str]:
+    with contextlib.closing(docker.from_env()) as client:
+        return list(client.images.get(image.digest).tags)
