@@ -415,7 +415,7 @@ def size(
     positional=["images"],
     help={
         "images": _IMAGES,
-        "registry": "`local`, `ecr` or a registry's address, instead of the project's",
+        "to": "where to, instead of the project's registry: `local`, `ecr`, HOST/PREFIX, one of the settings",
         "create": "make an ECR repository that is not there",
         "stage": "publish candidates, tested or not: `promote` releases them",
         "deadline": "seconds after which nothing is tried any more; 0 is six hours",
@@ -425,7 +425,7 @@ def size(
 def push(
     context: Context,
     images: str,
-    registry: str = "",
+    to: str = "",
     create: bool = False,
     stage: bool = False,
     deadline: float = 0.0,
@@ -434,13 +434,13 @@ def push(
     Push images that passed what has to be passed, and write them into images/<image>/releases.json.
 
     ./bake push pytorch-cpu
-    ./bake push pytorch-cpu --registry ecr --create
+    ./bake push pytorch-cpu --to 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     ./bake push pytorch-cu130 --stage
     """
     from bakehouse import workflow
 
     workspace = open_workspace()
-    terms = workflow.Terms(registry=registry, create=create, stage=stage, deadline=deadline)
+    terms = workflow.Terms(to=to, create=create, stage=stage, deadline=deadline)
     wishes = workflow.Wishes(terms=terms)
     built = workflow.built_images(workspace, _patterns(images), _say)
     print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
@@ -475,7 +475,7 @@ def promote(
     from bakehouse import workflow
 
     reports = tuple(Path(file) for file in report)
-    terms = workflow.Terms(registry=registry, alias=alias, image_uri=image_uri, reports=reports)
+    terms = workflow.Terms(to=registry, alias=alias, image_uri=image_uri, reports=reports)
     wishes = workflow.Wishes(terms=terms)
     print(tables.uris([workflow.promote_image(open_workspace(), image, _say, wishes)]), end="")
 
@@ -577,6 +577,7 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
         "hyperparameter": "`name=value`; repeatable",
         "environment": "`NAME=value`; repeatable",
         "keep-alive": "seconds that the instances are kept for the next job",
+        "region": "only a release in this region of AWS, under its address there",
     },
 )
 @_command
@@ -596,6 +597,7 @@ def estimator(
     role: str = "",
     processes_per_host: int = 0,
     keep_alive: int = 0,
+    region: str = "",
 ) -> None:
     """
     Print Python code that starts a SageMaker training job with an image's newest release.
@@ -612,7 +614,7 @@ def estimator(
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
-    wanted = image_uris.Wanted(instance=find_gpus(instance_type) if is_framework else None)
+    wanted = image_uris.Wanted(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, wanted)
     job = snippets.asked(
         sdk=sdk,
@@ -638,7 +640,7 @@ def estimator(
     positional=["images"],
     help={
         "images": _IMAGES,
-        "registry": "`local`, `ecr` or a registry's address, instead of the project's",
+        "to": "where to, instead of the project's registry: `local`, `ecr`, HOST/PREFIX, one of the settings",
         "create": "make an ECR repository that is not there",
         "gpus": "GPUs to hand to the smoke tests",
         "deadline": "seconds that pushing may take; 0 is six hours",
@@ -649,7 +651,7 @@ def estimator(
 def release(
     context: Context,
     images: str,
-    registry: str = "",
+    to: str = "",
     create: bool = False,
     gpus: int = 0,
     deadline: float = 0.0,
@@ -659,11 +661,11 @@ def release(
     Build images, smoke-test those that were not tested yet, and push them.
 
     ./bake release pytorch-cpu
-    ./bake release 'pytorch-*' --registry ecr
+    ./bake release 'pytorch-*' --to team
     """
     from bakehouse import workflow
 
-    terms = workflow.Terms(registry=registry, create=create, deadline=deadline)
+    terms = workflow.Terms(to=to, create=create, deadline=deadline)
     wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 

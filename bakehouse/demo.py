@@ -28,7 +28,7 @@ class _Account:
 
 def run(workspace: Workspace, say: Say) -> str:
     """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
-    account, wishes = _Account(), workflow.Wishes(terms=workflow.Terms(registry="local"))
+    account, wishes = _Account(), workflow.Wishes(terms=workflow.Terms(to="local"))
     with account.of("engine"):
         provision.ensure(provision.ask_at_terminal, say)
     with account.of("build"), Progress.on(sys.stderr) as progress:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bakehouse import project
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.instance_gpus import InstanceGpus, find_gpus
-from bakehouse.registry import is_named, region_of
+from bakehouse.registry import is_named
 from bakehouse.releases import ReleaseRecord, load, newest_first
 
 REHEARSAL = "rehearsal/"
@@ -88,10 +88,12 @@ def find(images: Path, name: str, wanted: Wanted) -> ReleaseRecord:
     """
     records = load(images / name / "releases.json") if _is_plain(name) else ()
     if records:
-        return _of_image(name, records, wanted)
-    if name in FRAMEWORKS:
-        return _of_framework(name, sorted(images.glob("*/releases.json")), wanted)
-    raise _never_released(images, name)
+        found = _of_image(name, records, wanted)
+    elif name in FRAMEWORKS:
+        found = _of_framework(name, sorted(images.glob("*/releases.json")), wanted)
+    else:
+        raise _never_released(images, name)
+    return _place(found, wanted) or found
 
 
 def candidate(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
@@ -199,8 +201,8 @@ def _unfit(record: ReleaseRecord, framework: str, wanted: Wanted) -> str:
     """Why a release is not what is wanted, as a clause; empty where it is."""
     if not _is_there(record, wanted.registry):
         return f"is in `{record.registry}`"
-    if wanted.region and region_of(record.registry) != wanted.region:
-        where = region_of(record.registry)
+    if not _place(record, wanted):
+        where = " and ".join(one.region for one in record.places if one.region)
         return f"is in {where}" if where else f"is in `{record.registry}`, which is no registry of AWS"
     has = record.version_of(framework)
     if wanted.version and not _begins(has, wanted.version):
@@ -214,7 +216,17 @@ def _unfit(record: ReleaseRecord, framework: str, wanted: Wanted) -> str:
 
 
 def _is_there(record: ReleaseRecord, registry: str) -> bool:
-    return not registry or is_named(record.registry, registry)
+    return not registry or any(is_named(one.registry, registry) for one in record.places)
+
+
+def _place(record: ReleaseRecord, wanted: Wanted) -> ReleaseRecord | None:
+    """The release where it is wanted: in a region, in a registry, or foremost."""
+    for one in record.places:
+        if wanted.region in ("", one.region) and (
+            not wanted.registry or is_named(one.registry, wanted.registry)
+        ):
+            return one
+    return None
 
 
 def _is_released(record: ReleaseRecord) -> bool:

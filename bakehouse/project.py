@@ -9,6 +9,8 @@ from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.files import is_file, is_folder
+from bakehouse.registry_settings import RegistrySettings
+from bakehouse.tomlplace import place
 
 HOME = Path(__file__).resolve().parent.parent
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
@@ -25,6 +27,7 @@ _KEYS = (
     "registry_port",
     "prices",
     "ledger",
+    "registries",
 )
 
 
@@ -36,7 +39,8 @@ class Project:
     recipe_roots: tuple[Path, ...]
     """Folders with `components/` and `images/`; a later one's entries replace an earlier one's."""
     registry: str = "local"
-    """`local`, `ecr`, or a registry's host."""
+    """`local`, `ecr`, the name of one of `registries`, or a registry's host and a prefix."""
+    registries: Mapping[str, RegistrySettings] = field(default_factory=dict)
     region: str | None = None
     repository_prefix: str = "bakehouse"
     mirrors: tuple[str, ...] = ()
@@ -82,7 +86,7 @@ def _table(path: Path) -> dict[str, object] | None:
     table = tools["bakehouse"]
     if not isinstance(table, dict):
         message = "`tool.bakehouse` has to be a table of names and values"
-        raise RecipeError(Diagnostic(message, _place(path, "bakehouse")))
+        raise RecipeError(Diagnostic(message, place(path, "bakehouse", "tool")))
     return table
 
 
@@ -129,6 +133,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         registry_port=_port(table, environment, path, problems),
         ledger=_ledger(text("ledger", ""), path, problems),
         prices=_prices(table, path, problems),
+        registries=_registries(table, path, problems),
     )
     problems.raise_as(RecipeError)
     return project
@@ -159,6 +164,17 @@ def _ledger(address: str, path: Path, problems: Problems) -> str:
     return address
 
 
+def _registries(
+    table: Mapping[str, object], path: Path, problems: Problems
+) -> Mapping[str, RegistrySettings]:
+    if "registries" not in table:
+        return {}
+    # Most projects have none, and looking up an address reads a project too.
+    from bakehouse import registry_tables
+
+    return registry_tables.read(table["registries"], path, problems)
+
+
 def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict[str, float]:
     """Numbers by instance type, in the user's own currency."""
     given = table.get("prices", {})
@@ -175,16 +191,7 @@ def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict
 
 
 def _place(path: Path, key: str) -> Location:
-    """Where a key of the table stands, as well as a text search can tell."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    is_ours = False
-    for number, line in enumerate(lines, 1):
-        if line.strip().startswith("["):
-            is_ours = line.strip().startswith("[tool.bakehouse")
-        name = line.split("=")[0].strip().strip("\"'")
-        if name == key and (is_ours or key == "bakehouse"):
-            return Location(path, number, line.index(key) + 1, len(key), line)
-    return Location(path, 1, 1)
+    return place(path, key, "tool.bakehouse")
 
 
 def _syntax_error(path: Path, text: str, problem: str) -> Diagnostic:

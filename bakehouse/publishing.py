@@ -2,33 +2,37 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from bakehouse import (
-    ecr,
+    destinations,
+    ecr_replication,
     image_uris,
     promotion,
     provision,
     push,
     pusher,
     recording,
+    regions,
     revisions,
     smoke_report,
     verification,
 )
 from bakehouse.build import BuiltImage
+from bakehouse.destinations import Destination
 from bakehouse.distribution import Patience
-from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import BakehouseError, Diagnostic, EngineError, PublishError, UsageError
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import BakehouseError, Diagnostic, PublishError, UsageError
 from bakehouse.ledger import Ledger
+from bakehouse.manifests import short
 from bakehouse.plan import Digest, Image
 from bakehouse.project import Project
 from bakehouse.push_queue import PushQueue
-from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.registry import Registry, release_day
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
 from bakehouse.workspace import Say
@@ -38,8 +42,8 @@ from bakehouse.workspace import Say
 class Terms:
     """Where images are published, and as what."""
 
-    registry: str = ""
-    """`local`, `ecr` or a host; empty is the project's."""
+    to: str = ""
+    """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the project's."""
     create: bool = False
     """Make an ECR repository that is not there."""
     stage: bool = False
@@ -59,21 +63,10 @@ def push_images(
 ) -> tuple[ReleaseRecord, ...]:
     """Push what may be released, or candidates, and write it into the ledger."""
     provision.ensure(provision.ask_at_terminal, say)
-    ledger = Ledger(project)
-    publication, revision = _publication(project, terms), revisions.current(project.root)
     queue = PushQueue()
-    with registry(project, terms, say) as target:
-
-        def publish(one: BuiltImage) -> tuple[PublishedImage, ReleaseRecord]:
-            report = smoke_report.known(project.state, one.digest)
-            pushing = pusher.connect(project.state / "pushes")
-            published = push.publish(one, report, target, pushing, publication, say, queue)
-            _require_kept(target, published, ledger, terms)
-            record = recording.record_of(published, one.image, report, publication.day, revision)
-            ledger.add(record)
-            return published, record
-
-        outcomes = queue.each([partial(publish, one) for one in built])
+    with destinations.destination(project, terms.to, say, create=terms.create) as where:
+        works = [partial(_push_image, project, one, where, say, terms, queue) for one in built]
+        outcomes = queue.each(works)
     done = [one for one in outcomes if not isinstance(one, BakehouseError)]
     _tell_bytes([published for published, _ in done], say)
     failures = [one for one in outcomes if isinstance(one, BakehouseError)]
@@ -86,6 +79,35 @@ def push_images(
     return tuple(record for _, record in done)
 
 
+def _push_image(
+    project: Project, built: BuiltImage, where: Destination, say: Say, terms: Terms, queue: PushQueue
+) -> tuple[PublishedImage, ReleaseRecord]:
+    """Push one image to each registry of a destination; what was published is written down first."""
+    ledger = Ledger(project)
+    publication = _publication(project, terms, where.prefix)
+    report = smoke_report.known(project.state, built.digest)
+
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        pushing = pusher.connect(project.state / "pushes")
+        same_day = _of_the_day(publication, first)
+        if first and isinstance(target, EcrRegistry):
+            source = _registry_of(first, where)
+            # What arrived by itself is found there, and looked at as after a push.
+            ecr_replication.await_replica(source, target, first, say)
+        published = push.publish(built, report, target, pushing, same_day, say, queue)
+        _require_kept(target, published, ledger, terms)
+        return published
+
+    spread = regions.in_each(where.registries, publish)
+    revision = revisions.current(project.root)
+    record = recording.record_of(spread.published, built.image, report, publication.day, revision)
+    record = replace(record, regions=spread.regions)
+    ledger.add(record)
+    spread.require_all()
+    _tell_newer(project, record, say)
+    return spread.published, record
+
+
 def _tell_bytes(published: Sequence[PublishedImage], say: Say) -> None:
     """What a push of many has spared, in all."""
     if len(published) < 2 or any(one.sent is None for one in published):
@@ -94,12 +116,19 @@ def _tell_bytes(published: Sequence[PublishedImage], say: Say) -> None:
     say(f"{len(published)} images of {whole / 1e6:.1f} MB: {sent / 1e6:.1f} MB had to be sent")
 
 
+def _registry_of(published: PublishedImage, where: Destination) -> EcrRegistry:
+    """The registry that took an image, of those in several regions."""
+    [found] = [one for one in where.registries if one.host == published.registry]
+    assert isinstance(found, EcrRegistry), "several registries that aren't ECR's"
+    return found
+
+
 def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> ReleaseRecord:
     """Release an image's newest candidate, by what was seen of it on all machines."""
     ledger = Ledger(project)
-    ledger.records(image.name)
+    known = ledger.records(image.name)
     candidate = image_uris.to_promote(
-        project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
+        project.images, image.name, registry=terms.to or None, image_uri=terms.image_uri
     )
     if candidate.candidate and candidate.key != image.key:
         # What a recipe requires today may be less than what it required then
@@ -113,27 +142,85 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     found = [report for digest in digests if (report := smoke_report.known(project.state, digest))]
     report = smoke_report.together(found) if found else None
     publication = _publication(project, terms)
-    with registry(project, replace(terms, registry=candidate.registry), say) as target:
-        published = promotion.promote(candidate, image, report, target, publication, say)
+    places = _everywhere(candidate, known)
+
+    def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        same_day = _of_the_day(publication, first)
+        published = promotion.promote(places[target.host], image, report, target, same_day, say)
         _require_kept(target, published, ledger, terms)
-        record = candidate
-        if candidate.candidate:
-            assert report, "a promotion without a report"
-            released = replace(candidate, candidate=False, tags=published.tags)
-            record = recording.with_report(
-                replace(released, date=publication.day.isoformat()), report, image.required
-            )
-            ledger.add(record)
         if terms.alias:
             promotion.move_alias(published, target, publication)
-            say(f"{image.name}: the tag `{image.name}` means it now")
+        return published
+
+    with contextlib.ExitStack() as stack:
+        targets = [stack.enter_context(destinations.registry(project, host, say)) for host in places]
+        spread = regions.in_each(targets, promote)
+    record = candidate
+    if candidate.candidate:
+        assert report, "a promotion without a report"
+        released = replace(candidate, candidate=False, date=publication.day.isoformat())
+        record = recording.with_report(released, report, image.required)
+    record = _in_regions(record, spread)
+    if record != candidate:
+        ledger.add(record)
+    spread.require_all()
+    if terms.alias:
+        say(f"{image.name}: the tag `{image.name}` means it now")
+    _tell_newer(project, record, say)
     return record
+
+
+def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
+    """A candidate as each registry has it, also those that an earlier promotion did not reach."""
+    together = [
+        one.places for one in known if candidate.image_uri in {place.image_uri for place in one.places}
+    ]
+    earlier = {place.registry: place for places in together for place in places}
+    own = {place.registry: place for place in candidate.places}
+    return {**own, **{host: place for host, place in earlier.items() if host not in own}}
+
+
+def _in_regions(record: ReleaseRecord, spread: regions.Spread) -> ReleaseRecord:
+    """A record of what is released, in the registries that have it now."""
+    first = spread.published
+    return replace(
+        record,
+        registry=first.registry,
+        repository=first.repository,
+        image_uri=first.image_uri,
+        tags=first.tags,
+        regions=spread.regions,
+    )
+
+
+def _of_the_day(publication: push.Publication, first: PublishedImage | None) -> push.Publication:
+    """Every region gives an image the tag that the first one gave it, on whichever day that was."""
+    day = release_day(first.tags[0]) if first else None
+    return replace(publication, day=day) if day else publication
+
+
+def _tell_newer(project: Project, record: ReleaseRecord, say: Say) -> None:
+    """To publish again what was released before doesn't make it the newest: look-ups give another."""
+    if record.candidate:
+        return
+    newest = image_uris.newest(project.images, record.image)
+    if newest.digest != record.digest:
+        here, there = short(Digest(record.digest)), short(Digest(newest.digest))
+        say(
+            f"{record.image}: {here} was released before {there} of {newest.date}, "
+            f"which `./bake uri {record.image}` still gives"
+        )
 
 
 def _require_kept(target: Registry, published: PublishedImage, ledger: Ledger, terms: Terms) -> None:
     """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
-    if isinstance(target, ecr.EcrRegistry):
-        known = [one for one in ledger.records(published.image) if one.image_uri == published.image_uri]
+    if isinstance(target, EcrRegistry):
+        known = [
+            place
+            for record in ledger.records(published.image)
+            for place in record.places
+            if place.image_uri == published.image_uri
+        ]
         alias = [published.image] if terms.alias else []
         target.require_kept(
             published.repository, {*published.tags, *alias, *(tag for one in known for tag in one.tags)}
@@ -145,16 +232,16 @@ def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tupl
     with contextlib.ExitStack() as stack:
 
         def registry_of(host: str) -> Registry:
-            return stack.enter_context(registry(project, Terms(registry=host), say))
+            return stack.enter_context(destinations.registry(project, host, say))
 
         return verification.verify(records, registry_of, Patience())
 
 
-def _publication(project: Project, terms: Terms) -> push.Publication:
+def _publication(project: Project, terms: Terms, prefix: str = "") -> push.Publication:
     publication = push.Publication(
         day=datetime.now(UTC).date(),
         locks=project.state / "locks",
-        prefix=project.repository_prefix,
+        prefix=prefix or project.repository_prefix,
         stage=terms.stage,
         revision=revisions.current(project.root),
         history=partial(_history, project),
@@ -169,21 +256,3 @@ def _history(project: Project, image: str, digest: Digest) -> str:
     with contextlib.suppress(BakehouseError):
         return recording.told_of(Ledger(project).records(image), digest)
     return ""
-
-
-@contextlib.contextmanager
-def registry(project: Project, terms: Terms, say: Say) -> Iterator[Registry]:
-    """The registry that a project names: the embedded one, Amazon ECR, or another."""
-    name = terms.registry or project.registry
-    own = f"127.0.0.1:{project.registry_port}"
-    if name in ("local", own):
-        # Where it can't be installed, the registry's image takes its place.
-        with contextlib.suppress(EngineError):
-            provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
-        with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
-            yield embedded
-    elif name == "ecr" or ecr.is_ecr(name):
-        host = None if name == "ecr" else name
-        yield ecr.EcrRegistry(host=host, region=project.region, create=terms.create)
-    else:
-        yield NamedRegistry(name, pusher.docker_login)

@@ -78,7 +78,9 @@ def publish(
         timely = InTime(registry, publication.until)
     except OverdueError as error:
         message = f"the push of `{image.name}` was stopped before it began: {error}"
-        raise PublishError(Diagnostic(message, hint="it takes more time to find out where to push")) from error
+        raise PublishError(
+            Diagnostic(message, hint="it takes more time to find out where to push")
+        ) from error
     check_names(timely.host, name, tag, image.name)
 
     def wait() -> None:

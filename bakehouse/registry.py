@@ -161,6 +161,12 @@ def is_release_of(tag: str, identifier: str, key: "ImageKey") -> bool:
     return re.fullmatch(rf"{re.escape(identifier)}-[0-9]{{8}}-{re.escape(key[:8])}", tag) is not None
 
 
+def release_day(tag: str) -> date | None:
+    """The day in the tag of a release; None where it is no such tag."""
+    found = re.fullmatch(r".+-([0-9]{8})-[0-9a-f]{8}", tag)
+    return date.fromisoformat(found[1]) if found else None
+
+
 def check_names(host: str, repository: str, *tags: str) -> None:
     """Refuse names that a registry would refuse after minutes of pushing."""
     if not _HOST.fullmatch(host):

@@ -13,6 +13,7 @@ from typing import Any
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.files import write_whole
 from bakehouse.locks import exclusive
+from bakehouse.registry import region_of
 
 _FORMAT = 1
 _HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\n", "\n  ]\n}\n"
@@ -43,6 +44,15 @@ class ReleasedCheck:
 
     name: str
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedRegion:
+    """Where a release lies in one region of AWS."""
+
+    region: str
+    image_uri: str
+    tag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,8 @@ class ReleaseRecord:
     """The digest of its configuration: its name where an engine has no containerd store."""
     revision: str = ""
     """The commit that it was published from; empty where there is none."""
+    regions: tuple[ReleasedRegion, ...] = ()
+    """Every region of Amazon ECR that has it, the one of `image_uri` among them."""
 
     def version_of(self, name: str) -> str:
         """The version of a component in it, or of what one brings; empty where it has none."""
@@ -90,11 +102,31 @@ class ReleaseRecord:
                 return part.version
         return next((one.version for one in self.provides if one.name == name), "")
 
+    @property
+    def places(self) -> tuple["ReleaseRecord", ...]:
+        """The release as each of its regions has it, the foremost first."""
+        elsewhere = [one for one in self.regions if one.image_uri != self.image_uri]
+        return (self, *(self._at(one) for one in elsewhere))
+
+    def _at(self, place: ReleasedRegion) -> "ReleaseRecord":
+        registry, _, rest = place.image_uri.partition("/")
+        repository = rest.partition("@")[0]
+        return replace(
+            self, registry=registry, repository=repository, image_uri=place.image_uri, tags=(place.tag,)
+        )
+
+    @property
+    def region(self) -> str:
+        """The region of its address; empty where that is no registry of AWS."""
+        told = (one.region for one in self.regions if one.image_uri == self.image_uri)
+        return next(told, region_of(self.registry))
+
 
 _MEMBERS = {
     tuple[ReleasedPart, ...]: ReleasedPart,
     tuple[ReleasedName, ...]: ReleasedName,
     tuple[ReleasedCheck, ...]: ReleasedCheck,
+    tuple[ReleasedRegion, ...]: ReleasedRegion,
 }
 
 
@@ -194,6 +226,8 @@ def record_in(entry: Any) -> ReleaseRecord:
     _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is no digest")
     address = f"{record.registry}/{record.repository}@{record.digest}"
     _require(record.image_uri == address, f"`{record.image_uri}` is not where its release says it is")
+    for one in record.regions:
+        _require(one.image_uri.endswith(f"@{record.digest}"), f"`{one.image_uri}` is another image")
     return record
 
 

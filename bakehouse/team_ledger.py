@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from bakehouse.ecr import unready
+from bakehouse.aws import unready
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.releases import ReleaseRecord, WrongRecordError, record_in
 

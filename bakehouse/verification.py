@@ -25,7 +25,8 @@ class Verified:
 def verify(
     records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
 ) -> tuple[Verified, ...]:
-    """Ask for the manifest and the tags of each record; nothing is fetched but headers."""
+    """Ask for the manifest and the tags of each record in each region; nothing is fetched but headers."""
+    records = [one for record in records for one in record.places]
     registries = {host: registry_of(host) for host in dict.fromkeys(record.registry for record in records)}
     for registry in registries.values():
         # Once, before threads would: boto3's sessions are not made for those.

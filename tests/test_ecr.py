@@ -2,7 +2,8 @@
 
 import pytest
 
-from bakehouse.ecr import EcrRegistry, is_ecr, registry_host
+from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_hosts import is_ecr, registry_host
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"

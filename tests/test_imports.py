@@ -19,6 +19,7 @@ ALLOWED = {
     "errors": "",
     "files": "",
     "report": "",
+    "deadline": "",
     # from a recipe to an image that is planned and rendered
     "yamlfile": "",
     "fields": "yamlfile",
@@ -49,13 +50,16 @@ ALLOWED = {
     "comparison": "yamlfile catalog lockfile recipe resolution",
     "outdated": "component catalog candidates resolution wording nearest explain chosen",
     "rendering": "plan",
-    "project": "yamlfile",
+    "tomlplace": "",
+    "registry_settings": "",
+    "registry": "deadline plan",
+    "registry_tables": "yamlfile registry registry_settings tomlplace",
+    "project": "yamlfile registry_settings registry_tables tomlplace",
     "revisions": "catalog recipe project",
     "catalogcache": "catalog",
     "workspace": "yamlfile catalog catalogcache recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
-    "deadline": "",
     "locks": "deadline",
     "owners": "",
     "scratch": "owners",
@@ -101,7 +105,6 @@ ALLOWED = {
     "smoke": "engine build checks cluster smoke_report smoke_checks verdicts",
     "junit": "checks smoke_report",
     # publishing
-    "registry": "deadline plan",
     "manifests": "keys plan",
     "distribution": "deadline plan registry manifests",
     "transfer": "deadline plan registry manifests",
@@ -109,28 +112,36 @@ ALLOWED = {
     "release_tags": "plan registry manifests distribution refusals",
     "push_queue": "deadline plan",
     "push": (
-        "deadline plan locks build smoke_report registry manifests distribution transfer refusals release_tags "
-        "push_queue"
+        "deadline plan locks build smoke_report registry manifests distribution transfer refusals "
+        "release_tags push_queue"
     ),
     "pusher": "plan owners registry manifests distribution transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
     "lifecycle": "",
-    "ecr": "registry lifecycle",
-    "releases": "locks",
+    "aws": "",
+    "ecr_hosts": "registry",
+    "ecr": "registry lifecycle aws ecr_hosts",
+    "releases": "locks registry",
     "instance_gpus": "",
     "image_uris": "project registry releases instance_gpus",
     "recording": "plan smoke_report release_tags releases",
     "promotion": (
         "plan locks smoke_report registry manifests distribution transfer refusals release_tags push releases"
     ),
-    "team_ledger": "ecr releases",
+    "team_ledger": "aws releases",
     "ledger": "locks project releases team_ledger",
     "verification": "registry manifests distribution releases",
+    "destinations": (
+        "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
+        "ecr_hosts ecr"
+    ),
+    "ecr_replication": "registry manifests transfer release_tags ecr",
+    "regions": "registry release_tags ecr releases",
     "publishing": (
-        "plan project revisions workspace provision build smoke_report registry distribution push "
-        "push_queue pusher "
-        "embedded_registry ecr release_tags releases image_uris recording promotion ledger verification"
+        "plan project revisions workspace provision build smoke_report registry manifests distribution push "
+        "push_queue pusher ecr release_tags releases image_uris recording promotion ledger verification "
+        "destinations regions ecr_replication"
     ),
     # what a job is told
     "findings": "",
@@ -189,8 +200,8 @@ ALLOWED = {
 """Modules in pipeline order, each with those of ours it may import: only ones that stand above it."""
 
 DOORS = {
-    "boto3": {"ecr", "delivery", "team_ledger"},
-    "botocore": {"ecr", "team_ledger"},
+    "boto3": {"aws", "delivery", "team_ledger"},
+    "botocore": {"aws", "ecr_hosts", "team_ledger"},
     "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},

@@ -83,6 +83,7 @@ LEDGER = """\
         }
       ],
       "provides": [],
+      "regions": [],
       "registry": "127.0.0.1:5050",
       "repository": "bakehouse/mpi-cpu",
       "revision": "",

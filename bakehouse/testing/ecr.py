@@ -11,7 +11,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bakehouse.testing.proxy import Proxy, Reply, Request, error_body
@@ -19,15 +20,22 @@ from bakehouse.testing.registry import PASSWORD, registry_container
 
 ACCOUNT = "123456789012"
 REGION = "eu-west-1"
+REGIONS = (REGION, "us-east-1")
 _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<reference>[^/]+)")
 
 
 class EcrFront(Proxy):
-    """What ECR does in front of a plain registry: its tokens, its repositories, its immutable tags."""
+    """What ECR does in front of a plain registry: its tokens, its repositories, its immutable tags.
+
+    Each region has one; what it stores lies below the region's name in the one registry behind all.
+    """
 
     def __init__(self, registry: int, moto: str, region: str) -> None:
         super().__init__(registry)
+        self.region = region
         self.tokens: set[str] = set()
+        self.stored: list[Callable[[str, str, Request], None]] = []
+        """Called with a repository, a digest and the request after a manifest was stored."""
         self._ecr = _client(moto, region)
         self._storing = threading.Lock()
         self.answers += [self._check_token, self._check_repository]
@@ -41,16 +49,29 @@ class EcrFront(Proxy):
         request.headers = {**request.headers, "Authorization": f"Basic {login}"}
         stored = _MANIFEST.fullmatch(request.path) if request.method == "PUT" else None
         if stored is None:
-            return super().forward(request)
+            return self._pass_below(request)
         repository, reference = stored["repository"], stored["reference"]
         # Whether a tag is free and its being taken are one step: of two pushers at once one wins.
         with self._storing:
             if refused := self._refuse_tag(repository, reference):
                 return refused
-            reply = super().forward(request)
+            reply = self._pass_below(request)
             if reply.status == 201:
                 self._list(repository, reference, request, reply)
-            return reply
+        if reply.status == 201:
+            for told in self.stored:
+                told(repository, reference, request)
+        return reply
+
+    def _pass_below(self, request: Request) -> Reply:
+        """Ask the registry for what is below the region's name there; its answers don't tell of it."""
+        path = request.path
+        if path.startswith("/v2/") and path != "/v2/":
+            path = re.sub(r"([?&]from=)", rf"\1{self.region}%2F", f"/v2/{self.region}/{path[4:]}")
+        reply = super().forward(replace(request, path=path))
+        below = f"/v2/{self.region}/"
+        headers = {name: value.replace(below, "/v2/") for name, value in reply.headers.items()}
+        return replace(reply, headers=headers)
 
     def _list(self, repository: str, reference: str, request: Request, reply: Reply) -> None:
         """Let moto know what the registry has stored: without its digest, it would make one up."""
@@ -110,10 +131,10 @@ class EcrFront(Proxy):
 class AwsFront(Proxy):
     """In front of moto: every login gets a token of its own, as from AWS; errors can be put in between."""
 
-    def __init__(self, moto: int, registry: EcrFront) -> None:
+    def __init__(self, moto: int, registries: Mapping[str, EcrFront]) -> None:
         super().__init__(moto)
         self.issued: list[str] = []
-        self._registry = registry
+        self._registries = registries
         self.answers.append(self._issue_token)
 
     def refuse(self, operation: str, code: str, message: str, status: int = 400) -> None:
@@ -133,7 +154,8 @@ class AwsFront(Proxy):
         document = json.loads(reply.body)
         token = f"token-{len(self.issued)}"
         self.issued.append(token)
-        self._registry.tokens.add(token)
+        # A token is good for the region that it was asked in.
+        self._registries[_region_of(request)].tokens.add(token)
         encoded = base64.b64encode(f"AWS:{token}".encode()).decode()
         document["authorizationData"][0]["authorizationToken"] = encoded
         return Reply(reply.status, reply.headers, json.dumps(document).encode())
@@ -142,12 +164,14 @@ class AwsFront(Proxy):
 class EcrStandin:
     """A registry and moto, each behind what ECR does in front of it; a stand-in, not AWS."""
 
-    def __init__(self, registry: EcrFront, aws: AwsFront, moto: str, region: str) -> None:
-        self.registry = registry
+    def __init__(self, registries: Mapping[str, EcrFront], aws: AwsFront, moto: str) -> None:
+        self.registries = registries
+        """The registry of each region."""
+        self.region = next(iter(registries))
+        self.registry = registries[self.region]
         self.aws = aws
         self.moto = moto
-        self.region = region
-        self.client = _client(moto, region)
+        self.client = _client(moto, self.region)
         """A client of the API that no test's faults reach."""
         self._answers = list(aws.answers)
 
@@ -169,9 +193,14 @@ class EcrStandin:
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }
 
-    def images(self, repository: str) -> dict[str, list[str]]:
+    def client_in(self, region: str) -> Any:
+        """A client of the API of one region."""
+        return _client(self.moto, region)
+
+    def images(self, repository: str, region: str = "") -> dict[str, list[str]]:
         """What ECR's API lists: digests and their tags."""
-        details = self.client.describe_images(repositoryName=repository)["imageDetails"]
+        client = self.client_in(region or self.region)
+        details = client.describe_images(repositoryName=repository)["imageDetails"]
         return {image["imageDigest"]: sorted(image.get("imageTags", ())) for image in details}
 
     def reset(self) -> None:
@@ -179,8 +208,10 @@ class EcrStandin:
         self.aws.answers[:] = self._answers
         self.aws.issued.clear()
         self.aws.faults.clear()
-        self.registry.tokens.clear()
-        self.registry.faults.clear()
+        for registry in self.registries.values():
+            registry.tokens.clear()
+            registry.faults.clear()
+            registry.stored.clear()
 
 
 @contextlib.contextmanager
@@ -197,15 +228,23 @@ def moto_server() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def ecr_standins(image: str, region: str = REGION) -> Iterator[EcrStandin]:
-    """An ECR without AWS, until the block ends; its registry is started from `image`."""
+def ecr_standins(image: str, *regions: str) -> Iterator[EcrStandin]:
+    """An ECR without AWS in some regions, until the block ends; its registry is started from `image`."""
     with contextlib.ExitStack() as stack:
         moto = stack.enter_context(moto_server())
         port = stack.enter_context(registry_container(image, locked=True))
         address = f"http://127.0.0.1:{moto}"
-        front = stack.enter_context(EcrFront(port, address, region).running())
-        aws = stack.enter_context(AwsFront(moto, front).running())
-        yield EcrStandin(front, aws, address, region)
+        fronts = {
+            region: stack.enter_context(EcrFront(port, address, region).running())
+            for region in regions or REGIONS
+        }
+        aws = stack.enter_context(AwsFront(moto, fronts).running())
+        yield EcrStandin(fronts, aws, address)
+
+
+def _region_of(request: Request) -> str:
+    """The region that a request to AWS is signed for."""
+    return request.headers["Authorization"].split("Credential=")[1].split("/")[2]
 
 
 def _client(moto: str, region: str) -> Any:

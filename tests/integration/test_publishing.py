@@ -159,7 +159,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy
 ) -> None:
     lines: list[str] = []
-    terms = Terms(registry=registry_proxy.host, stage=True)
+    terms = Terms(to=registry_proxy.host, stage=True)
     records = publishing.push_images(team, fleet, lines.append, terms)
     assert [record.image for record in records] == [one.image.name for one in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
@@ -174,7 +174,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
     lines: list[str] = []
     with pytest.raises(RegistryAuthError) as caught:
-        publishing.push_images(team, fleet, lines.append, Terms(registry=registry_proxy.host, stage=True))
+        publishing.push_images(team, fleet, lines.append, Terms(to=registry_proxy.host, stage=True))
     place = f"{registry_proxy.host}/{team.repository_prefix}"
     [told] = caught.value.diagnostics
     assert told.message == f"not allowed to push to `{place}/mpi5-cpu`"
@@ -198,5 +198,5 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
             others.append(line.partition(":")[0])
 
     with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 8 s"):
-        publishing.push_images(team, fleet, say, Terms(registry=registry_proxy.host, stage=True))
+        publishing.push_images(team, fleet, say, Terms(to=registry_proxy.host, stage=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

@@ -1,0 +1,92 @@
+"""Publishes one image to every registry of a destination: what one region refuses, the others still get."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, Problems, PublishError
+from bakehouse.registry import Registry, region_of
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleasedRegion
+
+_HINT = "what was published is in the ledger; the same command completes it"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An image in the registries that took it."""
+
+    published: PublishedImage
+    """In the foremost of them."""
+    regions: tuple[ReleasedRegion, ...]
+    failures: tuple[PublishError, ...]
+    """Why it is not in the others."""
+
+    def require_all(self) -> None:
+        """Raise what kept it out of a registry, once the rest is written down."""
+        if not self.failures:
+            return
+        problems = Problems()
+        for failure in self.failures:
+            problems.extend(failure.diagnostics)
+        problems.raise_as(type(self.failures[0]))
+
+
+def in_each(
+    registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
+) -> Spread:
+    """Publish to one registry after the other; raises only where none took it.
+
+    `publish` is given what was published first, whose tag the others are to have.
+    """
+    found: list[tuple[Registry, PublishedImage]] = []
+    failures: list[tuple[Registry, PublishError]] = []
+    for registry in registries:
+        try:
+            first = found[0][1] if found else None
+            published = publish(registry, first)
+            if first and published.digest != first.digest:
+                raise _another(first, published)
+        except PublishError as error:
+            failures.append((registry, error))
+        else:
+            found.append((registry, published))
+    if not found:
+        _all_failed(failures)
+    regions = [
+        ReleasedRegion(region, one.image_uri, one.tags[0])
+        for registry, one in found
+        if (region := region_in(registry))
+    ]
+    names = ", ".join(one.region for one in regions)
+    told = tuple(_told(registry, error, names) for registry, error in failures)
+    return Spread(found[0][1], tuple(regions), told)
+
+
+def region_in(registry: Registry) -> str:
+    """The region of a registry; empty where it is none of AWS's."""
+    return registry.region if isinstance(registry, EcrRegistry) else region_of(registry.host)
+
+
+def _told(registry: Registry, error: PublishError, names: str) -> PublishError:
+    """A failure with its region, and with what is to be done for the others' sake."""
+    facts = (("region", region_in(registry)), ("published in", names))
+    return type(error)(
+        *(replace(one, facts=(*facts, *one.facts), hint=one.hint or _HINT) for one in error.diagnostics)
+    )
+
+
+def _all_failed(failures: Sequence[tuple[Registry, PublishError]]) -> None:
+    problems = Problems()
+    for _, error in failures:
+        problems.extend(error.diagnostics)
+    if len(failures) == 1:
+        raise failures[0][1]
+    problems.raise_as(type(failures[0][1]))
+
+
+def _another(first: PublishedImage, published: PublishedImage) -> PublishError:
+    facts = (("there", published.image_uri), ("first", first.image_uri))
+    hint = "use an engine with the containerd image store, which pushes one manifest: see `./bake doctor`"
+    message = f"`{published.registry}` has another manifest of `{published.image}`"
+    return PublishError(Diagnostic(message, facts=facts, hint=hint))

@@ -1,0 +1,27 @@
+"""Where a key stands in a TOML file, as well as a text search can tell: tomllib keeps no positions."""
+
+from pathlib import Path
+
+from bakehouse.errors import Location
+
+
+def place(path: Path, key: str, table: str) -> Location:
+    """The spot of a key of a table, or of one below it, else of the table, else the file's beginning."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    inside = False
+    found = None
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        if words.startswith("["):
+            header = words.strip("[] \t").replace('"', "").replace("'", "")
+            inside = header == table or header.startswith(f"{table}.")
+            if inside and found is None:
+                found = _spot(path, number, line, header.split(".")[-1])
+        name = line.split("=")[0].strip().strip("\"'")
+        if inside and name == key:
+            return _spot(path, number, line, key)
+    return found or Location(path, 1, 1)
+
+
+def _spot(path: Path, number: int, line: str, key: str) -> Location:
+    return Location(path, number, line.index(key) + 1, len(key), line)

@@ -1,0 +1,233 @@
+"""Publishing to several regions of an account, against an ECR made of moto and a real registry."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse import destinations, ecr_replication, image_uris, publishing, smoke_report
+from bakehouse.build import BuiltImage
+from bakehouse.ecr_replication import Waiting
+from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
+from bakehouse.ledger import Ledger
+from bakehouse.plan import ImageKey
+from bakehouse.project import Project
+from bakehouse.publishing import Terms
+from bakehouse.registry_settings import RegistrySettings
+from bakehouse.releases import ReleasedRegion
+from bakehouse.testing.ecr import ACCOUNT, REGIONS, EcrStandin
+from bakehouse.testing.ecr_replication import replicated
+from bakehouse.testing.proxy import error_body
+from bakehouse.verification import require_all
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+EU, US = REGIONS
+TO_TEAM = Terms(to="team", create=True)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    with built(tmp_path_factory.mktemp("newer"), "mpi-cpu-newer") as made:
+        key = replace(made.image, name="mpi-cpu", key=ImageKey("ab" * 32))
+        yield replace(made, image=key)
+
+
+@pytest.fixture
+def project(tmp_path: Path, ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """One whose settings name a registry with two regions."""
+
+    def host(account: str, region: str, **_: bool) -> str:
+        assert account == ACCOUNT
+        return ecr_standin.registries[region].host
+
+    monkeypatch.setattr(destinations, "registry_host", host)
+    team = RegistrySettings("team", account=ACCOUNT, regions=REGIONS, prefix=tmp_path.name.replace("_", "-"))
+    return Project(tmp_path, (), registries={"team": team})
+
+
+def push(project: Project, image: BuiltImage, lines: list[str] | None = None, terms: Terms = TO_TEAM) -> None:
+    smoke_report.save(passed(image), project.state)
+    publishing.push_images(project, [image], (lines if lines is not None else []).append, terms)
+
+
+def repository(project: Project) -> str:
+    return f"{project.registries['team'].prefix}/mpi-cpu"
+
+
+def test_each_region_has_the_image_and_one_record_tells_its_addresses(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    [tag] = record.tags
+    at = {
+        region: f"{front.host}/{repository(project)}@{image.digest}"
+        for region, front in ecr_standin.registries.items()
+    }
+    assert record.image_uri == at[EU]
+    assert record.regions == (ReleasedRegion(EU, at[EU], tag), ReleasedRegion(US, at[US], tag))
+    for region in REGIONS:
+        assert ecr_standin.images(repository(project), region) == {image.digest: [tag]}
+        assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
+    require_all(publishing.verify(project, [record], print))
+
+
+def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    text = "User: x is not authorized to perform: ecr:InitiateLayerUpload"
+    there = ecr_standin.registries[US]
+    there.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    with pytest.raises(RegistryAuthError) as caught:
+        push(project, image)
+    [told] = caught.value.diagnostics
+    assert told.message == f"not allowed to push to `{there.host}/{repository(project)}`"
+    assert told.facts == (("region", US), ("published in", EU))
+    [record] = Ledger(project).records("mpi-cpu")
+    assert [one.region for one in record.regions] == [EU]
+
+    there.faults.clear()
+    lines: list[str] = []
+    push(project, image, lines)
+    assert any(line.startswith("mpi-cpu: already published as") for line in lines)
+    records = Ledger(project).records("mpi-cpu")
+    assert [[one.region for one in record.regions] for record in records] == [[EU], [EU, US]]
+
+
+def test_where_the_first_region_fails_the_other_is_recorded(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    ecr_standin.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", "no"))
+    with pytest.raises(RegistryAuthError):
+        push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert record.registry == ecr_standin.registries[US].host
+    assert image_uris.retrieve("mpi-cpu", region=US, images=project.images) == record.image_uri
+
+
+def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    push(project, image, terms=replace(TO_TEAM, stage=True))
+    there = ecr_standin.registries[US]
+    there.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
+    with pytest.raises(PublishError):
+        publishing.promote_image(project, image.image, print, Terms())
+    there.faults.clear()
+    released = publishing.promote_image(project, image.image, print, Terms())
+    assert [one.region for one in released.regions] == [EU, US]
+    [tag] = released.tags
+    assert all(tag in ecr_standin.images(repository(project), region)[image.digest] for region in REGIONS)
+    assert publishing.promote_image(project, image.image, print, Terms()) == released
+    assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, False, False]
+
+
+def test_what_ecr_replicates_is_not_pushed_twice(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    lines: list[str] = []
+    with replicated(ecr_standin, US, repository(project)):
+        push(project, image, lines)
+    there = ecr_standin.registries[US]
+    assert there.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
+    assert f"mpi-cpu: waiting for Amazon ECR to replicate it to {US}" in lines
+    [record] = Ledger(project).records("mpi-cpu")
+    assert [one.region for one in record.regions] == [EU, US]
+
+
+def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    one = replace(project.registries["team"], regions=(EU,))
+    push(replace(project, registries={"team": one}), image)
+    with replicated(ecr_standin, US, repository(project)):
+        push(project, image)
+    assert ecr_standin.images(repository(project), US).keys() == {image.digest}
+
+
+def test_a_replication_that_fails_is_told(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    with (
+        replicated(ecr_standin, US, repository(project), "FAILED"),
+        pytest.raises(PublishError) as caught,
+    ):
+        push(project, image)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"Amazon ECR could not replicate `mpi-cpu` to {US}",
+            facts=(
+                ("region", US),
+                ("published in", EU),
+                ("image", f"{ecr_standin.host}/{repository(project)}@{image.digest}"),
+                ("code", "REPOSITORY_NOT_FOUND"),
+            ),
+            hint="`aws ecr describe-registry` shows what is replicated; the region's own rights count",
+        ),
+    )
+    [record] = Ledger(project).records("mpi-cpu")
+    assert [one.region for one in record.regions] == [EU]
+
+
+def test_a_replication_that_takes_too_long_is_told(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ecr_replication, "Waiting", lambda: Waiting(0.2, 0.05))
+    with (
+        replicated(ecr_standin, US, repository(project), "IN_PROGRESS"),
+        pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in 0.2 s"),
+    ):
+        push(project, image)
+
+
+def test_an_older_release_that_is_published_again_stays_the_older_one(
+    project: Project, image: BuiltImage, newer: BuiltImage
+) -> None:
+    push(project, image)
+    push(project, newer)
+    lines: list[str] = []
+    push(project, image, lines)
+    [first, second] = Ledger(project).records("mpi-cpu")
+    assert image_uris.newest(project.images, "mpi-cpu") == second
+    assert lines[-1] == (
+        f"mpi-cpu: {first.digest[:19]} was released before {second.digest[:19]} of {second.date}, "
+        "which `./bake uri mpi-cpu` still gives"
+    )
+
+
+def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": 3}
+    policy = {"rules": [{"rulePriority": 1, "selection": selection, "action": {"type": "expire"}}]}
+    for region in REGIONS:
+        client = ecr_standin.client_in(region)
+        client.create_repository(repositoryName=repository(project))
+        client.put_lifecycle_policy(
+            repositoryName=repository(project), lifecyclePolicyText=json.dumps(policy)
+        )
+    with pytest.raises(PublishError) as caught:
+        push(project, image)
+    assert caught.value.diagnostics[0].message == (
+        f"`{ecr_standin.host}/{repository(project)}` would lose it: "
+        "rule 1 expires any images, all but the newest 3"
+    )
+    assert Ledger(project).records("mpi-cpu") == ()
+
+
+def test_no_secret_is_in_the_ledger(project: Project, ecr_standin: EcrStandin, image: BuiltImage) -> None:
+    push(project, image)
+    told = "".join(path.read_text() for path in project.root.rglob("*.json"))
+    secrets = (*ecr_standin.aws.issued, ecr_standin.environment["AWS_SECRET_ACCESS_KEY"])
+    assert secrets[:-1]
+    assert not any(secret in told for secret in secrets)
