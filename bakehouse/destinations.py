@@ -92,7 +92,12 @@ def _host(settings: RegistrySettings, region: str) -> str:
 def _of_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
     access = Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
     return EcrRegistry(
-        host=_host(settings, region), region=region, account=settings.account, access=access, create=create
+        host=_host(settings, region),
+        region=region,
+        account=settings.account,
+        access=access,
+        create=create,
+        creation=settings.create,
     )
 
 

@@ -1,17 +1,18 @@
 """Amazon ECR as a registry: its login, its repositories, with whatever credentials AWS is asked with."""
 
 import base64
-import contextlib
 import threading
 from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
+from bakehouse import ecr_repositories
 from bakehouse.aws import Access, Aws
 from bakehouse.ecr_hosts import registry_host
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.lifecycle import expiring_rule
 from bakehouse.registry import ECR_HOST, Credentials
+from bakehouse.registry_settings import Creation
 
 
 class EcrRegistry:
@@ -25,6 +26,7 @@ class EcrRegistry:
         account: str = "",
         access: Access | None = None,
         create: bool = False,
+        creation: Creation | None = None,
     ) -> None:
         named = ECR_HOST.fullmatch(host or "")
         self._given_host = host
@@ -33,6 +35,7 @@ class EcrRegistry:
         self.owner = {"registryId": owner} if owner else {}
         """What requests name another account by."""
         self._create = create
+        self._creation = creation or Creation()
         self._token: Credentials | None = None
         self._logging_in = threading.Lock()
 
@@ -68,16 +71,11 @@ class EcrRegistry:
             message = f"there is no repository `{repository}` in `{self.host}`"
             hint = "add `--create`, or ask whoever owns the account for it"
             raise PublishError(Diagnostic(message, hint=hint))
-        arguments: dict[str, Any] = {
-            "repositoryName": repository,
-            "imageTagMutability": "IMMUTABLE_WITH_EXCLUSION",
-            "imageTagMutabilityExclusionFilters": [{"filterType": "WILDCARD", "filter": alias}],
-        }
-        with (
-            self.aws.told_as(f"create the repository `{repository}`"),
-            contextlib.suppress(self.api.exceptions.RepositoryAlreadyExistsException),
-        ):
-            self.api.create_repository(**arguments, **self.owner)
+        ecr_repositories.create(self.aws, self.api, self.owner, repository, alias, self._creation)
+
+    def differences(self, repository: str, alias: str) -> tuple[Reason, ...]:
+        """What a repository that is there has otherwise than the settings say; it is not changed."""
+        return ecr_repositories.differences(self.aws, self.api, self.owner, repository, alias, self._creation)
 
     def require_kept(self, repository: str, tags: Collection[str]) -> None:
         """Raise PublishError where a lifecycle rule of the repository would some day expire such an image."""

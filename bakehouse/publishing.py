@@ -96,6 +96,7 @@ def _push_image(
             ecr_replication.await_replica(source, target, first, say)
         published = push.publish(built, report, target, pushing, same_day, say, queue)
         _require_kept(target, published, ledger, terms)
+        _tell_differences(target, published, say)
         return published
 
     spread = regions.in_each(where.registries, publish)
@@ -225,6 +226,13 @@ def _require_kept(target: Registry, published: PublishedImage, ledger: Ledger, t
         target.require_kept(
             published.repository, {*published.tags, *alias, *(tag for one in known for tag in one.tags)}
         )
+
+
+def _tell_differences(target: Registry, published: PublishedImage, say: Say) -> None:
+    """What a repository has otherwise than the settings say: Bakehouse changes nothing that is there."""
+    if isinstance(target, EcrRegistry):
+        for reason in target.differences(published.repository, published.image):
+            say(f"{published.image}: warning: `{target.host}/{published.repository}`: {reason.text}")
 
 
 def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tuple[verification.Verified, ...]:

@@ -200,8 +200,6 @@ def _policy(table: _Table, name: str) -> Path | None:
         return None
     for status in statuses:
         if status != "untagged":
-            message = (
-                f"`{name}` has a rule for {status} images: one day it would expire what the ledger holds"
-            )
+            message = f"`{name}` has a rule for {status} images: it would expire what the ledger holds"
             table.report("lifecycle", message, "let all its rules be for untagged images")
     return path

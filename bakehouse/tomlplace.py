@@ -20,6 +20,10 @@ def place(path: Path, key: str, table: str) -> Location:
         name = line.split("=")[0].strip().strip("\"'")
         if inside and name == key:
             return _spot(path, number, line, key)
+    if found is None and "." in table:
+        # It may be an inline table of the one above.
+        above, _, name = table.rpartition(".")
+        return place(path, name, above)
     return found or Location(path, 1, 1)
 
 

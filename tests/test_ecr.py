@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.ecr import EcrRegistry
-from bakehouse.ecr_hosts import is_ecr, registry_host
+from bakehouse.ecr_hosts import check_host, is_ecr, registry_host
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
@@ -34,12 +34,75 @@ def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> Non
     assert is_ecr(host)
 
 
-def test_a_region_that_is_none() -> None:
+@pytest.mark.parametrize(
+    ("region", "hint"),
+    [
+        ("europe", "name one as in `eu-west-1`"),
+        ("eu-wset-1", "did you mean `eu-west-1`?"),
+        ("eu_west_1", "did you mean `eu-west-1`?"),
+        ("us-gov-wst-1", "did you mean `us-gov-west-1`?"),
+    ],
+)
+def test_a_region_that_is_none(region: str, hint: str) -> None:
     with pytest.raises(PublishError) as caught:
-        registry_host("123456789012", "europe")
-    assert caught.value.diagnostics == (
-        Diagnostic("there is no AWS region `europe`", hint="name one as in `eu-west-1`"),
-    )
+        registry_host("123456789012", region)
+    assert caught.value.diagnostics == (Diagnostic(f"there is no AWS region `{region}`", hint=hint),)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-1", "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com"),
+        ("us-gov-west-1", "123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com"),
+    ],
+)
+def test_where_there_is_fips(region: str, host: str) -> None:
+    assert registry_host("123456789012", region, fips=True) == host
+    check_host(host)
+
+
+def test_where_there_is_no_fips() -> None:
+    with pytest.raises(PublishError) as caught:
+        registry_host("123456789012", "eu-west-1", fips=True)
+    regions = "us-east-1, us-east-2, us-gov-east-1, us-gov-west-1, us-west-1, us-west-2"
+    message = "Amazon ECR has no FIPS endpoint in `eu-west-1`"
+    assert caught.value.diagnostics == (Diagnostic(message, hint=f"there is one in {regions}"),)
+
+
+@pytest.mark.parametrize(
+    ("region", "fips", "host"),
+    [
+        ("eu-west-1", False, "123456789012.dkr-ecr.eu-west-1.on.aws"),
+        ("us-east-1", True, "123456789012.dkr-ecr-fips.us-east-1.on.aws"),
+        ("cn-north-1", False, "123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn"),
+    ],
+)
+def test_dual_stack_addresses(region: str, fips: bool, host: str) -> None:
+    assert registry_host("123456789012", region, fips=fips, dual_stack=True) == host
+    check_host(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        (
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com",
+            "in `cn-north-1` it is `123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn`",
+        ),
+        (
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.co",
+            "in `eu-west-1` it is `123456789012.dkr.ecr.eu-west-1.amazonaws.com`",
+        ),
+        (
+            "12345678901.dkr.ecr.eu-west-1.amazonaws.com",
+            "it is `<12 digits>.dkr.ecr.<region>.amazonaws.com`, outside of China",
+        ),
+    ],
+)
+def test_an_address_that_can_not_be_is_refused_unasked(host: str, hint: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        check_host(host)
+    assert caught.value.diagnostics == (Diagnostic(f"`{host}` is no address of Amazon ECR", hint=hint),)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bakehouse import pusher
 from bakehouse.build import BuiltImage
 from bakehouse.distribution import Patience
 from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_repositories import SIGNATURES
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.manifests import short
 from bakehouse.plan import ImageKey
@@ -82,13 +83,14 @@ def test_ecr_lists_what_was_published(ecr_standin: EcrStandin, push: Push, image
     assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
 
 
-def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias(
+def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias_and_signatures(
     ecr_standin: EcrStandin, push: Push, image: BuiltImage
 ) -> None:
     push(image)
     (made,) = ecr_standin.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
     assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-    assert made["imageTagMutabilityExclusionFilters"] == [{"filterType": "WILDCARD", "filter": "mpi-cpu"}]
+    filters = [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]]
+    assert filters == ["mpi-cpu", *SIGNATURES]
 
 
 def test_a_missing_repository_is_not_made_unasked(

@@ -1,0 +1,147 @@
+"""Repositories as the settings want them, against moto."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_repositories import pull_policy
+from bakehouse.registry_settings import Creation
+from bakehouse.testing.ecr import EcrStandin
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
+
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+WANTED = Creation(
+    scan_on_push=True,
+    encryption=KEY,
+    tags={"team": "ml"},
+    untagged_days=14,
+    pull_accounts=("210987654321",),
+    pull_organization="o-a1b2c3d4e5",
+)
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    return f"{tmp_path.name.replace('_', '-').rstrip('-')}/mpi-cpu"
+
+
+def registry(ecr_standin: EcrStandin, creation: Creation) -> EcrRegistry:
+    return EcrRegistry(host=ecr_standin.host, create=True, creation=creation)
+
+
+def differences(ecr_standin: EcrStandin, name: str, creation: Creation | None = None) -> list[str]:
+    found = registry(ecr_standin, creation or Creation()).differences(name, "mpi-cpu")
+    return [reason.text for reason in found]
+
+
+def test_a_repository_is_made_as_the_settings_say(ecr_standin: EcrStandin, name: str) -> None:
+    registry(ecr_standin, WANTED).make_repository(name, "mpi-cpu")
+    client = ecr_standin.client
+    [made] = client.describe_repositories(repositoryNames=[name])["repositories"]
+    assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+    assert [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]] == [
+        "mpi-cpu",
+        "sha256-*.sig",
+        "sha256-*.att",
+        "sha256-*.sbom",
+    ]
+    assert made["imageScanningConfiguration"] == {"scanOnPush": True}
+    assert made["encryptionConfiguration"] == {"encryptionType": "KMS", "kmsKey": KEY}
+    tags = client.list_tags_for_resource(resourceArn=made["repositoryArn"])["tags"]
+    assert tags == [{"Key": "team", "Value": "ml"}]
+    policy = client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
+    assert [rule["selection"]["tagStatus"] for rule in json.loads(policy)["rules"]] == ["untagged"]
+    allowed = json.loads(client.get_repository_policy(repositoryName=name)["policyText"])
+    assert allowed == pull_policy(WANTED)
+    assert differences(ecr_standin, name, WANTED) == []
+
+
+def test_who_may_pull() -> None:
+    pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    assert pull_policy(WANTED, "aws-cn") == {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "BakehousePull",
+                "Effect": "Allow",
+                "Principal": {"AWS": ["arn:aws-cn:iam::210987654321:root"]},
+                "Action": pull,
+            },
+            {
+                "Sid": "BakehousePullOrganization",
+                "Effect": "Allow",
+                "Principal": "*",
+                "Action": pull,
+                "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-a1b2c3d4e5"}},
+            },
+        ],
+    }
+    assert pull_policy(Creation()) == {}
+
+
+def test_a_lifecycle_policy_of_a_file_is_taken_as_it_is(
+    ecr_standin: EcrStandin, name: str, tmp_path: Path
+) -> None:
+    days = {"tagStatus": "untagged", "countType": "imageCountMoreThan", "countNumber": 5}
+    text = json.dumps({"rules": [{"rulePriority": 7, "selection": days, "action": {"type": "expire"}}]})
+    (tmp_path / "policy.json").write_text(text)
+    creation = Creation(lifecycle=tmp_path / "policy.json")
+    registry(ecr_standin, creation).make_repository(name, "mpi-cpu")
+    policy = ecr_standin.client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
+    assert json.loads(policy) == json.loads(text)
+
+
+def test_tags_that_can_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
+    ecr_standin.client.create_repository(repositoryName=name)
+    assert differences(ecr_standin, name) == [
+        "its tags are not immutable: whoever may push can move a release's tag"
+    ]
+
+
+def test_tags_that_can_not_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
+    ecr_standin.client.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
+    assert differences(ecr_standin, name) == [
+        "its tags are immutable without an exception for `mpi-cpu`: `--alias` can't move it",
+        "its tags are immutable without an exception for `sha256-*.sig`, `sha256-*.att`, `sha256-*.sbom`: "
+        "an image can be signed once",
+    ]
+
+
+def test_an_exception_that_lets_releases_move_is_told(ecr_standin: EcrStandin, name: str) -> None:
+    ecr_standin.client.create_repository(
+        repositoryName=name,
+        imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
+        imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": "*"}],
+    )
+    assert differences(ecr_standin, name) == [
+        "an exception to its immutability is for releases too: their tags can be moved"
+    ]
+
+
+def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_standin: EcrStandin, name: str) -> None:
+    registry(ecr_standin, Creation(tags={"team": "web"})).make_repository(name, "mpi-cpu")
+    wanted = replace(WANTED, tags={"team": "ml", "cost": "7"})
+    registry(ecr_standin, wanted).make_repository(name, "mpi-cpu")
+    assert differences(ecr_standin, name, wanted) == [
+        "it does not scan on push, as `scan_on_push` wants",
+        f"it is encrypted with AES256, which can't be changed, not with {KEY}",
+        "its tag `cost` is missing, not `7`",
+        "its tag `team` is `web`, not `ml`",
+        "its policy does not name the account 210987654321, which is to pull",
+        "its policy does not name the organisation o-a1b2c3d4e5, which is to pull",
+    ]
+
+
+def test_who_may_not_look_at_a_repository_may_push(ecr_standin: EcrStandin, name: str) -> None:
+    ecr_standin.client.create_repository(repositoryName=name)
+    text = "User: x is not authorized to perform: ecr:DescribeRepositories"
+    ecr_standin.aws.refuse("DescribeRepositories", "AccessDeniedException", text)
+    assert differences(ecr_standin, name) == []
+
+
+def test_a_repository_that_is_not_there_differs_in_nothing(ecr_standin: EcrStandin, name: str) -> None:
+    assert differences(ecr_standin, name) == []

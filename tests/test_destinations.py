@@ -1,0 +1,99 @@
+"""What `--to` names, before anybody is asked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bakehouse.destinations import Destination, destination
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.project import Project
+from bakehouse.registry import NamedRegistry
+from bakehouse.registry_settings import RegistrySettings
+
+ACCOUNT = "123456789012"
+EU = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com"
+TEAM = RegistrySettings(
+    "team", account=ACCOUNT, regions=("eu-west-1", "us-east-1"), prefix="ml", profile="ci", scan="HIGH"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    own = RegistrySettings("own", host="registry.example.com:5000", prefix="images")
+    return Project(tmp_path, (), registry="team", registries={"team": TEAM, "own": own})
+
+
+def named(project: Project, to: str) -> Destination:
+    with destination(project, to, print) as found:
+        return found
+
+
+def hosts(found: Destination) -> Sequence[str]:
+    return [one.host for one in found.registries]
+
+
+@pytest.mark.parametrize("to", ["team", ""])
+def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Project, to: str) -> None:
+    found = named(project, to)
+    assert hosts(found) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
+    assert (found.prefix, found.scan) == ("ml", "HIGH")
+
+
+@pytest.mark.parametrize(
+    ("to", "host", "prefix"),
+    [
+        ("team/other", EU, "other"),
+        (f"{EU}/team/deep", EU, "team/deep"),
+        ("registry.example.com:5000", "registry.example.com:5000", "bakehouse"),
+        ("own", "registry.example.com:5000", "images"),
+        ("own/more", "registry.example.com:5000", "more"),
+        ("localhost:5000/x", "localhost:5000", "x"),
+    ],
+)
+def test_a_prefix_may_follow(project: Project, to: str, host: str, prefix: str) -> None:
+    found = named(project, to)
+    assert (hosts(found)[0], found.prefix) == (host, prefix)
+
+
+def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> None:
+    [one] = named(project, f"{EU}/team").registries
+    assert isinstance(one, EcrRegistry)
+    assert one.aws.access.profile == "ci"
+
+    [other] = named(project, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team").registries
+    assert isinstance(other, EcrRegistry)
+    assert other.aws.access.profile == ""
+
+
+def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
+    [one] = named(project, "registry.example.com/team").registries
+    assert isinstance(one, NamedRegistry)
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        ("teem", Diagnostic("there is no registry `teem`", hint="did you mean `team`?")),
+        (
+            "elsewhere",
+            Diagnostic(
+                "there is no registry `elsewhere`",
+                hint="known here: `ecr`, `local`, `own`, `team`",
+            ),
+        ),
+    ],
+)
+def test_a_name_that_is_none(project: Project, to: str, told: Diagnostic) -> None:
+    with pytest.raises(UsageError) as caught:
+        named(project, to)
+    assert caught.value.diagnostics == (told,)
+
+
+def test_a_region_that_is_misspelled_is_told_before_anything_is_asked(project: Project) -> None:
+    with pytest.raises(PublishError) as caught:
+        named(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
+    assert caught.value.diagnostics == (
+        Diagnostic("there is no AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
+    )
