@@ -1,13 +1,12 @@
 """Prints a `create_training_job` request of boto3, with all that the SDK's classes would put into it."""
 
-import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from bakehouse.literals import Code, literal
+from bakehouse.registry import region_of
 from bakehouse.training_request import LaunchImage, TrainingRequest
 
-_ECR = re.compile(r"\d{12}\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.")
 _DAY = 24 * 60 * 60
 _INFO = 20
 """Python's level of the toolkit's log, as the SDK sends it."""
@@ -17,8 +16,7 @@ def request_code(
     request: TrainingRequest, image: LaunchImage, role: str, name: str, registry: str
 ) -> list[str]:
     """Code that sends the training script to S3, where there is one, and asks for the job."""
-    ecr = _ECR.match(registry)
-    region = literal(ecr["region"]) if ecr else "boto3.Session().region_name"
+    region = literal(region_of(registry) or Code("boto3.Session().region_name"))
     sends = bool(request.entry_point)
     told: dict[str, object] = dict(request.hyperparameters)
     start = [

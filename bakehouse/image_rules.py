@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from bakehouse import launch_rules
 from bakehouse.findings import Findings
+from bakehouse.instance_gpus import is_within
 from bakehouse.launch_settings import numbers
 from bakehouse.training_request import LaunchImage, TrainingRequest
 
@@ -93,14 +94,14 @@ def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Find
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     for group in request.groups:
         for need in image.needs:
-            has = group.gpu_architecture
-            if has and need.requirement.name == "gpu-architecture" and not need.requirement.allows(has):
+            has, asked = group.gpu_architecture, need.requirement
+            if has and asked.name == "gpu-architecture" and not is_within(has, asked.specifier):
                 message = (
-                    f"{need.part} runs on GPU architectures {need.requirement.specifier}, "
+                    f"{need.part} runs on GPU architectures {asked.specifier}, "
                     f"and `{group.instance_type}` has {has}"
                 )
-                asked = f"--with instance={group.instance_type}"
-                hint = f"`./bake resolve {image.name} {asked}` shows what would fit"
+                question = f"./bake resolve {image.name} --with instance={group.instance_type}"
+                hint = f"`{question}` shows what would fit"
                 findings.add(launch_rules.HOST_NEEDS, message, hint)
     if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):
         findings.add(launch_rules.GPU, f"`{image.name}` is for GPUs, and no instance of the job has one")

@@ -21,6 +21,10 @@ REHEARSAL = "rehearsal/"
 """What names of rehearsed images begin with."""
 FRAMEWORKS = ("pytorch", "tensorflow")
 _MOST_REASONS = 6
+_TELLING = {
+    *("candidate", "entry_point", "gpu", "gpu_architecture", "parts", "provides", "registry", "tested"),
+}
+"""The fields of a record that say whether it fits: see `_of_framework` and `_unfit`."""
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
 
 
@@ -64,7 +68,7 @@ def retrieve(
             registry=registry or "",
             instance=find_gpus(instance_type) if instance_type else None,
         )
-        return find(images or project.find(Path.cwd()).images, framework, wanted).image_uri
+        return find(images or project.images_folder(Path.cwd()), framework, wanted).image_uri
     except UsageError as error:
         # A traceback shows these below the message, which is all it would tell otherwise.
         for diagnostic in error.diagnostics:
@@ -154,7 +158,7 @@ def _of_framework(framework: str, ledgers: Iterable[Path], wanted: Wanted) -> Re
     fitting, refused = [], []
     for ledger in ledgers:
         newest = ""
-        for record in newest_first(ledger):
+        for record in newest_first(ledger, _TELLING):
             # Code baked into an image is somebody's own: only the image's name means it.
             if not _is_released(record) or not record.version_of(framework) or record.entry_point:
                 continue

@@ -16,15 +16,8 @@ FILE = Path(__file__).with_name("instance_gpus.json")
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
 """Graviton's and Grace's types, as AWS names them."""
 _NEURON = re.compile(r"ml\.(?:trn|inf)[0-9]")
-_RANGE = re.compile(r"(>=|<=|==|!=|<|>)([0-9]+(?:\.[0-9]+)*)")
-_FITS = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_BOUND = re.compile(r"(?P<sign>~=|[=!]=|[<>]=?)\s*(?P<version>[0-9]+(?:\.[0-9]+)*)(?P<all>\.\*)?")
+_FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ class InstanceGpus:
             return f"is for GPUs, and `{self.name}` has none"
         if self.gpu and not gpu:
             return f"is for CPUs alone, and `{self.name}` has GPUs"
-        if self.architecture and not _is_within(self.architecture, architecture):
+        if self.architecture and not is_within(self.architecture, architecture):
             return (
                 f"has code for GPUs of architecture {architecture}, and `{self.name}` has {self.architecture}"
             )
@@ -77,10 +70,21 @@ def _known() -> dict[str, str]:
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
 
 
-def _is_within(version: str, ranges: str) -> bool:
-    """Whether a version of two numbers is in a range of such; what can't be read excludes nothing."""
-    bounds = _RANGE.findall(ranges)
-    return all(_FITS[sign](_numbers(version), _numbers(bound)) for sign, bound in bounds)
+def is_within(architecture: str, ranges: str) -> bool:
+    """Whether an architecture is in a range such as `>=7.5,<10`; what can't be read excludes nothing."""
+    return all(_fits(architecture, bound) for bound in _BOUND.finditer(ranges))
+
+
+def _fits(architecture: str, bound: re.Match[str]) -> bool:
+    sign, version = bound["sign"], bound["version"]
+    has, wanted = _numbers(architecture), _numbers(version)
+    if compare := _FITS.get(sign):
+        return bool(compare(has, wanted))
+    told = version.count(".") + 1
+    if sign == "~=":
+        return has >= wanted and has[: told - 1] == wanted[: told - 1]
+    digits = told if bound["all"] else len(wanted)
+    return (has[:digits] == wanted[:digits]) == (sign == "==")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

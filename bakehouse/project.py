@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ HOME = Path(__file__).resolve().parent.parent
 
 _DEFAULT_PORT = 5050
 _LEDGER = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?")
+_OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
     "registry",
@@ -70,7 +70,30 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
     return _read(HOME, HOME / "pyproject.toml", {}, environment)
 
 
+def images_folder(start: Path) -> Path:
+    """`find(start).images`, whatever else the project's table says: looking up an address needs no more."""
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if is_file(path) and _has_table(path):
+            return folder / "images"
+    return HOME / "images"
+
+
+def _has_table(path: Path) -> bool:
+    """Whether a file has the table; it is read as TOML only where its lines don't tell."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return _table(path) is not None
+    if "bakehouse" not in text:
+        return False
+    has_long_texts = '"""' in text or "'''" in text
+    return bool(_OURS.search(text) and not has_long_texts) or _table(path) is not None
+
+
 def _table(path: Path) -> dict[str, object] | None:
+    import tomllib
+
     try:
         text = path.read_text(encoding="utf-8")
         tools = tomllib.loads(text).get("tool", {})

@@ -5,13 +5,15 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bakehouse.deadline import OverdueError, bounded
 from bakehouse.errors import Diagnostic, PublishError, Reason
 
 if TYPE_CHECKING:
+    # Looking up an address imports this module, and has no time for what these import.
+    from datetime import date
+
     from bakehouse.plan import Digest, ImageKey
 
 _REPOSITORY = re.compile(
@@ -146,7 +148,7 @@ def region_of(host: str) -> str:
     return found["region"] if found else ""
 
 
-def immutable_tag(identifier: str, day: date, key: "ImageKey") -> str:
+def immutable_tag(identifier: str, day: "date", key: "ImageKey") -> str:
     """The tag of one release: what it is, when it was published, what went into it."""
     return f"{identifier}-{day:%Y%m%d}-{key[:8]}"
 
@@ -161,8 +163,10 @@ def is_release_of(tag: str, identifier: str, key: "ImageKey") -> bool:
     return re.fullmatch(rf"{re.escape(identifier)}-[0-9]{{8}}-{re.escape(key[:8])}", tag) is not None
 
 
-def release_day(tag: str) -> date | None:
+def release_day(tag: str) -> "date | None":
     """The day in the tag of a release; None where it is no such tag."""
+    from datetime import date
+
     found = re.fullmatch(r".+-([0-9]{8})-[0-9a-f]{8}", tag)
     return date.fromisoformat(found[1]) if found else None
 

@@ -5,7 +5,7 @@ Looking up an address reads it, so nothing here takes longer to import than Pyth
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from bakehouse.registry import region_of
 _FORMAT = 1
 _HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\n", "\n  ]\n}\n"
 """How a ledger begins, each of its records, and its end."""
+_FIELD = '\n      "'
+"""How each field of a record begins, and nothing that lies deeper."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -173,8 +175,11 @@ def load(path: Path) -> tuple[ReleaseRecord, ...]:
         raise _unreadable(path, str(error), 1, 1) from error
 
 
-def newest_first(path: Path) -> Iterator[ReleaseRecord]:
-    """As `load`, backwards, and each record read only when it is asked for: most never are."""
+def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord]:
+    """As `load`, backwards, and of records that tell the same in the fields named the newest alone.
+
+    Each is read only when it is asked for: most never are.
+    """
     text = _text(path)
     if text is None:
         return
@@ -182,16 +187,20 @@ def newest_first(path: Path) -> Iterator[ReleaseRecord]:
         # As no ledger of ours looks: it is read whole, or found to be damaged.
         yield from reversed(load(path))
         return
-    end = len(text) - len(_FOOT)
+    end, seen = len(text) - len(_FOOT), set()
     while (start := text.rfind(_START, 0, end)) >= 0:
+        entry, end = text[start:end].removesuffix(","), start
+        told = tuple(field for field in entry.split(_FIELD) if field.partition('"')[0] in telling)
+        if told in seen:
+            continue
+        seen.add(told)
         try:
-            record = record_in(json.loads(text[start:end].removesuffix(",")))
+            record = record_in(json.loads(entry))
         except (ValueError, RecursionError, WrongRecordError):
             # It is damaged; this tells where.
             load(path)
             raise
         yield record
-        end = start
 
 
 def _text(path: Path) -> str | None:

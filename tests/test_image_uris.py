@@ -12,7 +12,7 @@ import pytest
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.image_uris import candidate, newest, retrieve, to_promote
 from bakehouse.project import HOME
-from bakehouse.releases import ReleasedName, ReleaseRecord, append
+from bakehouse.releases import ReleasedName, ReleasedPart, ReleaseRecord, append
 from tests.test_releases import a_record
 
 LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -209,6 +209,32 @@ def test_an_older_release_counts_where_the_newest_does_not_fit(tmp_path: Path) -
     older = release(tmp_path, "pytorch-gpu", **CUDA_12)
     release(tmp_path, "pytorch-gpu", **CUDA_13)
     assert retrieve("pytorch", version="2.9", images=tmp_path) == older.image_uri
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"tested": False},
+        {"candidate": True},
+        {"entry_point": "train.py"},
+        {"registry": LOCAL},
+        {"gpu": False},
+        {"gpu_architecture": ">=8.6"},
+        {"provides": names(pytorch="2.10.0", python="3.11")},
+        {"parts": (ReleasedPart("python", "3.12", ""),)},
+    ],
+    ids=lambda otherwise: next(iter(otherwise)),
+)
+def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
+    tmp_path: Path, otherwise: dict[str, Any]
+) -> None:
+    """Each of these is looked at before a record is read."""
+    made = {**CUDA_12, "registry": ECR, "parts": (ReleasedPart("nccl", "2.27.3", ""),), "entry_point": ""}
+    old = release(tmp_path, "pytorch-cu126", **made)
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **{**made, **otherwise})
+    asked = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
+    assert retrieve("pytorch", images=tmp_path, **asked) == old.image_uri
 
 
 def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path) -> None:

@@ -155,14 +155,14 @@ ALLOWED = {
     "training_request": "component catalog releases instance_groups launch_settings",
     "efa_rules": "findings launch_rules instance_groups training_request",
     "compiler_rules": "findings launch_rules launch_settings training_request",
-    "image_rules": "findings launch_rules launch_settings training_request",
+    "image_rules": "instance_gpus findings launch_rules launch_settings training_request",
     "sending_rules": "findings launch_rules launch_settings training_request",
     "estimator": (
         "findings launch_rules launch_settings model_trainer training_request efa_rules compiler_rules "
         "image_rules sending_rules"
     ),
     "literals": "",
-    "boto3_code": "literals training_request",
+    "boto3_code": "registry literals training_request",
     "sdk_code": "literals training_request",
     "snippets": (
         "catalog instances jobs registry releases findings instance_groups launch_settings training_request "

@@ -1,9 +1,10 @@
 """Which images suit an instance type."""
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.instance_gpus import FILE, InstanceGpus, find_gpus
+from bakehouse.instance_gpus import FILE, InstanceGpus, find_gpus, is_within
 from bakehouse.instances import gpus_text
 from bakehouse.workspace import open_workspace
 
@@ -66,6 +67,25 @@ def test_gpus_that_an_image_has_code_for(ranges: str) -> None:
 def test_gpus_that_an_image_has_no_code_for(ranges: str) -> None:
     told = f"has code for GPUs of architecture {ranges}, and `ml.p4d.24xlarge` has 8.0"
     assert AMPERE.unfit(gpu=True, architecture=ranges) == told
+
+
+@pytest.mark.parametrize("sign", ["", ">", ">=", "<", "<=", "==", "!=", "~="])
+def test_ranges_are_read_as_packaging_reads_them(sign: str) -> None:
+    """The look-up has no time for packaging, and what is checked before a job is sent has to say the same."""
+    architectures = ["3.7", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12"]
+    bounds = [f"{sign}{one}" for one in architectures if sign and not (sign == "~=" and "." not in one)] or [
+        ""
+    ]
+    if sign in ("==", "!="):
+        bounds += ["==8.*", "!=8.*", "==8.0.*", "!=8.6.*"]
+    ranges = [*bounds, *(f"{one},<10" for one in bounds if one), *(f">=7.5, {one}" for one in bounds if one)]
+    differing = [
+        (has, one)
+        for has in architectures
+        for one in ranges
+        if is_within(has, one) != SpecifierSet(one).contains(has)
+    ]
+    assert differing == []
 
 
 def test_images_for_cpus_and_images_for_gpus() -> None:

@@ -46,6 +46,32 @@ def test_settings_are_found_from_a_folder_below(own: Tree) -> None:
     assert (found.images, found.state) == (own.root / "images", own.root / "build")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool.bakehouse]\n",
+        "[tool.bakehouse.prices]\n",
+        "[tool]\nbakehouse = {}\n",
+        'tool.bakehouse.registry = "ecr"\n',
+        '[project]\nname = "theirs"\n',
+        '[project]\nname = "bakehouse"\n',
+        '[project]\nname = """\n[tool.bakehouse]\n"""\n',
+    ],
+)
+def test_the_folder_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, text: str) -> None:
+    empty.write("pyproject.toml", text)
+    empty.write("src/.keep", "")
+
+    assert project.images_folder(empty.root / "src") == project.find(empty.root / "src", {}).images
+
+
+def test_a_project_file_that_is_no_text_is_told_where_ledgers_are_looked_for(empty: Tree) -> None:
+    (empty.root / "pyproject.toml").write_bytes(b"\xff")
+
+    with pytest.raises(RecipeError):
+        project.images_folder(empty.root)
+
+
 def test_a_project_without_our_table_is_passed_over(own: Tree) -> None:
     own.write("src/deep/pyproject.toml", '[project]\nname = "inner"\n[tool.ruff]\nline-length = 88\n')
 

@@ -40,6 +40,9 @@ PUBLISHED = PublishedImage(
 )
 
 
+FIELDS = set(ReleaseRecord.__dataclass_fields__)
+
+
 def a_record() -> ReleaseRecord:
     image = replace(IMAGE, parts=(Part("open-mpi", "4.1.8", "py311"),))
     return record_of(PUBLISHED, image, PASSED, DAY)
@@ -199,17 +202,26 @@ def test_the_newest_are_read_first_one_by_one(
     path = tmp_path_factory.mktemp("ledger") / "releases.json"
     ledger = ledger_of(added)
     path.write_text(text_of(ledger), encoding="utf-8")
-    assert [*newest_first(path)] == [*reversed(ledger)]
+    assert [*newest_first(path, FIELDS)] == [*reversed(ledger)]
     path.write_text(json.dumps(json.loads(text_of(ledger))), encoding="utf-8")
-    assert [*newest_first(path)] == [*reversed(ledger)]
+    assert [*newest_first(path, FIELDS)] == [*reversed(ledger)]
 
 
 def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
-    assert next(newest_first(path)) == a_record()
+    assert next(newest_first(path, FIELDS)) == a_record()
     with pytest.raises(RecipeError, match="a release lacks `tested`"):
-        list(newest_first(path))
+        list(newest_first(path, FIELDS))
+
+
+def test_of_records_that_tell_the_same_only_the_newest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    old, other, new = (a_record(), replace(a_record(), gpu=True), replace(a_record(), date="2026-12-01"))
+    path.write_text(text_of([old, other, new]))
+    assert [*newest_first(path, {"gpu"})] == [new, other]
+    assert [*newest_first(path, {"gpu", "date"})] == [new, other, old]
+    assert [*newest_first(path, {"transport"})] == [new]
 
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
