@@ -609,14 +609,14 @@ def estimator(
     ./bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
-    from bakehouse import image_uris, run_options, snippets
+    from bakehouse import asked_job, image_uris, run_options, snippets
     from bakehouse.instance_gpus import find_gpus
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
     wanted = image_uris.Wanted(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, wanted)
-    job = snippets.asked(
+    job = asked_job.asked(
         sdk=sdk,
         entry_point=entry_point,
         source_dir=source_dir,

@@ -80,7 +80,7 @@ def _require(address: str) -> None:
 
 
 def packed(source: Path) -> bytes:
-    """A folder as the SDK packs it: its files at the top of a gzipped archive.
+    """A folder, or a file alone, as the SDK packs it: the files at the top of a gzipped archive.
 
     Raises UsageError where it is too big to be code.
     """
@@ -98,8 +98,9 @@ def files(source: Path) -> dict[str, bytes]:
 
 def _paths(source: Path) -> dict[str, Path]:
     total, found = 0, {}
-    for path in sorted(source.rglob("*")):
-        name = path.relative_to(source)
+    paths, top = ([source], source.parent) if source.is_file() else (sorted(source.rglob("*")), source)
+    for path in paths:
+        name = path.relative_to(top)
         if not path.is_file() or any(part in _IGNORED for part in name.parts):
             continue
         total += path.stat().st_size

@@ -1,6 +1,7 @@
 """A training job as SageMaker lays it out: its hosts and groups, and what lies below /opt/ml on each."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -194,6 +195,14 @@ def input_files(job: Job, host: str) -> dict[str, bytes]:
 def as_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Hyperparameters as version 3 of the SDK sends them: texts as they stand, anything else as JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+
+
+def job_name(image: str, now: float | None = None) -> str:
+    """A name as SageMaker takes it, of the image's and the time."""
+    letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
+    now = time.time() if now is None else now
+    stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
+    return f"{letters.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"
 
 
 def _hyperparameters(job: Job) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from bakehouse.files import write_whole
 from bakehouse.instance_groups import instance_group
 from bakehouse.instances import Instance, instances
 from bakehouse.job_report import JobReport
-from bakehouse.jobs import HOMOGENEOUS, ML, Cut, Group, Job, homogeneous
+from bakehouse.jobs import HOMOGENEOUS, ML, Cut, Group, Job, homogeneous, job_name
 from bakehouse.launch_settings import Framework, Training, launch_settings
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
@@ -242,11 +241,3 @@ def _efa_types(known: Mapping[str, Instance]) -> frozenset[str]:
 def _any_seed() -> int:
     """A number that deals hosts to groups anew each time, short enough to be typed again."""
     return secrets.randbelow(999) + 1
-
-
-def job_name(image: str, now: float | None = None) -> str:
-    """A name as SageMaker takes it, of the image's and the time."""
-    letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
-    now = time.time() if now is None else now
-    stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
-    return f"{letters.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"

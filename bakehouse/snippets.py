@@ -8,59 +8,20 @@ own, and boto3 with a request that has all of it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from pathlib import Path
 
+from bakehouse.asked_job import Job, checked
 from bakehouse.boto3_code import request_code
 from bakehouse.catalog import Catalog
-from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.estimator import check, training_of
 from bakehouse.findings import Finding
-from bakehouse.instance_groups import InstanceGroup, instance_group
-from bakehouse.instances import instances
-from bakehouse.jobs import Group
-from bakehouse.launch_settings import launch_settings
 from bakehouse.registry import is_loopback
 from bakehouse.releases import ReleaseRecord
 from bakehouse.sdk_code import estimator_code, trainer_code
-from bakehouse.training_request import LaunchImage, Sender, TrainingRequest, launch_image
+from bakehouse.training_request import LaunchImage, TrainingRequest
 
-Sdk = Literal["v2", "v3", "boto3"]
-SDKS: tuple[Sdk, ...] = ("v2", "v3", "boto3")
-_LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
-_STRATEGIES = {
-    "mpirun": "mpi",
-    "torchrun": "torch_distributed",
-    "tensorflow": "multi_worker_mirrored_strategy",
-}
-_DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
+_DEFAULTS = Job()
 _TOLD = {"v2": "version 2 of the SageMaker SDK", "v3": "version 3 of the SageMaker SDK", "boto3": "boto3"}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a person may want otherwise than the code's defaults."""
-
-    sdk: Sdk = "v2"
-    entry_point: str = "train.py"
-    """The script to send along; an image that carries its own gets none."""
-    source_dir: str = ""
-    role: str = ""
-    """An execution role's ARN; empty is the one that the code itself runs as, within SageMaker."""
-    instance_type: str = ""
-    instance_count: int = 2
-    groups: tuple[tuple[str, str, int], ...] = ()
-    """The name, type and count of each group, in place of one type and count."""
-    launcher: str = ""
-    processes_per_host: int | None = None
-    """None is one for each GPU, or one where there are none."""
-    distribution: Mapping[str, object] = field(default_factory=dict)
-    """In place of what the launcher stands for."""
-    hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    keep_alive: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,114 +32,22 @@ class Snippet:
     warnings: tuple[Finding, ...] = ()
 
 
-def asked(
-    *,
-    sdk: str,
-    source_dir: str,
-    instance_type: str,
-    instance_count: int,
-    groups: Sequence[Group],
-    launcher: str,
-    processes_per_host: int,
-    distribution: Mapping[str, object],
-    keep_alive: int,
-    **others: Any,
-) -> Job:
-    """The job of a command line; raises UsageError where its words don't go together."""
-
-    def refuse(message: str, hint: str) -> None:
-        raise UsageError(Diagnostic(message, hint=hint))
-
-    if sdk not in SDKS:
-        refuse(f"`--sdk {sdk}` is none", f"it is one of {', '.join(SDKS)}")
-    if groups and (instance_type or instance_count):
-        hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
-        refuse("`--group` takes the place of `--instance-type` and `--instance-count`", hint)
-    if distribution and (launcher or processes_per_host):
-        message = "`--distribution` takes the place of `--launcher` and `--processes-per-host`"
-        refuse(message, "say it in the distribution")
-    if source_dir and not Path(source_dir).is_dir():
-        refuse(
-            f"there is no folder `{source_dir}`", "`--source-dir` is the folder that holds the entry point"
-        )
-    return Job(
-        sdk=cast("Sdk", sdk),
-        source_dir=source_dir,
-        instance_type=instance_type,
-        instance_count=instance_count or Job().instance_count,
-        groups=tuple((group.name, group.instance_type, group.count) for group in groups),
-        launcher=launcher,
-        processes_per_host=processes_per_host or None,
-        distribution=distribution,
-        keep_alive=keep_alive or None,
-        **others,
-    )
-
-
-def snippet(record: ReleaseRecord, job: Job = Job(), catalog: Catalog | None = None) -> Snippet:
+def snippet(record: ReleaseRecord, job: Job = _DEFAULTS, catalog: Catalog | None = None) -> Snippet:
     """Code that starts a training job with a released image.
 
     Raises UsageError with everything that is wrong with the job.
     """
-    image = launch_image(record, catalog)
-    if job.sdk == "boto3" and not job.role:
-        message = "a request of boto3 names the role that the job runs as"
-        raise UsageError(Diagnostic(message, hint="`--role arn:aws:iam::123456789012:role/SageMakerRole`"))
-    request = _request(image, job, catalog)
-    found = check(request, replace(image, entry_point=""))
-    if errors := [one for one in found if one.is_error]:
-        raise UsageError(*(one.diagnostic for one in errors))
-    settings = request.hyperparameters
-    is_told = bool(image.entry_point) or job.sdk == "boto3"
-    if is_told and request.sender != "ModelTrainer":
-        settings = {
-            **settings,
-            **launch_settings(request.distribution, training_of(request, image)).hyperparameters,
-        }
+    # Without a folder that is named here, nobody knows where the code will be pasted.
+    found = checked(record, job, catalog, folder=Path() if job.source_dir else None)
+    image, request = found.image, found.request
     lines = _notes(record, image, request, job)
-    request = replace(
-        request, hyperparameters=settings, entry_point="" if image.entry_point else request.entry_point
-    )
     if job.sdk == "boto3":
         lines += request_code(request, image, job.role, _base_name(image), record.registry)
     elif job.sdk == "v3":
         lines += trainer_code(request, image, job.role, _base_name(image))
     else:
         lines += estimator_code(request, image, job.role, _base_name(image))
-    return Snippet("\n".join(lines) + "\n", found)
-
-
-def _request(image: LaunchImage, job: Job, catalog: Catalog | None) -> TrainingRequest:
-    """The job as it is checked: as if it brought its code, for the same launcher."""
-    known = instances(catalog) if catalog else {}
-    asked = job.groups or (
-        ("", job.instance_type or ("ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"), job.instance_count),
-    )
-    groups = tuple(instance_group(known, kind, count, name) for name, kind, count in asked)
-    is_tensorflow = image.framework == "tensorflow"
-    sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
-    if job.sdk == "v3" and not image.entry_point:
-        sender = "ModelTrainer"
-    if image.entry_point and (job.source_dir or job.entry_point != Job().entry_point):
-        message = f"`{image.name}` brings its own code, `{image.entry_point}`: nothing is sent along"
-        raise UsageError(Diagnostic(message, hint="leave out `--entry-point` and `--source-dir`"))
-    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
-    script = PurePosixPath(entry_point)
-    if sender == "ModelTrainer" and not source_dir:
-        source_dir, entry_point = str(script.parent), script.name
-    return TrainingRequest(
-        sender=sender,
-        groups=groups,
-        distribution=job.distribution or _distribution(image, job, sender, groups),
-        entry_point=entry_point,
-        source_dir=source_dir,
-        hyperparameters=job.hyperparameters,
-        environment=job.environment,
-        framework_version=image.versions["tensorflow"] if sender == "TensorFlow" else "",
-        keep_alive=job.keep_alive,
-        # Without a folder that is named here, nobody knows where the code will be pasted.
-        folder=Path() if job.source_dir else None,
-    )
+    return Snippet("\n".join(lines) + "\n", found.warnings)
 
 
 def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: Job) -> list[str]:
@@ -191,49 +60,6 @@ def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, 
         notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")
     # What a ledger tells must not end the comment.
     return [" ".join(note.split()) for note in notes]
-
-
-def _distribution(
-    image: LaunchImage, job: Job, sender: Sender, groups: tuple[InstanceGroup, ...]
-) -> Mapping[str, object]:
-    """What makes SageMaker's toolkit, or the SDK's drivers, use a launcher."""
-    launcher = _launcher(image, job, sender)
-    if not launcher:
-        return {}
-    is_driver = sender == "ModelTrainer"
-    if job.processes_per_host and launcher != "mpirun" and not is_driver:
-        message = f"`{launcher}` starts one process for each GPU, or one where there are none"
-        raise UsageError(Diagnostic(message, hint="a number of processes is for `mpirun`"))
-    if is_driver:
-        counted = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
-        return {_DRIVERS[launcher]: counted}
-    settings: dict[str, object] = {"enabled": True}
-    if job.processes_per_host:
-        settings["processes_per_host"] = job.processes_per_host
-    found: dict[str, object] = {_STRATEGIES[launcher]: settings}
-    with_gpus = [group.name for group in groups if group.gpus]
-    if len(groups) > 1 and len(with_gpus) == 1:
-        found["instance_groups"] = with_gpus
-    return found
-
-
-def _launcher(image: LaunchImage, job: Job, sender: Sender) -> str:
-    """Which launcher starts the processes: the one asked for, or the framework's own before MPI."""
-    module = image.training_module
-    there = [name for name in _LAUNCHERS if name in image.launchers]
-    if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in there:
-        # The plain toolkit knows no torchrun.
-        there.remove("torchrun")
-    if sender != "ModelTrainer" and "tensorflow" in module:
-        there.insert(0, "tensorflow")
-    if not job.launcher:
-        chosen = there[0] if there else ""
-        return "mpirun" if job.processes_per_host and "mpirun" in there else chosen
-    if job.launcher not in there:
-        message = f"`{image.name}` can't start a job with `{job.launcher}`"
-        hint = "it has " + ", ".join(f"`{name}`" for name in there) if there else "it has no launcher"
-        raise UsageError(Diagnostic(message, hint=hint))
-    return job.launcher
 
 
 def _base_name(image: LaunchImage) -> str:

@@ -162,12 +162,13 @@ ALLOWED = {
         "image_rules sending_rules"
     ),
     "literals": "",
-    "boto3_code": "registry literals training_request",
+    "api_request": "training_request",
+    "boto3_code": "registry literals training_request api_request",
     "sdk_code": "literals training_request",
-    "snippets": (
-        "catalog instances jobs registry releases findings instance_groups launch_settings training_request "
-        "estimator boto3_code sdk_code"
+    "asked_job": (
+        "catalog instances jobs releases findings instance_groups launch_settings training_request estimator"
     ),
+    "snippets": "catalog registry releases findings training_request boto3_code sdk_code asked_job",
     "running": (
         "catalog instances engine network_faults jobs cluster delivery job_report instance_groups "
         "launch_settings model_trainer"

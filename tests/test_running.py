@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.jobs import Cut, Group, homogeneous
+from bakehouse.jobs import Cut, Group, homogeneous, job_name
 from bakehouse.launch_settings import Framework
 from bakehouse.report import failure_text
-from bakehouse.running import Prepared, Request, job_name, prepare
+from bakehouse.running import Prepared, Request, prepare
 from tests.conftest import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bakehouse import snippets
+from bakehouse import asked_job, snippets
+from bakehouse.asked_job import Job
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.jobs import Group
 from bakehouse.releases import ReleasedPart, ReleaseRecord
-from bakehouse.snippets import Job
 from tests.test_releases import a_record
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -319,7 +319,7 @@ NO_WORDS: dict[str, Any] = {
 
 
 def test_words_that_are_not_there_mean_the_defaults() -> None:
-    assert snippets.asked(**NO_WORDS) == Job()
+    assert asked_job.asked(**NO_WORDS) == Job()
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_words_that_are_not_there_mean_the_defaults() -> None:
 )
 def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        snippets.asked(**{**NO_WORDS, **words})
+        asked_job.asked(**{**NO_WORDS, **words})
 
 
 def test_nothing_that_a_ledger_says_ends_the_comment() -> None:

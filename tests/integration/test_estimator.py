@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bakehouse import snippets
+from bakehouse.asked_job import Job
 from bakehouse.releases import ReleasedPart, ReleaseRecord
-from bakehouse.snippets import Job
 from bakehouse.testing.ecr import ACCOUNT, REGION
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 
