@@ -4,7 +4,7 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -23,6 +23,11 @@ from bakehouse.workspace import (
     select,
     select_kept,
 )
+
+if TYPE_CHECKING:
+    from bakehouse.asked_job import Job
+    from bakehouse.launch_report import LaunchReport
+    from bakehouse.launching import Telling
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
 _JSON = "progress as JSON lines on standard error"
@@ -559,24 +564,46 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
         verification.require_all(verified)
 
 
+_JOB_HELP = {
+    "image": "one image, or `pytorch` or `tensorflow` for the best that fits the instance type",
+    "instance-type": "such as ml.p4d.24xlarge",
+    "instance-count": "hosts of the job",
+    "group": "`name=type:count`, in place of one type and count; repeatable",
+    "launcher": "torchrun, mpirun or tensorflow",
+    "distribution": "in place of a launcher, as the estimator's or ModelTrainer's, JSON or a file",
+    "entry-point": "the script to send along",
+    "source-dir": "the folder that is sent along, and holds the script; or an archive in S3",
+    "processes-per-host": "ranks on each host, for `mpirun`",
+    "hyperparameter": "`name=value`; repeatable",
+    "environment": "`NAME=value`; repeatable",
+    "keep-alive": "seconds that the instances are kept for the next job",
+}
+_JOB_LISTS = ["group", "hyperparameter", "environment"]
+
+
+def _asked_job(
+    group: list[str], hyperparameter: list[str], environment: list[str], distribution: str, **others: Any
+) -> "Job":
+    """The job that `estimator` and `launch` are told of."""
+    from bakehouse import asked_job, run_options
+
+    return asked_job.asked(
+        groups=run_options.named_groups(group),
+        hyperparameters=run_options.hyperparameters(hyperparameter),
+        environment=run_options.environment(environment),
+        distribution=run_options.distribution(distribution),
+        **others,
+    )
+
+
 @task(
     positional=["image"],
-    iterable=["group", "hyperparameter", "environment"],
+    auto_shortflags=False,
+    iterable=_JOB_LISTS,
     help={
-        "image": "one image",
+        **_JOB_HELP,
         "sdk": "v2, v3 or boto3: what the code is for",
-        "instance-type": "such as ml.p4d.24xlarge",
-        "instance-count": "hosts of the job",
-        "group": "`name=type:count`, in place of one type and count; repeatable",
-        "launcher": "torchrun, mpirun or tensorflow",
-        "distribution": "in place of a launcher, as the estimator's or ModelTrainer's, JSON or a file",
-        "entry-point": "the script to send along",
-        "source-dir": "the folder that is sent along, and holds the script",
         "role": "the execution role's ARN, where the code doesn't run within SageMaker",
-        "processes-per-host": "ranks on each host, for `mpirun`",
-        "hyperparameter": "`name=value`; repeatable",
-        "environment": "`NAME=value`; repeatable",
-        "keep-alive": "seconds that the instances are kept for the next job",
         "region": "only a release in this region of AWS, under its address there",
     },
 )
@@ -609,31 +636,164 @@ def estimator(
     ./bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
-    from bakehouse import asked_job, image_uris, run_options, snippets
+    from bakehouse import image_uris, snippets
     from bakehouse.instance_gpus import find_gpus
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
     wanted = image_uris.Wanted(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, wanted)
-    job = asked_job.asked(
+    job = _asked_job(
+        group,
+        hyperparameter,
+        environment,
+        distribution,
         sdk=sdk,
         entry_point=entry_point,
         source_dir=source_dir,
         role=role,
         instance_type=instance_type,
         instance_count=instance_count,
-        groups=run_options.named_groups(group),
         launcher=launcher,
         processes_per_host=processes_per_host,
-        distribution=run_options.distribution(distribution),
-        hyperparameters=run_options.hyperparameters(hyperparameter),
-        environment=run_options.environment(environment),
         keep_alive=keep_alive,
     )
     found = snippets.snippet(record, job, workspace.catalog)
     report.write_warnings((one.diagnostic for one in found.warnings), sys.stderr)
     print(found.code, end="")
+
+
+def _telling(verbose: bool) -> "Telling":
+    from bakehouse.launching import Telling
+
+    return Telling(
+        say=_say,
+        write=_say,
+        warn=lambda one: report.write_warnings([one.diagnostic], sys.stderr),
+        colour=report.in_colour(sys.stderr),
+        whole=verbose,
+    )
+
+
+def _end_job(found: "LaunchReport") -> None:
+    """Tell how a job on SageMaker ended, and exit as it did."""
+    from bakehouse import launch_report
+
+    print(launch_report.text(found), end="", flush=True)
+    if found.exit_code:
+        raise Exit(code=found.exit_code)
+
+
+_FOLLOW_HELP = {
+    "stop-on-interrupt": "Ctrl-C stops the job, and doesn't only end this",
+    "verbose": "also what the toolkit prints of its environment",
+}
+
+
+@task(
+    positional=["image"],
+    auto_shortflags=False,
+    iterable=[*_JOB_LISTS, "input"],
+    help={
+        **_JOB_HELP,
+        **_FOLLOW_HELP,
+        "role": "the ARN of the execution role that the job runs as",
+        "input": "`name=s3://bucket/data`, a channel of the job; repeatable",
+        "output": "where in S3 the model goes, and the code; else the bucket that SageMaker's SDK uses",
+        "job-name": "instead of one of the image and the time",
+        "max-run": "seconds until SageMaker stops the job",
+        "volume-size": "the disk of each host, such as 100g",
+        "region": "where the job runs, and the image is; without it, where the newest release is",
+        "detach": "only send it",
+    },
+)
+@_command
+def launch(
+    context: Context,
+    image: str,
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    input: list[str],
+    role: str = "",
+    instance_type: str = "",
+    instance_count: int = 0,
+    launcher: str = "",
+    distribution: str = "",
+    entry_point: str = "train.py",
+    source_dir: str = "",
+    processes_per_host: int = 0,
+    keep_alive: int = 0,
+    output: str = "",
+    job_name: str = "",
+    max_run: int = 86400,
+    volume_size: str = "30g",
+    region: str = "",
+    detach: bool = False,
+    stop_on_interrupt: bool = False,
+    verbose: bool = False,
+) -> None:
+    """
+    Send a training job with an image's newest release to SageMaker, and follow it to its end.
+
+    What is wrong with the job is told before: nothing is sent then. Ctrl-C leaves the job alone.
+
+    ./bake launch pytorch-cpu --role arn:aws:iam::123456789012:role/SageMakerRole \\
+        --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
+    """
+    from bakehouse import launching, run_options
+
+    job = _asked_job(
+        group,
+        hyperparameter,
+        environment,
+        distribution,
+        sdk="boto3",
+        entry_point=entry_point,
+        source_dir=source_dir,
+        role=role,
+        instance_type=instance_type,
+        instance_count=instance_count or (0 if group else 1),
+        launcher=launcher,
+        processes_per_host=processes_per_host,
+        keep_alive=keep_alive,
+    )
+    wanted = launching.Launch(
+        image,
+        job,
+        name=job_name,
+        region=region,
+        inputs=run_options.inputs(input),
+        output=output,
+        max_run=max_run,
+        volume_gib=-(-(run_options.size(volume_size, "--volume-size") or 0) // 2**30),
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
+    _end_job(launching.launch(open_workspace(), wanted, _telling(verbose)))
+
+
+@task(
+    positional=["job"],
+    auto_shortflags=False,
+    help={**_FOLLOW_HELP, "job": "the name of a training job", "region": "where it was sent"},
+)
+@_command
+def follow(
+    context: Context, job: str, region: str = "", stop_on_interrupt: bool = False, verbose: bool = False
+) -> None:
+    """
+    Follow a training job on SageMaker that was sent before, from its first line to its end.
+
+    ./bake follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
+    """
+    from bakehouse import launching
+
+    workspace = open_workspace()
+    where = region or launching.default_region(workspace)
+    _end_job(
+        launching.follow_again(workspace, job, where, _telling(verbose), stop_on_interrupt=stop_on_interrupt)
+    )
 
 
 @task(

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from bakehouse.training_request import LaunchImage, TrainingRequest
 
 DAY = 24 * 60 * 60
+VOLUME_GIB = 30
 _INFO = 20
 """Python's level of the toolkit's log, as the SDK sends it."""
 
@@ -41,6 +42,7 @@ def api_request(
     output: str,
     max_run: int = DAY,
     inputs: Mapping[str, str] | None = None,
+    volume_gib: int = VOLUME_GIB,
 ) -> dict[str, object]:
     """The arguments of `create_training_job`."""
     asked: dict[str, object] = {
@@ -48,7 +50,7 @@ def api_request(
         "RoleArn": role,
         "AlgorithmSpecification": {"TrainingImage": image.uri, "TrainingInputMode": "File"},
         "HyperParameters": hyperparameters,
-        "ResourceConfig": _resources(request),
+        "ResourceConfig": _resources(request, volume_gib),
         "OutputDataConfig": {"S3OutputPath": output},
         "StoppingCondition": {"MaxRuntimeInSeconds": max_run},
     }
@@ -64,8 +66,8 @@ def _channel(name: str, uri: str) -> dict[str, object]:
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
 
 
-def _resources(request: TrainingRequest) -> dict[str, object]:
-    resources: dict[str, object] = {"VolumeSizeInGB": 30}
+def _resources(request: TrainingRequest, volume_gib: int) -> dict[str, object]:
+    resources: dict[str, object] = {"VolumeSizeInGB": volume_gib}
     if request.keep_alive is not None:
         resources["KeepAlivePeriodInSeconds"] = request.keep_alive
     groups = [{"InstanceType": group.instance_type, "InstanceCount": group.count} for group in request.groups]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn
 
 from bakehouse.catalog import Catalog
 from bakehouse.errors import Diagnostic, UsageError
@@ -82,7 +82,7 @@ def asked(
         hint = "the toolkit fetches an archive, as in `s3://bucket/code/sourcedir.tar.gz`"
         _refuse(f"`--source-dir {source_dir}` is no archive", hint)
     return Job(
-        sdk=cast("Sdk", sdk),
+        sdk=sdk,
         source_dir=source_dir,
         instance_type=instance_type,
         instance_count=instance_count or Job().instance_count,

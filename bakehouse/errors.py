@@ -126,6 +126,12 @@ class EngineError(BakehouseError):
     exit_code = 10
 
 
+class LaunchError(BakehouseError):
+    """SageMaker did not take a job, or could not be asked about it."""
+
+    exit_code = 11
+
+
 class UsageError(BakehouseError):
     """The command line names something that does not exist."""
 

@@ -26,9 +26,16 @@ class JobStream:
     """Hands on lines as `algo-1:3 │ text`, coloured by host; safe to be fed by a thread for each host."""
 
     def __init__(
-        self, hosts: Mapping[str, int], write: Callable[[str], None], *, colour: bool, whole: bool = True
+        self,
+        hosts: Mapping[str, int | None],
+        write: Callable[[str], None],
+        *,
+        colour: bool,
+        whole: bool = True,
     ) -> None:
         """`hosts` tells what each host's first rank is called in the job: torchrun counts from 0 on each.
+
+        Where nobody knows it, torchrun's tag stays in the line.
 
         Without `whole`, the toolkit's account of its environment is left out, and empty lines are.
         """
@@ -62,8 +69,10 @@ class JobStream:
     def _line(self, host: str, line: str) -> None:
         if not self._whole and self._is_left_out(host, line.strip()):
             return
-        tag = _TAG.match(line)
-        rank = (tag["rank"] or str(self._first[host] + int(tag["local"]))) if tag else ""
+        tag, first = _TAG.match(line), self._first[host]
+        if tag and tag["local"] and first is None:
+            tag = None
+        rank = (tag["rank"] or str((first or 0) + int(tag["local"]))) if tag else ""
         name = f"{host}:{rank}" if rank else host
         text = line[tag.end() :] if tag else line
         colour = self._colours[host]

@@ -1,4 +1,4 @@
-"""Reads what `./bake run` is asked for, as words of a command line, into a job."""
+"""Reads what `./bake run`, `estimator` and `launch` are asked for, as words of a command line."""
 
 import json
 import re
@@ -128,6 +128,11 @@ def channels(words: Sequence[str]) -> dict[str, Path]:
             hint = "`--channel training=data` mounts the folder `data`"
             _refuse(f"channel `{name}` has no folder `{folder}`", hint)
     return found
+
+
+def inputs(words: Sequence[str]) -> dict[str, str]:
+    """`name=s3://…` pairs."""
+    return dict(_pair(word, "--input") for word in words)
 
 
 def environment(words: Sequence[str]) -> dict[str, str]:

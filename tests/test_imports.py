@@ -173,6 +173,15 @@ ALLOWED = {
         "catalog instances engine network_faults jobs cluster delivery job_report instance_groups "
         "launch_settings model_trainer"
     ),
+    # a job on SageMaker
+    "training_service": "ecr",
+    "training_logs": "cluster training_service",
+    "following": "cluster training_service training_logs",
+    "launch_report": "job_causes job_report following",
+    "launching": (
+        "instances workspace jobs jobstream delivery registry instance_gpus image_uris findings "
+        "training_request api_request asked_job training_service following launch_report"
+    ),
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",
@@ -202,8 +211,8 @@ ALLOWED = {
 """Modules in pipeline order, each with those of ours it may import: only ones that stand above it."""
 
 DOORS = {
-    "boto3": {"aws", "delivery", "team_ledger"},
-    "botocore": {"aws", "ecr_hosts", "team_ledger"},
+    "boto3": {"aws", "delivery", "team_ledger", "training_service"},
+    "botocore": {"aws", "ecr_hosts", "team_ledger", "training_service"},
     "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},

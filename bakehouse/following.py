@@ -1,0 +1,184 @@
+"""Follows a training job on SageMaker, its status and its hosts' logs, until it ends or following does.
+
+The job goes on whatever happens here: only StopTrainingJob ends it before its time.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bakehouse.cluster import Heard
+from bakehouse.errors import Diagnostic
+from bakehouse.training_logs import TrainingLogs
+from bakehouse.training_service import ServiceError, TrainingService, Trouble
+
+ENDED = ("Completed", "Failed", "Stopped")
+_INTERVAL = 5.0
+_LONGEST_INTERVAL = 60.0
+_PATIENCE = 600.0
+"""Seconds for which nobody answers until following ends."""
+_LATE = timedelta(minutes=2)
+"""After a job's end its last lines may still be on their way for so long."""
+_MOST_LATE_READS = 6
+_PASSES = (Trouble.BUSY, Trouble.SILENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often AWS is asked, and for how long where it does not answer."""
+
+    interval: float = _INTERVAL
+    patience: float = _PATIENCE
+    wait: Callable[[float], None] = time.sleep
+
+
+EVERY_FEW_SECONDS = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a job was followed."""
+
+    description: Mapping[str, Any] | None
+    """What SageMaker says of the job that ended; None where following ended before."""
+    texts: Mapping[str, str]
+    """The end of what each host printed."""
+    trouble: Diagnostic | None = None
+    """Why following ended before the job did; None where it was interrupted."""
+
+
+def follow(
+    service: TrainingService,
+    job: str,
+    hosts: tuple[str, ...],
+    say: Callable[[str], None],
+    heard: Heard,
+    *,
+    stop_on_interrupt: bool = False,
+    pace: Pace = EVERY_FEW_SECONDS,
+) -> Followed:
+    """Tell what happens to a job until its end; a first interrupt stops it, if that is what it is for."""
+    follower = _Follower(service, job, hosts, say, heard, pace)
+    may_stop = stop_on_interrupt
+    while True:
+        try:
+            return Followed(follower.until_the_end(), follower.logs.texts)
+        except ServiceError as error:
+            return Followed(None, follower.logs.texts, error.diagnostic)
+        except KeyboardInterrupt:
+            if not may_stop:
+                return Followed(None, follower.logs.texts)
+        may_stop = False
+        if trouble := stop(service, job, say):
+            return Followed(None, follower.logs.texts, trouble)
+
+
+def stop(service: TrainingService, job: str, say: Callable[[str], None]) -> Diagnostic | None:
+    """Ask SageMaker to stop the job; why that could not be asked, where it could not."""
+    say(f"{job}: asking SageMaker to stop it; interrupt again to leave it alone")
+    try:
+        service.stop(job)
+    except ServiceError as error:
+        # One that has just ended can't be stopped: following tells how.
+        return None if error.trouble is Trouble.REFUSED else error.diagnostic
+    except KeyboardInterrupt:
+        return Diagnostic("it was interrupted while SageMaker was asked to stop the job")
+    return None
+
+
+class _Follower:
+    """Remembers what was told of a job."""
+
+    def __init__(
+        self,
+        service: TrainingService,
+        job: str,
+        hosts: tuple[str, ...],
+        say: Callable[[str], None],
+        heard: Heard,
+        pace: Pace,
+    ) -> None:
+        self.logs = TrainingLogs(service, job, hosts)
+        self._service = service
+        self._job = job
+        self._say = say
+        self._heard = heard
+        self._pace = pace
+        self._told: dict[int, str] = {}
+        """What was told of each change of the status."""
+        self._reads_logs = True
+
+    def until_the_end(self) -> Mapping[str, Any]:
+        """What SageMaker says of the job once it has ended; raises ServiceError where nobody can say."""
+        while True:
+            described = self._described()
+            self._tell(described)
+            self._listen()
+            if described["TrainingJobStatus"] in ENDED:
+                self._hear_the_rest(described)
+                return described
+            self._pace.wait(self._pace.interval)
+
+    def _described(self) -> Mapping[str, Any]:
+        """The job as it is; asked again for a while where AWS is busy, or can't be reached."""
+        waited, pause = 0.0, self._pace.interval
+        while True:
+            try:
+                described = self._service.describe(self._job)
+            except ServiceError as error:
+                if error.trouble not in _PASSES or waited >= self._pace.patience:
+                    raise
+                if not waited:
+                    self._say(
+                        f"{self._job}: {error.trouble.value}; the job goes on, and is asked about again"
+                    )
+                self._pace.wait(pause)
+                waited += pause
+                pause = min(2 * pause, _LONGEST_INTERVAL)
+            else:
+                if waited:
+                    self._say(f"{self._job}: AWS answers again")
+                return described
+
+    def _tell(self, described: Mapping[str, Any]) -> None:
+        """Every change of the status once, and again where its message is another."""
+        for number, change in enumerate(described.get("SecondaryStatusTransitions", ())):
+            message = change.get("StatusMessage", "")
+            words = f"{change['Status']}: {message}" if message else str(change["Status"])
+            if self._told.get(number) != words:
+                self._told[number] = words
+                self._say(f"{self._job}: {words}")
+
+    def _listen(self) -> bool:
+        """Hand on what the hosts printed; whether there was anything, or may be."""
+        if not self._reads_logs:
+            return False
+        try:
+            return self.logs.hear(self._heard)
+        except ServiceError as error:
+            match error.trouble:
+                case Trouble.BUSY | Trouble.SILENT:
+                    return True
+                case Trouble.ABSENT:
+                    # There is no log before a host has printed something.
+                    return False
+                case Trouble.NOT_LET_IN:
+                    raise
+                case _:
+                    self._reads_logs = False
+                    why = "; ".join(one.text for one in error.diagnostic.reasons)
+                    told = f"{error.diagnostic.message} ({why})" if why else error.diagnostic.message
+                    self._say(f"{self._job}: {told}; its status is followed all the same")
+                    return False
+
+    def _hear_the_rest(self, described: Mapping[str, Any]) -> None:
+        """What the hosts printed last: it arrives after the job has ended."""
+        end = described.get("TrainingEndTime")
+        if isinstance(end, datetime) and datetime.now(UTC) - end > _LATE:
+            return
+        for _ in range(_MOST_LATE_READS):
+            self._pace.wait(self._pace.interval)
+            if not self._listen():
+                return

@@ -1,0 +1,196 @@
+"""What one training job is asked of AWS: S3 for its code, SageMaker for the job, CloudWatch for its logs."""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bakehouse.ecr import unready
+from bakehouse.errors import Diagnostic, Reason
+
+if TYPE_CHECKING:
+    import boto3  # type: ignore[import-untyped]
+
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+_CONNECT_SECONDS, _READ_SECONDS = 10, 30
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
+_NOT_ACCEPTED = (
+    *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidAccessKeyId"),
+    *("InvalidSignatureException", "IncompleteSignature", "MissingAuthenticationToken", "InvalidToken"),
+)
+_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AllAccessDisabled")
+_BUSY = (
+    *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "SlowDown"),
+    *(
+        "TooManyRequestsException",
+        "RequestThrottled",
+        "InternalFailure",
+        "InternalError",
+        "InternalServerError",
+    ),
+    *("ServiceUnavailable", "ServiceUnavailableException"),
+)
+_ABSENT = ("ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404")
+_ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
+_LOG_IN = "log in again (`aws sso login`, or your CI's own way)"
+
+
+class Trouble(Enum):
+    """What kind of thing stands between us and an answer."""
+
+    BUSY = "AWS asks to come back later"
+    SILENT = "AWS does not answer"
+    NOT_LET_IN = "the credentials are expired, or none that AWS knows"
+    DENIED = "the credentials may not do this"
+    ABSENT = "there is no such thing"
+    REFUSED = "AWS refuses it"
+
+
+class ServiceError(Exception):
+    """AWS did not do what it was asked."""
+
+    def __init__(self, trouble: Trouble, diagnostic: Diagnostic, code: str = "") -> None:
+        super().__init__(diagnostic.message)
+        self.trouble = trouble
+        self.diagnostic = diagnostic
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events of a log, and from where to go on; the same token again means that there are no more."""
+
+    events: tuple[Mapping[str, Any], ...]
+    token: str
+
+
+class TrainingService:
+    """SageMaker, and what belongs to it, in one region; with whatever credentials boto3 finds by itself."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+
+    @property
+    def configured_region(self) -> str:
+        """The region given, else the one that boto3 is configured for."""
+        return str(self._session.region_name or "")
+
+    def default_bucket(self) -> tuple[str, str]:
+        """The bucket that SageMaker's SDK makes and uses, and the account that has to own it."""
+        with _told_as("find out who we are in AWS"):
+            account = str(self._client("sts").get_caller_identity()["Account"])
+        return f"sagemaker-{self.region}-{account}", account
+
+    def upload(self, bucket: str, key: str, body: bytes, owner: str = "") -> None:
+        """Put the code there; the SDK's own bucket, which has an `owner`, is made where it is missing."""
+        arguments = {"Bucket": bucket, "Key": key, "Body": body}
+        if owner:
+            # Anybody could have made a bucket of that name before.
+            arguments["ExpectedBucketOwner"] = owner
+        doing = f"upload the code to `s3://{bucket}/{key}`"
+        try:
+            with _told_as(doing):
+                self._client("s3").put_object(**arguments)
+        except ServiceError as error:
+            if error.code != "NoSuchBucket" or not owner:
+                raise
+            with _told_as(f"make the bucket `{bucket}`"):
+                self._client("s3").create_bucket(Bucket=bucket, **self._place())
+            with _told_as(doing):
+                self._client("s3").put_object(**arguments)
+
+    def create(self, request: Mapping[str, object]) -> None:
+        with _told_as("send the job to SageMaker"):
+            self._client("sagemaker").create_training_job(**request)
+
+    def describe(self, name: str) -> Mapping[str, Any]:
+        with _told_as(f"ask about the job `{name}`"):
+            return dict(self._client("sagemaker").describe_training_job(TrainingJobName=name))
+
+    def stop(self, name: str) -> None:
+        with _told_as(f"stop the job `{name}`"):
+            self._client("sagemaker").stop_training_job(TrainingJobName=name)
+
+    def log_streams(self, name: str) -> list[str]:
+        """The logs of a job's hosts, by their names; none where there are none yet."""
+        with _told_as("list the job's logs"):
+            pages = self._client("logs").get_paginator("describe_log_streams")
+            found = pages.paginate(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")
+            return sorted(one["logStreamName"] for page in found for one in page["logStreams"])
+
+    def log_events(self, stream: str, token: str, since: int) -> Page:
+        """The next events of a log, from its head or `since` a time; a token belongs to one such time."""
+        place: dict[str, Any] = {"startTime": since} if since else {}
+        if token:
+            place["nextToken"] = token
+        with _told_as("read the job's logs"):
+            answer = self._client("logs").get_log_events(
+                logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
+            )
+        return Page(tuple(answer["events"]), str(answer["nextForwardToken"]))
+
+    def _place(self) -> dict[str, Any]:
+        # The one region that S3 does not let be named.
+        if self.region == "us-east-1":
+            return {}
+        return {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
+
+    @cached_property
+    def _session(self) -> "boto3.Session":
+        import boto3
+
+        with _told_as("read the AWS configuration"):
+            return boto3.Session(region_name=self.region or None)
+
+    @cached_property
+    def _clients(self) -> dict[str, Any]:
+        return {}
+
+    def _client(self, service: str) -> Any:
+        from botocore.config import Config  # type: ignore[import-untyped]
+
+        if service not in self._clients:
+            # How often boto3 asks again is the user's: AWS_MAX_ATTEMPTS.
+            config = Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS)
+            self._clients[service] = self._session.client(service, region_name=self.region, config=config)
+        return self._clients[service]
+
+
+@contextlib.contextmanager
+def _told_as(doing: str) -> Iterator[None]:
+    """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
+    from botocore import exceptions as botocore  # type: ignore[import-untyped]
+
+    try:
+        yield
+    except botocore.ClientError as error:
+        answer = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        raise _refused(doing, str(answer.get("Code", "")), str(answer.get("Message", "")), status) from error
+    except botocore.BotoCoreError as error:
+        is_silent = isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError))
+        [told] = unready(doing, error).diagnostics
+        raise ServiceError(Trouble.SILENT if is_silent else Trouble.NOT_LET_IN, told) from error
+
+
+def _refused(doing: str, code: str, text: str, status: int) -> ServiceError:
+    if code in _EXPIRED:
+        return ServiceError(Trouble.NOT_LET_IN, Diagnostic("the AWS session has expired", hint=_LOG_IN), code)
+    if code in _NOT_ACCEPTED:
+        hint = "`aws sts get-caller-identity` shows which credentials are used"
+        reasons = (Reason(f"it answered `{code}`"),)
+        told = Diagnostic("AWS does not know these credentials", reasons=reasons, hint=hint)
+        return ServiceError(Trouble.NOT_LET_IN, told, code)
+    action = _ACTION.search(text)
+    if code in _DENIED or action:
+        reasons = (Reason(f"the credentials lack {action[1]}" if action else f"it answered `{code}`"),)
+        told = Diagnostic(f"not allowed to {doing}", reasons=reasons, hint="use a role with that right")
+        return ServiceError(Trouble.DENIED, told, code)
+    told = Diagnostic(f"could not {doing}", facts=(("answer", f"{code}: {text}"),))
+    if code in _BUSY or status >= 500:
+        return ServiceError(Trouble.BUSY, told, code)
+    is_absent = code in _ABSENT or "not found" in text.lower()
+    return ServiceError(Trouble.ABSENT if is_absent else Trouble.REFUSED, told, code)
