@@ -24,6 +24,13 @@ def test_a_folder_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
     assert names(delivery.packed(tmp_path)) == ["deep/more.py", "train.py"]
 
 
+def test_a_script_alone_is_packed_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "other.py").write_text("")
+
+    assert names(delivery.packed(tmp_path / "train.py")) == ["train.py"]
+
+
 def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
     for folder in ("__pycache__", ".git", ".venv"):
         (tmp_path / folder).mkdir()

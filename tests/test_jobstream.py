@@ -50,6 +50,13 @@ def test_torchruns_own_count_of_a_host_becomes_the_rank_in_the_job() -> None:
     assert told(("algo-2", b"[default1]:hello\n")) == ["algo-2:3 │ hello"]
 
 
+def test_torchruns_own_count_stays_where_nobody_knows_the_first_rank_of_a_host() -> None:
+    lines: list[str] = []
+    JobStream({"algo-1": None}, lines.append, colour=False).feed("algo-1", b"[default1]:a\n[1,3]<stdout>:b\n")
+
+    assert lines == ["algo-1   │ [default1]:a", "algo-1:3 │ b"]
+
+
 def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream() -> None:
     lines: list[str] = []
     stream = JobStream({"algo-1": 0}, lines.append, colour=False, whole=False)

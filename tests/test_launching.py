@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from bakehouse.launch_report import LaunchReport
 from bakehouse.launching import Launch, Telling, first_ranks, follow_again, launch
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedPart, ReleaseRecord, text_of
+from bakehouse.training_service import TrainingService
 from bakehouse.workspace import Workspace, open_workspace
 from tests.test_releases import a_record
 from tests.training_front import ACCOUNT, REGION, TrainingFront, training_front
@@ -664,6 +665,26 @@ def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
 
     assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
     assert "not allowed to stop the job `not-mine`" in launch_report.text(found)
+
+
+@pytest.mark.parametrize(("stops", "code"), [(False, 130), (True, 130)])
+def test_an_interrupt_while_a_job_is_sent(
+    session: Session, monkeypatch: pytest.MonkeyPatch, stops: bool, code: int
+) -> None:
+    """Nobody knows whether SageMaker has it: what stops it is told, or done."""
+    job = f"half-sent-{stops}"
+    sends = TrainingService.create
+
+    def interrupted(service: TrainingService, request: Mapping[str, object]) -> None:
+        sends(service, request)
+        interrupt()
+
+    monkeypatch.setattr(TrainingService, "create", interrupted)
+    found = session.launch(job, stop_on_interrupt=stops)
+
+    assert (found.status, found.exit_code) == (None, code)
+    assert session.said[1] == f"{job}: interrupted while it was sent; SageMaker may have it"
+    assert session.aws.stopped == [job] * stops
 
 
 def test_a_job_that_has_just_ended_is_told_as_it_ended(session: Session) -> None:

@@ -1,14 +1,12 @@
 """The text of the snippets; that they run is shown in tests/integration/test_estimator.py."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from bakehouse import asked_job, snippets
+from bakehouse import snippets
 from bakehouse.asked_job import Job
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.jobs import Group
 from bakehouse.releases import ReleasedPart, ReleaseRecord
 from tests.test_releases import a_record
 
@@ -242,6 +240,14 @@ boto3.client("sagemaker", region).create_training_job(**request)
     )
 
 
+def test_code_that_is_in_s3_already_is_not_sent() -> None:
+    job = Job(sdk="boto3", role="arn:aws:iam::1:role/x", source_dir="s3://code/sourcedir.tar.gz")
+    code = snippet(PYTORCH, job)
+    assert "packed" not in code
+    assert '    "sagemaker_program": "train.py",\n' in code
+    assert '    "sagemaker_submit_directory": "s3://code/sourcedir.tar.gz",\n' in code
+
+
 def test_boto3_needs_a_role() -> None:
     assert refused(PYTORCH, Job(sdk="boto3")) == [
         Diagnostic(
@@ -303,43 +309,6 @@ def test_an_address_too_long_for_sagemaker() -> None:
     [found] = refused(replace(PYTORCH, image_uri="x" * 256), Job())
     assert found.message == "the image_uri of `pytorch-cpu` has 256 characters"
     assert found.hint == "SageMaker takes 255: publish it with a shorter `repository_prefix`"
-
-
-NO_WORDS: dict[str, Any] = {
-    "sdk": "v2",
-    "source_dir": "",
-    "instance_type": "",
-    "instance_count": 0,
-    "groups": (),
-    "launcher": "",
-    "processes_per_host": 0,
-    "distribution": {},
-    "keep_alive": 0,
-}
-
-
-def test_words_that_are_not_there_mean_the_defaults() -> None:
-    assert asked_job.asked(**NO_WORDS) == Job()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"sdk": "v4"}, "`--sdk v4` is none"),
-        (
-            {"groups": [Group("data")], "instance_count": 2},
-            "`--group` takes the place of `--instance-type` and `--instance-count`",
-        ),
-        (
-            {"distribution": {"mpi": {}}, "launcher": "mpirun"},
-            "`--distribution` takes the place of `--launcher` and `--processes-per-host`",
-        ),
-        ({"source_dir": "nowhere"}, "there is no folder `nowhere`"),
-    ],
-)
-def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        asked_job.asked(**{**NO_WORDS, **words})
 
 
 def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
