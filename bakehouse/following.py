@@ -109,6 +109,7 @@ class _Follower:
         self._told: dict[int, str] = {}
         """What was told of each change of the status."""
         self._reads_logs = True
+        self._lacks_logs = False
 
     def until_the_end(self) -> Mapping[str, Any]:
         """What SageMaker says of the job once it has ended; raises ServiceError where nobody can say."""
@@ -156,10 +157,13 @@ class _Follower:
         if not self._reads_logs:
             return False
         try:
-            return self.logs.hear(self._heard)
+            is_more = self.logs.hear(self._heard)
         except ServiceError as error:
             match error.trouble:
                 case Trouble.BUSY | Trouble.SILENT:
+                    if not self._lacks_logs:
+                        self._say(f"{self._job}: {error.trouble.value} where its logs are; they follow later")
+                    self._lacks_logs = True
                     return True
                 case Trouble.ABSENT:
                     # There is no log before a host has printed something.
@@ -172,6 +176,8 @@ class _Follower:
                     told = f"{error.diagnostic.message} ({why})" if why else error.diagnostic.message
                     self._say(f"{self._job}: {told}; its status is followed all the same")
                     return False
+        self._lacks_logs = False
+        return is_more
 
     def _hear_the_rest(self, described: Mapping[str, Any]) -> None:
         """What the hosts printed last: it arrives after the job has ended."""

@@ -91,17 +91,16 @@ def launch(
     except ServiceError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
+    first = first_ranks(request, instances(workspace.catalog))
     try:
         _send(service, request)
+        telling.say(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
         telling.say(f"{name}: interrupted while it was sent; SageMaker may have it")
         trouble = stop(service, name, telling.say) if wanted.stop_on_interrupt else None
         return launch_report.report(name, region, Followed(None, {}, trouble))
-    telling.say(f"{name}: sent to SageMaker in {region}")
     if wanted.detach:
         return LaunchReport(name, region, None)
-    counted = instances(workspace.catalog)
-    first = first_ranks(request, counted)
     return _followed(service, name, first, telling, pace, stop_on_interrupt=wanted.stop_on_interrupt)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.ecr import unready
-from bakehouse.errors import Diagnostic, Reason
+from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
@@ -172,8 +172,9 @@ def _told_as(doing: str) -> Iterator[None]:
         raise _refused(doing, str(answer.get("Code", "")), str(answer.get("Message", "")), status) from error
     except botocore.BotoCoreError as error:
         is_silent = isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError))
-        [told] = unready(doing, error).diagnostics
-        raise ServiceError(Trouble.SILENT if is_silent else Trouble.NOT_LET_IN, told) from error
+        told = unready(doing, error)
+        trouble = Trouble.NOT_LET_IN if isinstance(told, RegistryAuthError) else Trouble.REFUSED
+        raise ServiceError(Trouble.SILENT if is_silent else trouble, told.diagnostics[0]) from error
 
 
 def _refused(doing: str, code: str, text: str, status: int) -> ServiceError:

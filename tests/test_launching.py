@@ -538,6 +538,7 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     session.launch(job)
 
     assert session.written == ["algo-1   │ one", "algo-2   │ two"]
+    assert session.said[2] == f"{job}: AWS asks to come back later where its logs are; they follow later"
 
 
 def test_an_outage_is_survived_for_a_while(session: Session) -> None:
@@ -571,6 +572,14 @@ def test_an_outage_that_lasts_tells_how_to_come_back(session: Session) -> None:
     assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
     why = f"could not ask about the job `{job}`: AWS does not answer\n  address  http://{aws.host}/"
     assert launch_report.text(found) == COMEBACK.format(job=job, why=why)
+
+
+def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    [told] = session.refused()
+    assert (told.message, told.facts) == ("no AWS credentials were found", (("sent", "nothing"),))
 
 
 @pytest.mark.parametrize("operation", ["DescribeTrainingJob", "DescribeLogStreams"])
