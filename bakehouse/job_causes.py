@@ -52,7 +52,10 @@ class _Rule(NamedTuple):
 _TAKEN = "something on {host} listens there already: take another port, or end it first"
 _NAMES = "the hosts of this job are {hosts}; SM_HOSTS names them on each"
 _SILENT = "whoever is to listen there has not started, has ended, or can't be reached from {host}"
-_ROOM = "the room is `volume_size` on SageMaker; here it is `--volume-size`, or what this machine's disk has"
+_ROOM = (
+    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
+    "`./bake run` has this machine's disk"
+)
 _RANKS = "a host takes as many ranks as `processes_per_host` says"
 
 _RULES = (

@@ -13,7 +13,10 @@ HOSTS = ("algo-1", "algo-2")
 NAMES = "the hosts of this job are algo-1, algo-2; SM_HOSTS names them on each"
 TAKEN = "something on algo-1 listens there already: take another port, or end it first"
 SILENT = "whoever is to listen there has not started, has ended, or can't be reached from algo-1"
-ROOM = "the room is `volume_size` on SageMaker; here it is `--volume-size`, or what this machine's disk has"
+ROOM = (
+    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
+    "`./bake run` has this machine's disk"
+)
 
 
 def log(name: str) -> str:

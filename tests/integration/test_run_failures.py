@@ -109,7 +109,10 @@ MODULE = (
     "name what `no_such_module` comes from in the image's recipe, or in a `requirements.txt` beside the "
     "script, which the toolkit installs"
 )
-ROOM = "the room is `volume_size` on SageMaker; here it is `--volume-size`, or what this machine's disk has"
+ROOM = (
+    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
+    "`./bake run` has this machine's disk"
+)
 SCRIPT = "`--entry-point` is a path below `--source-dir`, or below /opt/ml/code where the image brings it"
 
 
