@@ -47,6 +47,8 @@ class Followed:
     """The end of what each host printed."""
     trouble: Diagnostic | None = None
     """Why following ended before the job did; None where it was interrupted."""
+    stopping: bool = False
+    """SageMaker was asked to stop it."""
 
 
 def follow(
@@ -66,10 +68,11 @@ def follow(
         try:
             return Followed(follower.until_the_end(), follower.logs.texts)
         except ServiceError as error:
-            return Followed(None, follower.logs.texts, error.diagnostic)
+            is_stopping = stop_on_interrupt and not may_stop
+            return Followed(None, follower.logs.texts, error.diagnostic, is_stopping)
         except KeyboardInterrupt:
             if not may_stop:
-                return Followed(None, follower.logs.texts)
+                return Followed(None, follower.logs.texts, stopping=stop_on_interrupt)
         may_stop = False
         if trouble := stop(service, job, say):
             return Followed(None, follower.logs.texts, trouble)

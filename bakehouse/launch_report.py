@@ -38,6 +38,8 @@ class LaunchReport:
     trouble: Diagnostic | None = None
     """Why following ended before the job."""
     interrupted: bool = False
+    stopping: bool = False
+    """SageMaker was asked to stop it, and nobody waited for that."""
 
     @property
     def exit_code(self) -> int:
@@ -62,7 +64,14 @@ def report(job: str, region: str, followed: Followed) -> LaunchReport:
     """What following a job has come to."""
     described = followed.description
     if described is None:
-        return LaunchReport(job, region, None, trouble=followed.trouble, interrupted=followed.trouble is None)
+        return LaunchReport(
+            job,
+            region,
+            None,
+            trouble=followed.trouble,
+            interrupted=followed.trouble is None,
+            stopping=followed.stopping,
+        )
     status = Status(described["TrainingJobStatus"])
     reason = str(described.get("FailureReason", ""))
     host, found = _cause(followed.texts, reason) if status is Status.FAILED else ("", None)
@@ -100,12 +109,15 @@ def text(found: LaunchReport) -> str:
 
 
 def _left(found: LaunchReport) -> str:
-    lines = [f"{found.job}: it goes on in {found.region}, and is not followed here"]
+    does = "is being stopped" if found.stopping else "goes on"
+    lines = [f"{found.job}: it {does} in {found.region}, and is not followed here"]
     if found.trouble:
         lines.append(f"  because {found.trouble.message}")
         lines += [f"  and {one.text}" for one in found.trouble.reasons]
         lines += [f"  {name}  {value}" for name, value in found.trouble.facts]
-    lines += [f"  to stop it    {found.stop_command}", f"  to follow it  {found.follow_command}"]
+    if not found.stopping:
+        lines.append(f"  to stop it    {found.stop_command}")
+    lines.append(f"  to follow it  {found.follow_command}")
     if found.trouble and found.trouble.hint:
         lines += ["", f"hint: {found.trouble.hint}"]
     return "\n".join(lines) + "\n"

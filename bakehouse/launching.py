@@ -97,8 +97,10 @@ def launch(
         telling.say(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
         telling.say(f"{name}: interrupted while it was sent; SageMaker may have it")
-        trouble = stop(service, name, telling.say) if wanted.stop_on_interrupt else None
-        return launch_report.report(name, region, Followed(None, {}, trouble))
+        is_stopping = wanted.stop_on_interrupt
+        trouble = stop(service, name, telling.say) if is_stopping else None
+        followed = Followed(None, {}, trouble, stopping=is_stopping and trouble is None)
+        return launch_report.report(name, region, followed)
     if wanted.detach:
         return LaunchReport(name, region, None)
     return _followed(service, name, first, telling, pace, stop_on_interrupt=wanted.stop_on_interrupt)

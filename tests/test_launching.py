@@ -664,6 +664,10 @@ def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> N
         session.aws.stops_at_once = True
 
     assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
+    assert launch_report.text(found) == (
+        "stopping: it is being stopped in eu-west-1, and is not followed here\n"
+        "  to follow it  ./bake follow stopping --region eu-west-1\n"
+    )
 
 
 def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
@@ -694,6 +698,7 @@ def test_an_interrupt_while_a_job_is_sent(
     assert (found.status, found.exit_code) == (None, code)
     assert session.said[1] == f"{job}: interrupted while it was sent; SageMaker may have it"
     assert session.aws.stopped == [job] * stops
+    assert found.stopping is stops
 
 
 def test_a_job_that_has_just_ended_is_told_as_it_ended(session: Session) -> None:
