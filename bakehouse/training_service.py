@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.ecr import unready
+from bakehouse.aws import unready
 from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
 
 if TYPE_CHECKING:

@@ -174,7 +174,7 @@ ALLOWED = {
         "launch_settings model_trainer"
     ),
     # a job on SageMaker
-    "training_service": "ecr",
+    "training_service": "aws",
     "training_logs": "cluster training_service",
     "following": "cluster training_service training_logs",
     "launch_report": "job_causes job_report following",
