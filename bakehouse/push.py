@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from bakehouse.build import BuiltImage
-from bakehouse.deadline import OverdueError
+from bakehouse.deadline import OverdueError, remaining
 from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
@@ -16,7 +16,7 @@ from bakehouse.manifests import FORMS, Manifest, short, unfit
 from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
-from bakehouse.registry import InTime, Registry, candidate_tag, check_names, immutable_tag
+from bakehouse.registry import ECR_HOST, InTime, Registry, candidate_tag, check_names, immutable_tag
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.smoke_report import SmokeReport, lacking
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch
@@ -47,6 +47,8 @@ class Publication:
     """The commit that is published from."""
     history: Callable[[str, Digest], str] = lambda image, digest: ""
     """What the ledger says of an image's digest."""
+    settle: float = 1.0
+    """Seconds after a push until the tag is looked at once more, where tags can be overwritten."""
 
 
 def publish(
@@ -78,9 +80,8 @@ def publish(
         timely = InTime(registry, publication.until)
     except OverdueError as error:
         message = f"the push of `{image.name}` was stopped before it began: {error}"
-        raise PublishError(
-            Diagnostic(message, hint="it takes more time to find out where to push")
-        ) from error
+        hint = "to find out where to push takes longer: give `--deadline` more"
+        raise PublishError(Diagnostic(message, hint=hint)) from error
     check_names(timely.host, name, tag, image.name)
 
     def wait() -> None:
@@ -162,6 +163,10 @@ class _Push:
             pushed = self._send(self._shown())
             tag, manifest = self.tag, self.tags.read_back()
         self.tags.check(manifest)
+        if not found and not ECR_HOST.fullmatch(self.registry.host):
+            # Who looked before our push and pushed after it is seen only now.
+            time.sleep(min(self.publication.settle, remaining(self.publication.until)))
+            self.tags.read_back()
         published = self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
         published = replace(published, sent=_sent(manifest, pushed))
         if pushed and published.sent is not None:
@@ -258,7 +263,9 @@ class _Push:
             else:
                 there = self._there() if sent != self.built.digest else None
                 if sent != self.built.digest and not (there and self.tags.is_it(there)):
-                    raise self.refusals.sent_another(sent)
+                    # An engine that has shown the manifest sends no other, unless another push of this
+                    # machine has given it the name meanwhile.
+                    raise self.tags.taken(there) if manifest and there else self.refusals.sent_another(sent)
                 return
 
     def _tell(self, text: str) -> None:

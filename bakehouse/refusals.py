@@ -168,9 +168,12 @@ class Refusals:
             case _:
                 tries = f" after {attempts} attempts" if attempts > 1 else ""
                 message = f"the push to `{self.place}` failed{tries}"
-                hint = f"run {self.again} again: layers that arrived are not sent twice"
+                hint = f"ask whoever runs the registry what its log says of it, then {self.again}"
                 if error.fault is Fault.TRANSIENT:
-                    hint = f"look at the registry's log and its disk, then {hint}"
+                    hint = (
+                        f"look at the registry's log and its disk, then run {self.again} again: "
+                        "layers that arrived are not sent twice"
+                    )
                 return PublishError(
                     self._with_troubles(Diagnostic(message, facts=self._words(error, said), hint=hint))
                 )

@@ -4,16 +4,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bakehouse.distribution import DistributionError
+from bakehouse.distribution import DistributionError, Unreached
 from bakehouse.errors import (
     Diagnostic,
     Reason,
     RegistryAuthError,
     TagTakenError,
 )
+from bakehouse.manifests import Origin
 from bakehouse.refusals import Refusals
 from bakehouse.registry import Credentials
-from bakehouse.transfer import Fault, TransferError
+from bakehouse.transfer import Fault, TransferError, fault_in
 from tests.test_push import DIGEST, IMAGE, OTHER
 
 
@@ -55,7 +56,7 @@ AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice
 
 
 def test_a_taken_tag() -> None:
-    error = refusals().tag_taken(OTHER)
+    error = refusals().tag_taken(OTHER, Origin(key=IMAGE.key), "")
     assert isinstance(error, TagTakenError)
     assert error.diagnostics == (
         Diagnostic(
@@ -95,7 +96,64 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
 def test_no_answer() -> None:
     error = refusals().unanswered(DistributionError(None, "", "none (ConnectTimeout)"))
     facts = (("answer", "none (ConnectTimeout)"),)
-    assert error.diagnostics == (Diagnostic("`registry.example.com` does not answer", facts=facts),)
+    hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
+    assert error.diagnostics == (
+        Diagnostic("`registry.example.com` does not answer", facts=facts, hint=hint),
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "cause"),
+    [
+        (Origin(key="ab" * 32), "what is there was built from another plan, abababab"),
+        (Origin(), "what is there carries no label of Bakehouse: something else pushed it"),
+    ],
+)
+def test_whose_the_other_image_is(origin: Origin, cause: str) -> None:
+    assert refusals().tag_taken(OTHER, origin, "").diagnostics[0].reasons == (Reason(cause),)
+
+
+def test_both_sides_of_a_conflict() -> None:
+    ours = replace(refusals(), revision="8802d51", history=lambda digest: f"ledger's of {digest[:9]}")
+    origin = Origin(IMAGE.key, "3be01c4", "2026-11-18 09:41", "ci")
+    facts = ours.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
+    assert facts[1:-1] == (
+        ("there", OTHER),
+        ("there, pushed", "2026-11-18 09:45 UTC"),
+        ("there, ledger", f"ledger's of {OTHER[:9]}"),
+        ("there, revision", "3be01c4"),
+        ("there, made", "2026-11-18 09:41"),
+        ("there, by", "ci"),
+        ("here", DIGEST),
+        ("here, revision", "8802d51"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("unreached", "message"),
+    [
+        (Unreached.NAME, "no address is known for `registry.example.com`"),
+        (Unreached.TRUST, "`registry.example.com` is not trusted"),
+    ],
+)
+def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> None:
+    error = refusals().unanswered(DistributionError(None, "", "because", unreached=unreached))
+    assert error.diagnostics[0].message == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dial tcp: lookup registry.example.com: no such host", "the engine finds no address for `{host}`"),
+        ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust `{host}`"),
+        ("denied: quota exceeded", "`{place}` is full: a quota, or the registry's disk, lets no more in"),
+        ("name unknown: no such", "there is no repository `bakehouse/mpi-cpu` in `{host}`"),
+    ],
+)
+def test_what_the_engine_says_is_told_as_what_it_means(text: str, message: str) -> None:
+    error = refusals().broken_off(TransferError(fault_in(text), text), None, 1)
+    assert error.diagnostics[0].message == message.format(host="registry.example.com", place=PLACE)
+    assert error.diagnostics[0].hint
 
 
 def test_an_answer_that_is_a_failure() -> None:
@@ -163,6 +221,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             Diagnostic(
                 f"the push to `{PLACE}` failed after 5 attempts",
                 facts=(("engine", "500 Internal Server Error"),),
+                hint=f"look at the registry's log and its disk, then {AGAIN}",
             ),
         ),
     ],
@@ -178,6 +237,7 @@ def test_the_registrys_own_words_stand_beside_the_engines() -> None:
         Diagnostic(
             f"the push to `{PLACE}` failed",
             facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
+            hint="ask whoever runs the registry what its log says of it, then `./bake push mpi-cpu`",
         ),
     )
 

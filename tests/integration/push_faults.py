@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -225,14 +226,22 @@ def restarted(scene: Scene) -> None:
 @contextlib.contextmanager
 def slow_line(scene: Scene, rate: float) -> Iterator[None]:
     """So many bytes a second reach the proxy."""
+    with relay(scene.proxy.host, rate) as scene.host:
+        yield
+
+
+@contextlib.contextmanager
+def relay(target: str, rate: float = 0.0) -> Iterator[str]:
+    """Another address of a server, with so many bytes a second to it: an engine takes it for another one."""
     address = f"127.2.0.{next(_LINES) % 250 + 1}"
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(socket.create_server((address, 0)))
-        # What is on its way and not seen yet counts as sent.
-        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        if rate:
+            # What is on its way and not seen yet counts as sent.
+            waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         waiting.settimeout(0.2)
         ended = threading.Event()
-        host, _, port = scene.proxy.host.partition(":")
+        host, _, port = target.partition(":")
 
         def accept() -> None:
             while not ended.is_set():
@@ -245,9 +254,8 @@ def slow_line(scene: Scene, rate: float) -> Iterator[None]:
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
-        scene.host = f"{address}:{waiting.getsockname()[1]}"
         try:
-            yield
+            yield f"{address}:{waiting.getsockname()[1]}"
         finally:
             ended.set()
             thread.join()
@@ -255,7 +263,7 @@ def slow_line(scene: Scene, rate: float) -> Iterator[None]:
 
 def _pump(source: socket.socket, target: socket.socket, rate: float) -> None:
     with contextlib.suppress(OSError):
-        while data := source.recv(4096):
+        while data := source.recv(4096 if rate else 65536):
             target.sendall(data)
             if rate:
                 time.sleep(len(data) / rate)
@@ -375,7 +383,11 @@ def _reset(scene: Scene) -> None:
 
 
 def _stalled(scene: Scene) -> None:
-    scene.proxy.stall(ENDING, UPLOADS)
+    def silence(request: Request, _: Forward) -> Reply:
+        select.select([request.connection], [], [], 600)
+        return LOST
+
+    scene.proxy.do(ENDING, UPLOADS, silence)
 
 
 def _forbidden(scene: Scene) -> None:
@@ -391,6 +403,7 @@ def _nothing(scene: Scene) -> None:
 
 
 FOR_EVER = 1_000_000
+_BENT = "DIGEST_INVALID|(?i:digest invalid|did not match)|not what was"
 
 FAULTS = (
     PushFault("none", _nothing),
@@ -409,7 +422,11 @@ FAULTS = (
     PushFault("tag taken by the same digest", immutable, there="same"),
     PushFault("tag taken by another", immutable, "immutable|already exists|is taken", there="other"),
     PushFault("500 for ever", _failing(ENDING, UPLOADS, 500, FOR_EVER), "500|(?i:internal server error)"),
-    PushFault("corrupt byte, always", lambda scene: corrupted(scene, FOR_EVER), "(?i:digest)|not what was"),
+    PushFault(
+        "corrupt byte, always",
+        lambda scene: corrupted(scene, FOR_EVER),
+        _BENT,
+    ),
     PushFault("stall", _stalled, "stall|nothing moved|timed? ?out|deadline"),
     PushFault("registry's disk full", _nothing, "(?i:no space|is full|quota)", disk=True),
     PushFault("quota", quota, "(?i:quota|exceed)"),

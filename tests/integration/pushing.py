@@ -4,6 +4,7 @@ What docker's own configuration says of logins counts, and nothing is shared bet
 what their FOLDER holds.
 """
 
+import json
 import signal
 import sys
 import time
@@ -39,10 +40,12 @@ class Wanted:
         return [sys.executable, "-P", "-m", "tests.integration.pushing", *words]
 
 
-def main(host: str, digest: str, folder: str, prefix: str, deadline: str) -> int:
+def main(host: str, digest: str, folder: str, prefix: str, deadline: str, settle: str = "") -> int:
     built = BuiltImage(image(NAME), Digest(digest), 1)
     state = Path(folder)
     publication = Publication(day=DAY, locks=state / "locks", prefix=prefix)
+    if settle:
+        publication = replace(publication, settle=float(settle))
     if seconds := float(deadline):
         publication = replace(publication, until=time.monotonic() + seconds)
 
@@ -58,11 +61,20 @@ def main(host: str, digest: str, folder: str, prefix: str, deadline: str) -> int
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    print("was there" if published.was_there else "pushed", published.digest)
+    say(f"{'was there' if published.was_there else 'pushed'}: {published.digest}")
     return 0
+
+
+def serve(host: str, digest: str, folder: str, settle: str) -> None:
+    """Push it under each prefix that comes, and tell how that ended: such a process is started once."""
+    for line in sys.stdin:
+        print(json.dumps({"code": main(host, digest, folder, line.strip(), "60", settle)}), flush=True)
 
 
 if __name__ == "__main__":
     # A shell lets what it starts in the background ignore it, and Python leaves it at that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(main(*sys.argv[1:]))
+    if sys.argv[1] == "serve":
+        serve(*sys.argv[2:])
+    else:
+        sys.exit(main(*sys.argv[1:]))

@@ -60,6 +60,7 @@ class Push:
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=5.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            settle=0.0,
         )
 
     def __call__(self, image: BuiltImage, *, create: bool = True, **changed: Any) -> PublishedImage:

@@ -72,6 +72,7 @@ class Team:
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=5.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            settle=0.0,
         )
 
     @property

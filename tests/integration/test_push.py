@@ -63,6 +63,7 @@ class Push:
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=3.0,
+            settle=0.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
         )
 
@@ -158,19 +159,16 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
         push(other)
     place = f"{published.registry}/{published.repository}"
     cause = "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            f"tag `{TAG}` is taken by a different image",
-            reasons=(Reason(cause),),
-            facts=(
-                ("in repository", place),
-                ("there", image.digest),
-                ("here", other.digest),
-                ("to use it", f"{place}@{image.digest}"),
-            ),
-            hint="use the one already there, or push under tomorrow's tag",
-        ),
-    )
+    [told] = caught.value.diagnostics
+    assert told.message == f"tag `{TAG}` is taken by a different image"
+    assert told.reasons == (Reason(cause),)
+    assert [fact for fact in told.facts if fact[0] != "there, made"] == [
+        ("in repository", place),
+        ("there", image.digest),
+        ("here", other.digest),
+        ("to use it", f"{place}@{image.digest}"),
+    ]
+    assert told.hint == "use the one already there, or push under tomorrow's tag"
     assert there(push, image) == image.digest
 
 
@@ -265,7 +263,8 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     with pytest.raises(PublishError) as caught:
         push(image)
     facts = (("answer", "none (ConnectionError)"),)
-    assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts),)
+    hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
+    assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 
 
 def test_missing_rights_are_told_in_the_words_of_the_registry(
@@ -304,21 +303,6 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
                 hint="log in, then `./bake push mpi-cpu`: what was built is reused",
             ),
         )
-
-
-def test_a_full_disk_at_the_registry_ends_the_push(
-    registry_reference: str, tmp_path: Path, image: BuiltImage
-) -> None:
-    with (
-        registry_container(registry_reference, disk="size=128k,mode=1777") as port,
-        Proxy(port).running() as proxy,
-    ):
-        push = Push(tmp_path, proxy.host)
-        with pytest.raises(PublishError) as caught:
-            push(image)
-        (told,) = caught.value.diagnostics
-        assert told.message.endswith(" failed after 3 attempts")
-        assert there(push, image) is None
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ class Pushing:
             day=DAY,
             locks=folder / "locks",
             stall=3.0,
+            settle=0.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
         )

@@ -1,0 +1,44 @@
+"""Who wins, and who is told what, when several push under one tag at once.
+
+python benchmarks/push_race.py --rounds 200 --pushers 2,8
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from tests.integration import push_races
+
+COURSES = {"immutable": push_races.immutable, "mutable": push_races.mutable}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--pushers", default="2,8")
+    parser.add_argument("--registries", default=",".join(COURSES))
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    wrong = 0
+    for kind in wanted.registries.split(","):
+        for count in map(int, wanted.pushers.split(",")):
+            random, done, began = Random(wanted.seed), [], time.monotonic()
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                COURSES[kind](Path(folder)) as course,
+                push_races.racers(course, count, Path(folder)) as race,
+            ):
+                for number in range(wanted.rounds):
+                    done.append(race(number, random))
+                    print(kind, count, json.dumps(done[-1].codes), done[-1].winner, flush=True)
+            print(f"{kind}, {count} pushers: {push_races.told(done)}; {time.monotonic() - began:.0f} s")
+            wrong += sum(bool(one.lied_to or one.failed) for one in done)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
