@@ -3,6 +3,7 @@
 import base64
 import threading
 from collections.abc import Collection
+from datetime import UTC
 from functools import cached_property
 from typing import Any
 
@@ -97,6 +98,15 @@ class EcrRegistry:
     def _policy(self, repository: str) -> str:
         answer = self.api.get_lifecycle_policy(repositoryName=repository, **self.owner)
         return str(answer["lifecyclePolicyText"])
+
+    def pushed(self, repository: str, digest: str) -> str:
+        """When a digest was pushed; who did it is in another service's log."""
+        with self.aws.told_as(f"describe the images of `{repository}`"):
+            found = self.api.describe_images(
+                repositoryName=repository, imageIds=[{"imageDigest": digest}], **self.owner
+            )
+        at = found["imageDetails"][0].get("imagePushedAt")
+        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, CloudTrail's PutImage tells by whom" if at else ""
 
     def whom(self) -> str:
         return self.aws.whom()

@@ -1,13 +1,15 @@
 """Reading from registries that answer in every way that registries do; over HTTP, on loopback."""
 
 import base64
+import email.utils
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from bakehouse.distribution import DistributionError, Patience, Repository, without_secrets
+from bakehouse.distribution import DistributionError, Patience, Repository, Unreached, without_secrets
 from bakehouse.errors import Reason
 from bakehouse.manifests import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry import Credentials
@@ -208,3 +210,65 @@ def test_neither_passwords_nor_signatures_are_told() -> None:
     text = 'Get "https://s3.example.com/x?X-Amz-Signature=abc&y=z": denied for AWS:hunter2\n'
     told = without_secrets(text, Credentials("AWS", "hunter2"))
     assert told == 'Get "https://s3.example.com/x": denied for AWS:***'
+
+
+BLOB = digest_of(b"content")
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_there"),
+    [
+        (Reply(200, {"Content-Length": "7"}), True),
+        (Reply(200, {"Content-Length": "6"}), False),
+        (Reply(404), False),
+        (Reply(307, {"Location": "http://127.0.0.1:1/elsewhere", "Content-Length": "0"}), True),
+    ],
+    ids=["there", "cut short", "not there", "elsewhere"],
+)
+def test_a_blob_is_looked_for_without_being_read(server: Server, answer: Reply, is_there: bool) -> None:
+    server.answers(answer)
+    assert server.repository().has_blob(BLOB, 7) is is_there
+    assert server.asked == [f"HEAD /v2/bakehouse/mpi-cpu/blobs/{BLOB}"]
+
+
+def test_the_registry_says_when_to_come_back(server: Server) -> None:
+    server.answers(Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
+    began = time.monotonic()
+    assert server.repository().tags() == ("a",)
+    assert time.monotonic() - began >= 1.0
+
+
+def test_a_time_to_come_back_may_be_a_date(server: Server) -> None:
+    then = email.utils.formatdate(time.time() + 100, usegmt=True)
+    server.answers(Reply(503, {"Retry-After": then}))
+    patience = Patience(attempts=3, until=time.monotonic() + 20)
+    with pytest.raises(DistributionError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", patience).tags()
+    assert 90 < caught.value.retry_after <= 100
+    assert len(server.asked) == 1
+
+
+def test_a_full_disk_is_told_in_words(server: Server) -> None:
+    detail = b'{"DriverName":"filesystem","Enclosed":{"Op":"mkdir","Path":"/x","Err":28}}'
+    server.answers(
+        Reply(500, {}, b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":%s}]}' % detail)
+    )
+    with pytest.raises(DistributionError, match=r"^unknown error: no space left on device$"):
+        server.repository().tags()
+
+
+def test_asking_again_is_told(server: Server) -> None:
+    server.answers(LOST, Reply(200, {}, b'{"tags": ["a"]}'))
+    told: list[str] = []
+    Repository(server, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01), told.append).tags()
+    assert told == [f"{server.host} is asked again, its answer was: none (ConnectionError)"]
+
+
+def test_a_name_that_nobody_knows_is_not_asked_for_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "host", "registry.invalid")
+    told: list[str] = []
+    with pytest.raises(DistributionError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", Patience(), told.append).tags()
+    assert (caught.value.unreached, told) == (Unreached.NAME, [])

@@ -1,8 +1,12 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import pytest
+
+from bakehouse.deadline import OverdueError
 from bakehouse.locks import exclusive, shared
 
 
@@ -70,3 +74,12 @@ def test_who_shares_a_lock_can_tell_whether_others_do(tmp_path: Path) -> None:
         with shared(tmp_path / "lock") as second_is_alone:
             assert not second_is_alone()
         assert first_is_alone()
+
+
+def test_a_lock_is_not_waited_for_past_a_deadline(tmp_path: Path) -> None:
+    with (
+        exclusive(tmp_path / "lock"),
+        pytest.raises(OverdueError),
+        exclusive(tmp_path / "lock", until=time.monotonic() + 0.2),
+    ):
+        pytest.fail("two hold it")

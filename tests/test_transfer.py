@@ -119,3 +119,46 @@ def test_silence_is_borne_no_longer_than_either_limit() -> None:
     assert Watch(3, FOREVER).patience() == 3
     assert Watch(60, time.monotonic() + 2).patience() <= 2
     assert Watch(60, 0).patience() == 0.1
+
+
+def event(status: str, current: int, total: int, layer: str = "cad945fc7c57") -> dict[str, object]:
+    return {"status": status, "id": layer, "progressDetail": {"current": current, "total": total}}
+
+
+def test_a_layer_that_was_sent_whole_is_settling_until_the_registry_has_it() -> None:
+    layers = Layers(lambda _: None)
+    layers.see(event("Pushing", 5, 40_000_000))
+    assert layers.settling == 0
+    layers.see(event("Pushing", 40_000_000, 40_000_000))
+    layers.see(event("Pushing", 7, 7, "78cc9fd0a5fa"))
+    assert layers.settling == 40_000_007
+    layers.see({"status": "Pushed", "id": "cad945fc7c57"})
+    assert layers.settling == 7
+
+
+def test_a_registry_that_stores_a_big_layer_is_given_time_for_its_bytes() -> None:
+    watch, long_ago = Watch(stall=50), time.monotonic() - 100
+    watch.check(long_ago, settling=2_000_000_000)
+    with pytest.raises(TransferError, match=r"^nothing moved for 60 s$"):
+        watch.check(long_ago, settling=200_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("unexpected status from PUT request to http://x/v2/a/blobs/uploads/1: 400 Bad Request", Fault.BENT),
+        (
+            "unexpected status from PUT request to http://x/v2/a/blobs/uploads/1: 404 Not Found",
+            Fault.TRANSIENT,
+        ),
+        ("unexpected status from POST request to http://x/v2/a/blobs/uploads/: 404 Not Found", Fault.MISSING),
+        ("unexpected status from PUT request to http://x/v2/a/manifests/b: 400 Bad Request", Fault.REFUSED),
+        ("unexpected status from PUT request to http://x: 412 Precondition Failed", Fault.FULL),
+        ("denied: adding 1 MiB will exceed the configured upper limit of 10 GiB", Fault.FULL),
+        ("toomanyrequests: Data limit exceeded", Fault.TRANSIENT),
+        ("dial tcp: lookup registry.example.com: no such host", Fault.NAME),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", Fault.TRUST),
+    ],
+)
+def test_faults_that_other_words_hide(text: str, fault: Fault) -> None:
+    assert fault_in(text) is fault

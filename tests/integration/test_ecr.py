@@ -1,5 +1,6 @@
 """Publishing to an ECR made of moto, a real registry, and what ECR does in front of it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -165,7 +166,11 @@ def test_an_immutable_tag_is_never_overwritten(
     ecr_standin.registry.do("PUT", "/manifests/", overtake, 1)
     with pytest.raises(TagTakenError) as caught:
         push(image)
-    assert ("there", other.digest) in caught.value.diagnostics[0].facts
+    facts = dict(caught.value.diagnostics[0].facts)
+    assert facts["there"] == other.digest
+    assert re.fullmatch(
+        r"20[0-9-]{8} [0-9:]{5} UTC, CloudTrail's PutImage tells by whom", facts["there, pushed"]
+    )
     assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
 
 
