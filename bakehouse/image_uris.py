@@ -22,7 +22,8 @@ REHEARSAL = "rehearsal/"
 FRAMEWORKS = ("pytorch", "tensorflow")
 _MOST_REASONS = 6
 _TELLING = {
-    *("candidate", "entry_point", "gpu", "gpu_architecture", "parts", "provides", "registry", "tested"),
+    *("candidate", "entry_point", "gpu", "gpu_architecture", "parts", "provides", "regions", "registry"),
+    "tested",
 }
 """The fields of a record that say whether it fits: see `_of_framework` and `_unfit`."""
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")

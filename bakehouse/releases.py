@@ -20,6 +20,7 @@ _HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\
 """How a ledger begins, each of its records, and its end."""
 _FIELD = '\n      "'
 """How each field of a record begins, and nothing that lies deeper."""
+_OWN = re.compile(r'@sha256:[0-9a-f]{64}|"tag": "[^"]*"')
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -190,7 +191,7 @@ def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord
     end, seen = len(text) - len(_FOOT), set()
     while (start := text.rfind(_START, 0, end)) >= 0:
         entry, end = text[start:end].removesuffix(","), start
-        told = tuple(field for field in entry.split(_FIELD) if field.partition('"')[0] in telling)
+        told = tuple(_told(entry, telling))
         if told in seen:
             continue
         seen.add(told)
@@ -201,6 +202,14 @@ def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord
             load(path)
             raise
         yield record
+
+
+def _told(entry: str, telling: Collection[str]) -> Iterator[str]:
+    """The fields of a record as they stand, without what of their regions is every release's own."""
+    for field in entry.split(_FIELD):
+        name = field.partition('"')[0]
+        if name in telling:
+            yield _OWN.sub("", field) if name == "regions" else field
 
 
 def _text(path: Path) -> str | None:

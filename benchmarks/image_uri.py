@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.releases import ReleasedName, ReleasedPart, ReleaseRecord, text_of
+from bakehouse.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 21
@@ -72,6 +72,7 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
         entry_point="",
         media_type="application/vnd.docker.distribution.manifest.v2+json",
         bytes=1,
+        regions=(ReleasedRegion("eu-west-1", f"{HOST}/team/{name}@{digest}", f"{name}-20261120-7c1e44b0"),),
         provides=(ReleasedName("pytorch", "2.9.1"), ReleasedName("cuda", "12.8.1")),
     )
     return replace(made, gpu_architecture=">=7.5" if made.gpu else "")

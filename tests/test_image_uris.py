@@ -12,7 +12,7 @@ import pytest
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.image_uris import candidate, newest, retrieve, to_promote
 from bakehouse.project import HOME
-from bakehouse.releases import ReleasedName, ReleasedPart, ReleaseRecord, append
+from bakehouse.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, append
 from tests.test_releases import a_record
 
 LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -235,6 +235,17 @@ def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
         release(tmp_path, "pytorch-cu126", **{**made, **otherwise})
     asked = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
     assert retrieve("pytorch", images=tmp_path, **asked) == old.image_uri
+
+
+def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
+    """The newer ones lie in another alone."""
+    in_us = {**CUDA_12, "registry": US, "regions": ()}
+    there = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
+    release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (there,)})
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **in_us)
+    found = retrieve("pytorch", images=tmp_path, region="eu-west-1", instance_type=AMPERE)
+    assert found == there.image_uri
 
 
 def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import (
     ReleasedCheck,
     ReleasedPart,
+    ReleasedRegion,
     ReleaseRecord,
     append,
     load,
@@ -222,6 +223,19 @@ def test_of_records_that_tell_the_same_only_the_newest_is_read(tmp_path: Path) -
     assert [*newest_first(path, {"gpu"})] == [new, other]
     assert [*newest_first(path, {"gpu", "date"})] == [new, other, old]
     assert [*newest_first(path, {"transport"})] == [new]
+
+
+def test_records_that_lie_in_the_same_regions_tell_the_same(tmp_path: Path) -> None:
+    """Their digests and tags there are each one's own."""
+    path, made = tmp_path / "releases.json", []
+    for number, region in enumerate(["eu-west-1", "us-east-1", "us-east-1"]):
+        digest = f"sha256:{number:064x}"
+        record = replace(a_record(), digest=digest)
+        record = replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
+        uri = f"123456789012.dkr.ecr.{region}.amazonaws.com/team/a@{digest}"
+        made.append(replace(record, regions=(ReleasedRegion(region, uri, f"a-{number}"),)))
+    path.write_text(text_of(made))
+    assert [*newest_first(path, {"regions"})] == [made[2], made[0]]
 
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
