@@ -241,16 +241,18 @@ def relay(target: str, rate: float = 0.0) -> Iterator[str]:
             waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         waiting.settimeout(0.2)
         ended = threading.Event()
+        talks: list[tuple[socket.socket, threading.Thread]] = []
         host, _, port = target.partition(":")
 
         def accept() -> None:
             while not ended.is_set():
                 with contextlib.suppress(OSError):
-                    client = stack.enter_context(waiting.accept()[0])
+                    client = waiting.accept()[0]
                     client.settimeout(None)
-                    server = stack.enter_context(socket.create_connection((host, int(port))))
-                    for pair in ((client, server, rate), (server, client, 0.0)):
-                        threading.Thread(target=_pump, args=pair, daemon=True).start()
+                    server = socket.create_connection((host, int(port)))
+                    talk = threading.Thread(target=_connect, args=(client, server, rate), daemon=True)
+                    talk.start()
+                    talks[:] = [(client, talk), *(one for one in talks if one[1].is_alive())]
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
@@ -259,6 +261,19 @@ def relay(target: str, rate: float = 0.0) -> Iterator[str]:
         finally:
             ended.set()
             thread.join()
+            for client, talk in talks:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+                talk.join(5)
+
+
+def _connect(client: socket.socket, server: socket.socket, rate: float) -> None:
+    """Let both talk until both have ended."""
+    with client, server:
+        back = threading.Thread(target=_pump, args=(server, client, 0.0), daemon=True)
+        back.start()
+        _pump(client, server, rate)
+        back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket, rate: float) -> None:
@@ -267,6 +282,7 @@ def _pump(source: socket.socket, target: socket.socket, rate: float) -> None:
             target.sendall(data)
             if rate:
                 time.sleep(len(data) / rate)
+    with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 
 
