@@ -424,6 +424,8 @@ def size(
         "create": "make an ECR repository that is not there",
         "stage": "publish candidates, tested or not: `promote` releases them",
         "deadline": "seconds after which nothing is tried any more; 0 is six hours",
+        "scan": "wait for Amazon ECR's scan first; findings of --severity keep an image from being released",
+        "severity": "CRITICAL, HIGH (the default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; asks for a scan",
     },
 )
 @_command
@@ -433,6 +435,8 @@ def push(
     to: str = "",
     create: bool = False,
     stage: bool = False,
+    scan: bool = False,
+    severity: str = "",
     deadline: float = 0.0,
 ) -> None:
     """
@@ -442,10 +446,11 @@ def push(
     ./bake push pytorch-cpu --to 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     ./bake push pytorch-cu130 --stage
     """
-    from bakehouse import workflow
+    from bakehouse import ecr_scan, workflow
 
     workspace = open_workspace()
-    terms = workflow.Terms(to=to, create=create, stage=stage, deadline=deadline)
+    level = ecr_scan.level(severity, is_asked=scan)
+    terms = workflow.Terms(to=to, create=create, stage=stage, severity=level, deadline=deadline)
     wishes = workflow.Wishes(terms=terms)
     built = workflow.built_images(workspace, _patterns(images), _say)
     print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
@@ -460,6 +465,8 @@ def push(
         "image-uri": "the candidate at this address, instead of the newest",
         "report": "what `smoke --report` wrote on another machine; repeatable",
         "alias": "let the tag that is the image's name move to it",
+        "scan": "wait for Amazon ECR's scan first; findings of --severity keep an image from being released",
+        "severity": "CRITICAL, HIGH (the default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; asks for a scan",
     },
 )
 @_command
@@ -470,6 +477,8 @@ def promote(
     registry: str = "",
     image_uri: str = "",
     alias: bool = False,
+    scan: bool = False,
+    severity: str = "",
 ) -> None:
     """
     Release an image's newest candidate: the same digest gets its release tag. Needs no engine.
@@ -477,10 +486,11 @@ def promote(
     ./bake promote pytorch-cu130 --report seen.json
     ./bake promote pytorch-cpu --alias
     """
-    from bakehouse import workflow
+    from bakehouse import ecr_scan, workflow
 
+    level = ecr_scan.level(severity, is_asked=scan)
     reports = tuple(Path(file) for file in report)
-    terms = workflow.Terms(to=registry, alias=alias, image_uri=image_uri, reports=reports)
+    terms = workflow.Terms(to=registry, alias=alias, image_uri=image_uri, reports=reports, severity=level)
     wishes = workflow.Wishes(terms=terms)
     print(tables.uris([workflow.promote_image(open_workspace(), image, _say, wishes)]), end="")
 
@@ -802,6 +812,8 @@ def follow(
         "images": _IMAGES,
         "to": "where to, instead of the project's registry: `local`, `ecr`, HOST/PREFIX, one of the settings",
         "create": "make an ECR repository that is not there",
+        "scan": "wait for Amazon ECR's scan first; findings of --severity keep an image from being released",
+        "severity": "CRITICAL, HIGH (the default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; asks for a scan",
         "gpus": "GPUs to hand to the smoke tests",
         "deadline": "seconds that pushing may take; 0 is six hours",
         "json": _JSON,
@@ -813,6 +825,8 @@ def release(
     images: str,
     to: str = "",
     create: bool = False,
+    scan: bool = False,
+    severity: str = "",
     gpus: int = 0,
     deadline: float = 0.0,
     json: bool = False,
@@ -823,9 +837,10 @@ def release(
     ./bake release pytorch-cpu
     ./bake release 'pytorch-*' --to team
     """
-    from bakehouse import workflow
+    from bakehouse import ecr_scan, workflow
 
-    terms = workflow.Terms(to=to, create=create, deadline=deadline)
+    level = ecr_scan.level(severity, is_asked=scan)
+    terms = workflow.Terms(to=to, create=create, severity=level, deadline=deadline)
     wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from bakehouse.deadline import NEVER
 from bakehouse.ecr import EcrRegistry
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
 from bakehouse.manifests import short
@@ -18,6 +19,12 @@ class Waiting:
     seconds: float = 1800.0
     pause: float = 5.0
     """Seconds between two questions."""
+    until: float = NEVER
+    """By time.monotonic(): when everything has to have ended."""
+
+    def is_over(self, since: float) -> bool:
+        now = time.monotonic()
+        return now - since >= self.seconds or now >= self.until
 
 
 def await_replica(
@@ -25,17 +32,16 @@ def await_replica(
     target: EcrRegistry,
     published: PublishedImage,
     progress: Progress,
-    waiting: Waiting | None = None,
+    waiting: Waiting,
 ) -> bool:
     """Wait until an image of one region is in another; False where nothing brings it there.
 
     Raises PublishError where ECR failed to, or takes too long.
     """
-    waiting = waiting or Waiting()
     if not _is_covered(source, target, published.repository):
         return False
     progress(f"{published.image}: waiting for Amazon ECR to replicate it to {target.region}")
-    until = time.monotonic() + waiting.seconds
+    since = time.monotonic()
     while True:
         status = _status(source, target, published)
         match status.get("status"):
@@ -49,10 +55,10 @@ def await_replica(
             case None if published.was_there:
                 # It is older than the rule: ECR replicates what is pushed from then on.
                 return False
-        if time.monotonic() >= until:
+        if waiting.is_over(since):
             message = (
                 f"Amazon ECR has not replicated `{published.image}` to {target.region} "
-                f"in {waiting.seconds:g} s"
+                f"in {time.monotonic() - since:.0f} s"
             )
             facts = (("image", published.image_uri), ("digest", short(published.digest)))
             hint = "run the same command again later: what is there stays"

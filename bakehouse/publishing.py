@@ -10,12 +10,11 @@ from pathlib import Path
 
 from bakehouse import (
     destinations,
-    ecr_replication,
+    ecr_scan,
     image_uris,
     promotion,
     provision,
     push,
-    pusher,
     recording,
     regions,
     revisions,
@@ -23,16 +22,15 @@ from bakehouse import (
     verification,
 )
 from bakehouse.build import BuiltImage
-from bakehouse.destinations import Destination
 from bakehouse.distribution import Patience
-from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_replication import Waiting
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, UsageError
+from bakehouse.image_push import ImagePush, of_the_day, require_kept, scanned, tell_newer
 from bakehouse.ledger import Ledger
-from bakehouse.manifests import short
 from bakehouse.plan import Digest, Image
 from bakehouse.project import Project
 from bakehouse.push_queue import PushQueue
-from bakehouse.registry import Registry, release_day
+from bakehouse.registry import Registry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
 from bakehouse.workspace import Say
@@ -56,6 +54,8 @@ class Terms:
     """Smoke reports that other machines made."""
     deadline: float = 0.0
     """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
+    severity: str = ""
+    """The least severity of a scan's finding that is too much; empty is what the settings say."""
 
 
 def push_images(
@@ -65,8 +65,9 @@ def push_images(
     provision.ensure(provision.ask_at_terminal, say)
     queue = PushQueue()
     with destinations.destination(project, terms.to, say, create=terms.create) as where:
-        works = [partial(_push_image, project, one, where, say, terms, queue) for one in built]
-        outcomes = queue.each(works)
+        publication, severity = _publication(project, terms, where.prefix), terms.severity or where.scan
+        pushes = [ImagePush(project, one, where, publication, severity, queue, say) for one in built]
+        outcomes = queue.each([one.run for one in pushes])
     done = [one for one in outcomes if not isinstance(one, BakehouseError)]
     _tell_bytes([published for published, _ in done], say)
     failures = [one for one in outcomes if isinstance(one, BakehouseError)]
@@ -79,49 +80,12 @@ def push_images(
     return tuple(record for _, record in done)
 
 
-def _push_image(
-    project: Project, built: BuiltImage, where: Destination, say: Say, terms: Terms, queue: PushQueue
-) -> tuple[PublishedImage, ReleaseRecord]:
-    """Push one image to each registry of a destination; what was published is written down first."""
-    ledger = Ledger(project)
-    publication = _publication(project, terms, where.prefix)
-    report = smoke_report.known(project.state, built.digest)
-
-    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
-        pushing = pusher.connect(project.state / "pushes")
-        same_day = _of_the_day(publication, first)
-        if first and isinstance(target, EcrRegistry):
-            source = _registry_of(first, where)
-            # What arrived by itself is found there, and looked at as after a push.
-            ecr_replication.await_replica(source, target, first, say)
-        published = push.publish(built, report, target, pushing, same_day, say, queue)
-        _require_kept(target, published, ledger, terms)
-        _tell_differences(target, published, say)
-        return published
-
-    spread = regions.in_each(where.registries, publish)
-    revision = revisions.current(project.root)
-    record = recording.record_of(spread.published, built.image, report, publication.day, revision)
-    record = replace(record, regions=spread.regions)
-    ledger.add(record)
-    spread.require_all()
-    _tell_newer(project, record, say)
-    return spread.published, record
-
-
 def _tell_bytes(published: Sequence[PublishedImage], say: Say) -> None:
     """What a push of many has spared, in all."""
     if len(published) < 2 or any(one.sent is None for one in published):
         return
     sent, whole = sum(one.sent or 0 for one in published), sum(one.bytes for one in published)
     say(f"{len(published)} images of {whole / 1e6:.1f} MB: {sent / 1e6:.1f} MB had to be sent")
-
-
-def _registry_of(published: PublishedImage, where: Destination) -> EcrRegistry:
-    """The registry that took an image, of those in several regions."""
-    [found] = [one for one in where.registries if one.host == published.registry]
-    assert isinstance(found, EcrRegistry), "several registries that aren't ECR's"
-    return found
 
 
 def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> ReleaseRecord:
@@ -146,15 +110,16 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     places = _everywhere(candidate, known)
 
     def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
-        same_day = _of_the_day(publication, first)
+        same_day = of_the_day(publication, first)
         published = promotion.promote(places[target.host], image, report, target, same_day, say)
-        _require_kept(target, published, ledger, terms)
+        require_kept(target, published, ledger, alias=terms.alias)
         if terms.alias:
             promotion.move_alias(published, target, publication)
         return published
 
     with contextlib.ExitStack() as stack:
         targets = [stack.enter_context(destinations.registry(project, host, say)) for host in places]
+        candidate = _scanned(project, candidate, targets[0], say, terms, publication)
         spread = regions.in_each(targets, promote)
     record = candidate
     if candidate.candidate:
@@ -162,13 +127,38 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
         released = replace(candidate, candidate=False, date=publication.day.isoformat())
         record = recording.with_report(released, report, image.required)
     record = _in_regions(record, spread)
-    if record != candidate:
-        ledger.add(record)
+    ledger.add(record)
     spread.require_all()
     if terms.alias:
         say(f"{image.name}: the tag `{image.name}` means it now")
-    _tell_newer(project, record, say)
+    tell_newer(project, record, say)
     return record
+
+
+def _scanned(
+    project: Project,
+    candidate: ReleaseRecord,
+    registry: Registry,
+    say: Say,
+    terms: Terms,
+    publication: push.Publication,
+) -> ReleaseRecord:
+    """A candidate with the outcome of a scan, where one is wanted; written down where it is too bad."""
+    settings = destinations.settings_of(project, candidate.registry)
+    severity = terms.severity or (settings.scan if settings else "")
+    if not severity:
+        return candidate
+    published = PublishedImage(
+        candidate.image, candidate.registry, candidate.repository, candidate.tags, Digest(candidate.digest)
+    )
+    found = scanned(registry, published, say, Waiting(until=publication.until))
+    candidate = found.recorded(candidate)
+    try:
+        ecr_scan.require_clean(found, severity, published)
+    except PublishError:
+        Ledger(project).add(candidate)
+        raise
+    return candidate
 
 
 def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
@@ -192,47 +182,6 @@ def _in_regions(record: ReleaseRecord, spread: regions.Spread) -> ReleaseRecord:
         tags=first.tags,
         regions=spread.regions,
     )
-
-
-def _of_the_day(publication: push.Publication, first: PublishedImage | None) -> push.Publication:
-    """Every region gives an image the tag that the first one gave it, on whichever day that was."""
-    day = release_day(first.tags[0]) if first else None
-    return replace(publication, day=day) if day else publication
-
-
-def _tell_newer(project: Project, record: ReleaseRecord, say: Say) -> None:
-    """To publish again what was released before doesn't make it the newest: look-ups give another."""
-    if record.candidate:
-        return
-    newest = image_uris.newest(project.images, record.image)
-    if newest.digest != record.digest:
-        here, there = short(Digest(record.digest)), short(Digest(newest.digest))
-        say(
-            f"{record.image}: {here} was released before {there} of {newest.date}, "
-            f"which `./bake uri {record.image}` still gives"
-        )
-
-
-def _require_kept(target: Registry, published: PublishedImage, ledger: Ledger, terms: Terms) -> None:
-    """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
-    if isinstance(target, EcrRegistry):
-        known = [
-            place
-            for record in ledger.records(published.image)
-            for place in record.places
-            if place.image_uri == published.image_uri
-        ]
-        alias = [published.image] if terms.alias else []
-        target.require_kept(
-            published.repository, {*published.tags, *alias, *(tag for one in known for tag in one.tags)}
-        )
-
-
-def _tell_differences(target: Registry, published: PublishedImage, say: Say) -> None:
-    """What a repository has otherwise than the settings say: Bakehouse changes nothing that is there."""
-    if isinstance(target, EcrRegistry):
-        for reason in target.differences(published.repository, published.image):
-            say(f"{published.image}: warning: `{target.host}/{published.repository}`: {reason.text}")
 
 
 def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tuple[verification.Verified, ...]:

@@ -53,14 +53,19 @@ def in_each(
             found.append((registry, published))
     if not found:
         _all_failed(failures)
-    regions = [
+    regions = places(found)
+    names = ", ".join(one.region for one in regions)
+    told = tuple(_told(registry, error, names) for registry, error in failures)
+    return Spread(found[0][1], regions, told)
+
+
+def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:
+    """Where an image lies in AWS, as the ledger keeps it."""
+    return tuple(
         ReleasedRegion(region, one.image_uri, one.tags[0])
         for registry, one in found
         if (region := region_in(registry))
-    ]
-    names = ", ".join(one.region for one in regions)
-    told = tuple(_told(registry, error, names) for registry, error in failures)
-    return Spread(found[0][1], tuple(regions), told)
+    )
 
 
 def region_in(registry: Registry) -> str:

@@ -50,6 +50,14 @@ class ReleasedCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedFindings:
+    """How many findings of one severity a scan had."""
+
+    severity: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasedRegion:
     """Where a release lies in one region of AWS."""
 
@@ -97,6 +105,11 @@ class ReleaseRecord:
     """The commit that it was published from; empty where there is none."""
     regions: tuple[ReleasedRegion, ...] = ()
     """Every region of Amazon ECR that has it, the one of `image_uri` among them."""
+    scanned: str = ""
+    """When the registry's scan of it was complete, in UTC; empty where none was seen."""
+    not_scanned: str = ""
+    """Why there was none, where somebody asked for one."""
+    findings: tuple[ReleasedFindings, ...] = ()
 
     def version_of(self, name: str) -> str:
         """The version of a component in it, or of what one brings; empty where it has none."""
@@ -130,6 +143,7 @@ _MEMBERS = {
     tuple[ReleasedName, ...]: ReleasedName,
     tuple[ReleasedCheck, ...]: ReleasedCheck,
     tuple[ReleasedRegion, ...]: ReleasedRegion,
+    tuple[ReleasedFindings, ...]: ReleasedFindings,
 }
 
 
@@ -262,10 +276,14 @@ def _value(value: Any, kind: Any, what: str) -> Any:
 def _member(item: Any, kind: Any, what: str) -> Any:
     names = kind.__dataclass_fields__
     # Most of a ledger is these, and all of them are right.
-    if type(item) is dict and item.keys() == names.keys() and all(type(one) is str for one in item.values()):
+    if (
+        type(item) is dict
+        and item.keys() == names.keys()
+        and all(type(value) is names[name].type for name, value in item.items())
+    ):
         return kind(**item)
     _exactly(item, set(names), f"an entry of {what}")
-    return kind(**{name: _value(item[name], str, f"`{name}` in {what}") for name in names})
+    return kind(**{name: _value(item[name], one.type, f"`{name}` in {what}") for name, one in names.items()})
 
 
 def _list(value: Any, what: str) -> list[Any]:

@@ -122,7 +122,7 @@ ALLOWED = {
     "aws": "",
     "ecr_hosts": "registry",
     "ecr_repositories": "registry_settings lifecycle aws",
-    "ecr": "registry registry_settings lifecycle aws ecr_hosts ecr_repositories",
+    "ecr": "plan registry registry_settings lifecycle aws ecr_hosts ecr_repositories",
     "releases": "locks registry",
     "instance_gpus": "",
     "image_uris": "project registry releases instance_gpus",
@@ -137,12 +137,17 @@ ALLOWED = {
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
         "ecr_hosts ecr"
     ),
-    "ecr_replication": "registry manifests transfer release_tags ecr",
+    "ecr_replication": "deadline registry manifests transfer release_tags ecr",
     "regions": "registry release_tags ecr releases",
+    "ecr_scan": "yamlfile registry_tables release_tags transfer releases ecr ecr_replication",
+    "image_push": (
+        "plan project revisions workspace build smoke_report registry manifests push push_queue pusher ecr "
+        "release_tags releases image_uris recording ledger destinations regions ecr_replication ecr_scan"
+    ),
     "publishing": (
-        "plan project revisions workspace provision build smoke_report registry manifests distribution push "
-        "push_queue pusher ecr release_tags releases image_uris recording promotion ledger verification "
-        "destinations regions ecr_replication"
+        "plan project workspace provision build smoke_report registry distribution push push_queue revisions "
+        "release_tags releases image_uris recording promotion ledger verification destinations regions "
+        "ecr_replication ecr_scan image_push"
     ),
     # what a job is told
     "findings": "",

@@ -70,6 +70,7 @@ LEDGER = """\
       "date": "2026-11-20",
       "digest": "sha256:4f1c09d2a7be0000000000000000000000000000000000000000000000000000",
       "entry_point": "",
+      "findings": [],
       "gpu": false,
       "gpu_architecture": "",
       "image": "mpi-cpu",
@@ -79,6 +80,7 @@ LEDGER = """\
         "mpirun"
       ],
       "media_type": "application/vnd.docker.distribution.manifest.v2+json",
+      "not_scanned": "",
       "parts": [
         {
           "component": "open-mpi",
@@ -91,6 +93,7 @@ LEDGER = """\
       "registry": "127.0.0.1:5050",
       "repository": "bakehouse/mpi-cpu",
       "revision": "",
+      "scanned": "",
       "tags": [
         "mpi-cpu-20261120-7c1e44b0"
       ],

@@ -1,0 +1,151 @@
+"""Brings one image to every registry of a destination, and what became of it into the ledger."""
+
+from dataclasses import dataclass, replace
+
+from bakehouse import (
+    ecr_replication,
+    ecr_scan,
+    image_uris,
+    push,
+    pusher,
+    recording,
+    regions,
+    smoke_report,
+)
+from bakehouse.build import BuiltImage
+from bakehouse.destinations import Destination
+from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_replication import Waiting
+from bakehouse.ecr_scan import Scan
+from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.ledger import Ledger
+from bakehouse.manifests import short
+from bakehouse.plan import Digest
+from bakehouse.project import Project
+from bakehouse.push_queue import PushQueue
+from bakehouse.registry import Registry, release_day
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleasedRegion, ReleaseRecord
+from bakehouse.smoke_report import SmokeReport
+from bakehouse.workspace import Say
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePush:
+    """One image on its way."""
+
+    project: Project
+    built: BuiltImage
+    where: Destination
+    publication: push.Publication
+    severity: str
+    """The least severity of a scan's finding that is too much; empty asks for no scan."""
+    queue: PushQueue
+    say: Say
+
+    def run(self) -> tuple[PublishedImage, ReleaseRecord]:
+        """Publish it; what was published is written down before a failure of the rest is raised."""
+        report = smoke_report.known(self.project.state, self.built.digest)
+        found = Scan()
+        if self.severity and (self.publication.stage or push.is_tested(self.built, report)):
+            found = self._scanned(report)
+        spread = regions.in_each(
+            self.where.registries, lambda target, first: self._publish(target, first, report)
+        )
+        record = self._write(spread.published, report, found, spread.regions)
+        spread.require_all()
+        tell_newer(self.project, record, self.say)
+        return spread.published, record
+
+    def _scanned(self, report: SmokeReport | None) -> Scan:
+        """The scan of the image as a candidate: until it was scanned it has no release tag anywhere."""
+        first = self.where.registries[0]
+        staging = replace(self.publication, stage=True)
+        staged = self._pushed(first, staging, report)
+        found = scanned(first, staged, self.say, self._waiting)
+        try:
+            ecr_scan.require_clean(found, self.severity, staged)
+        except PublishError:
+            self._write(staged, report, found, regions.places([(first, staged)]))
+            raise
+        return found
+
+    def _publish(
+        self, target: Registry, first: PublishedImage | None, report: SmokeReport | None
+    ) -> PublishedImage:
+        if first and isinstance(target, EcrRegistry):
+            # What arrives by itself is found there, and looked at as after a push.
+            ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
+        published = self._pushed(target, of_the_day(self.publication, first), report)
+        require_kept(target, published, Ledger(self.project))
+        if isinstance(target, EcrRegistry):
+            # Bakehouse changes nothing that is there.
+            for reason in target.differences(published.repository, published.image):
+                place = f"`{target.host}/{published.repository}`"
+                self.say(f"{published.image}: warning: {place}: {reason.text}")
+        return published
+
+    def _pushed(
+        self, target: Registry, publication: push.Publication, report: SmokeReport | None
+    ) -> PublishedImage:
+        pushing = pusher.connect(self.project.state / "pushes")
+        return push.publish(self.built, report, target, pushing, publication, self.say, self.queue)
+
+    @property
+    def _waiting(self) -> Waiting:
+        return Waiting(until=self.publication.until)
+
+    def _source(self, published: PublishedImage) -> EcrRegistry:
+        """The registry that took the image, of those in several regions."""
+        [found] = [one for one in self.where.registries if one.host == published.registry]
+        assert isinstance(found, EcrRegistry), "several registries that aren't ECR's"
+        return found
+
+    def _write(
+        self,
+        published: PublishedImage,
+        report: SmokeReport | None,
+        found: Scan,
+        places: tuple[ReleasedRegion, ...],
+    ) -> ReleaseRecord:
+        day, revision = self.publication.day, self.publication.revision
+        record = recording.record_of(published, self.built.image, report, day, revision)
+        record = found.recorded(replace(record, regions=places))
+        Ledger(self.project).add(record)
+        return record
+
+
+def scanned(registry: Registry, published: PublishedImage, say: Say, waiting: Waiting) -> Scan:
+    """The scan of an image in a registry that can make one."""
+    if not isinstance(registry, EcrRegistry):
+        message = f"`{registry.host}` scans nothing: only Amazon ECR does"
+        raise UsageError(Diagnostic(message, hint="leave out `--scan` and `--severity`"))
+    return ecr_scan.scan(registry, published, say, waiting)
+
+
+def of_the_day(publication: push.Publication, first: PublishedImage | None) -> push.Publication:
+    """Every region gives an image the tag that the first one gave it, on whichever day that was."""
+    day = release_day(first.tags[0]) if first else None
+    return replace(publication, day=day) if day else publication
+
+
+def require_kept(target: Registry, published: PublishedImage, ledger: Ledger, *, alias: bool = False) -> None:
+    """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
+    if isinstance(target, EcrRegistry):
+        places = (place for record in ledger.records(published.image) for place in record.places)
+        known = {tag for place in places if place.image_uri == published.image_uri for tag in place.tags}
+        moving = [published.image] if alias else []
+        target.require_kept(published.repository, {*published.tags, *moving, *known})
+
+
+def tell_newer(project: Project, record: ReleaseRecord, say: Say) -> None:
+    """To publish again what was released before doesn't make it the newest: look-ups give another."""
+    if record.candidate:
+        return
+    newest = image_uris.newest(project.images, record.image)
+    if newest.digest != record.digest:
+        here, there = short(Digest(record.digest)), short(Digest(newest.digest))
+        say(
+            f"{record.image}: {here} was released before {there} of {newest.date}, "
+            f"which `./bake uri {record.image}` still gives"
+        )

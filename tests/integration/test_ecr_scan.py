@@ -1,0 +1,193 @@
+"""What a scan of Amazon ECR keeps from being released, against moto."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bakehouse import destinations, image_push, publishing, smoke_report
+from bakehouse.build import BuiltImage
+from bakehouse.ecr_replication import Waiting
+from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.ledger import Ledger
+from bakehouse.project import Project
+from bakehouse.publishing import Terms
+from bakehouse.registry_settings import RegistrySettings
+from bakehouse.releases import ReleasedFindings
+from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
+from bakehouse.testing.proxy import Reply, Request
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+DONE = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
+SCANNED = "2026-11-20T12:30:00Z"
+Answers = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
+        yield made
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.setattr(destinations, "registry_host", lambda *_, **__: ecr_standin.host)
+    for module in (image_push, publishing):
+        monkeypatch.setattr(module, "Waiting", lambda until: Waiting(0.3, 0.05, until))
+    prefix = tmp_path.name.replace("_", "-").rstrip("-")
+    team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
+    smoke_report.save(passed(image), tmp_path / "build")
+    return Project(tmp_path, (), registry="team", registries={"team": team})
+
+
+@pytest.fixture
+def answers(ecr_standin: EcrStandin) -> Answers:
+    """Lets ECR answer questions after findings with these, one after the other, the last for ever."""
+
+    def set_answers(*told: dict[str, object]) -> None:
+        left = list(told)
+
+        def answer(request: Request) -> Reply | None:
+            target = request.headers.get("X-Amz-Target", "")
+            if target.endswith(".StartImageScan"):
+                return Reply(200, {}, b"{}")
+            if not target.endswith(".DescribeImageScanFindings"):
+                return None
+            document = left.pop(0) if len(left) > 1 else left[0]
+            return Reply(400 if "__type" in document else 200, {}, json.dumps(document).encode())
+
+        ecr_standin.aws.answers.insert(0, answer)
+
+    return set_answers
+
+
+def found(status: str, description: str = "", **counts: int) -> dict[str, object]:
+    findings: dict[str, object] = {"findingSeverityCounts": counts}
+    if status in ("COMPLETE", "ACTIVE"):
+        findings["imageScanCompletedAt"] = DONE.timestamp()
+    told = {"status": status, "description": description}
+    return {"imageScanStatus": told, "imageScanFindings": findings}
+
+
+NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
+
+
+def push(project: Project, image: BuiltImage, **terms: object) -> None:
+    wanted = Terms(create=True, **{"severity": "HIGH", **terms})  # type: ignore[arg-type]
+    publishing.push_images(project, [image], print, wanted)
+
+
+def test_what_is_clean_enough_is_released_with_its_findings(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+) -> None:
+    answers(NONE_YET, found("IN_PROGRESS"), found("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
+    push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert (record.tested, record.candidate, record.scanned) == (True, False, SCANNED)
+    assert record.findings == (
+        ReleasedFindings("MEDIUM", 1),
+        ReleasedFindings("LOW", 2),
+        ReleasedFindings("UNTRIAGED", 4),
+    )
+    tags = ecr_standin.images(record.repository)[image.digest]
+    assert tags == sorted([f"mpi-cpu-candidate-{image.digest[7:23]}", *record.tags])
+
+
+def test_findings_that_are_too_severe_keep_an_image_from_being_released(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+) -> None:
+    answers(found("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
+    with pytest.raises(PublishError) as caught:
+        push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "the scan of `mpi-cpu` found 1 CRITICAL, 2 HIGH",
+            facts=(("image", record.image_uri), ("scanned", SCANNED), ("allowed", "below HIGH")),
+            hint="`aws ecr describe-image-scan-findings` lists them; `--severity` sets what is too much",
+        ),
+    )
+    assert (record.candidate, record.scanned) == (True, SCANNED)
+    assert ecr_standin.images(record.repository)[image.digest] == [*record.tags]
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (
+            found("UNSUPPORTED_IMAGE", "The operating system is not supported."),
+            "Amazon ECR says UNSUPPORTED_IMAGE: The operating system is not supported.",
+        ),
+        (found("FAILED"), "Amazon ECR says FAILED"),
+        (found("SCAN_ELIGIBILITY_EXPIRED"), "Amazon ECR says SCAN_ELIGIBILITY_EXPIRED"),
+        (found("PENDING"), "its scan is still PENDING after 0 s"),
+        ({**found("ACTIVE"), "imageScanFindings": {}}, "its scan is still ACTIVE after 0 s"),
+        (NONE_YET, "no scan of it was found after 0 s"),
+        (
+            {
+                "__type": "AccessDeniedException",
+                "message": "User: x is not authorized to perform: ecr:DescribeImageScanFindings on y",
+            },
+            "not allowed to read the findings of the scan; the AWS user `moto` is valid but lacks "
+            "ecr:DescribeImageScanFindings",
+        ),
+    ],
+)
+def test_what_was_not_scanned_is_never_clean(
+    project: Project, image: BuiltImage, answers: Answers, told: dict[str, object], why: str
+) -> None:
+    answers(told)
+    with pytest.raises(PublishError) as caught:
+        push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` was not scanned, and a scan was asked for",
+            reasons=(Reason(why),),
+            facts=(("image", record.image_uri),),
+            hint="`scan_on_push`, or the registry's own settings of scans, let ECR scan what is pushed",
+        ),
+    )
+    assert (record.candidate, record.scanned, record.not_scanned) == (True, "", why)
+
+
+def test_enhanced_scanning_is_complete_once_it_has_findings(
+    project: Project, image: BuiltImage, answers: Answers
+) -> None:
+    answers({**found("ACTIVE"), "imageScanFindings": {}}, found("ACTIVE", LOW=1))
+    push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert (record.scanned, record.findings) == (SCANNED, (ReleasedFindings("LOW", 1),))
+
+
+def test_a_candidate_is_scanned_before_it_is_promoted(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+) -> None:
+    push(project, image, stage=True, severity="")
+    answers(found("COMPLETE", HIGH=1))
+    with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
+        publishing.promote_image(project, image.image, print, Terms(severity="HIGH"))
+    assert len(ecr_standin.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
+
+    released = publishing.promote_image(project, image.image, print, Terms(severity="CRITICAL"))
+    assert released.findings == (ReleasedFindings("HIGH", 1),)
+    assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, True, False]
+
+
+def test_moto_s_own_scan_is_asked_for_and_read(project: Project, image: BuiltImage) -> None:
+    with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
+        push(project, image)
+
+
+def test_only_ecr_scans(project: Project, image: BuiltImage, registry_port: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        push(project, image, to=f"127.0.0.1:{registry_port}/team")
+    assert caught.value.diagnostics[0].message == (
+        f"`127.0.0.1:{registry_port}` scans nothing: only Amazon ECR does"
+    )
