@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +42,13 @@ def build(
     verify: Verify,
     expected_bytes: Callable[[Sequence[Image]], int],
     restart: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
 ) -> tuple[BuiltImage, ...]:
     """Build and verify images that are rendered under `root`/images; bases are made first.
 
     An image that fails doesn't keep others from being built; its failure is raised at the end.
     `expected_bytes` says what images will weigh together, unpacked; `restart` starts an engine anew that
-    lost a layer, and says whether it could.
+    lost a layer, and says whether it could. `environment` is for docker's programs, such as its logins.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
@@ -63,6 +64,7 @@ def build(
             secrets=supplies.secrets,
             arguments=supplies.arguments,
             on_event=progress,
+            environment=environment,
         )
 
     def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:

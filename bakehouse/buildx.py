@@ -37,6 +37,7 @@ def bake(
     secrets: Mapping[str, Path],
     arguments: Mapping[str, str],
     on_event: Callable[[Event], None],
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Build all targets as one graph; gives the digest of each image in the engine's store.
 
@@ -55,7 +56,7 @@ def bake(
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
-        with processes.running([*command, *watch.targets], cwd=cwd) as process:
+        with processes.running([*command, *watch.targets], cwd=cwd, environment=environment) as process:
             assert process.stderr
             processes.read({process.stderr: watch.feed}, lambda: on_event(Tick()))
             failed = process.wait() != 0

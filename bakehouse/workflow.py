@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse import (
+    base_logins,
     build,
     checks,
     containers,
@@ -166,6 +167,7 @@ def _build(project: Project, images: Sequence[Image], progress: Progress) -> tup
         if any(isinstance(image.base, BootstrappedBase) for image in images):
             provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
         given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
+        logged_in = base_logins.of_bases(images, project, progress.say)
         return build.build(
             images,
             root=project.root,
@@ -176,6 +178,7 @@ def _build(project: Project, images: Sequence[Image], progress: Progress) -> tup
             verify=lambda one: checks.verify(connected, one.image, one.digest, project.state),
             expected_bytes=expected_bytes,
             restart=partial(_restart, progress.say),
+            environment=stack.enter_context(logged_in),
         )
 
 

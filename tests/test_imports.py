@@ -137,6 +137,7 @@ ALLOWED = {
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
         "ecr_hosts ecr"
     ),
+    "base_logins": "plan project registry scratch ecr_hosts destinations",
     "ecr_replication": "deadline registry manifests transfer release_tags ecr",
     "regions": "registry release_tags ecr releases",
     "ecr_scan": "yamlfile registry_tables release_tags transfer releases ecr ecr_replication",

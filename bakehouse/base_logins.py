@@ -1,0 +1,100 @@
+"""Lets BuildKit pull bases from registries that want a login, without `docker login`.
+
+buildx asks docker's configuration for credentials when BuildKit wants some. It is given one of its own: the
+user's, and the logins. That lies in a private folder until the build ends, and on no command line.
+"""
+
+import base64
+import contextlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bakehouse import destinations
+from bakehouse.ecr_hosts import is_ecr
+from bakehouse.errors import PublishError
+from bakehouse.plan import Image, RegistryBase
+from bakehouse.project import Project
+from bakehouse.registry import Credentials
+from bakehouse.scratch import private_folder
+
+Say = Callable[[str], None]
+_CONFIG = "config.json"
+
+
+@contextlib.contextmanager
+def logins(
+    hosts: Collection[str],
+    login: Callable[[str], Credentials | None],
+    *,
+    state: Path,
+    say: Say,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[dict[str, str]]:
+    """The variables with which buildx is logged in to registries; none where there is nothing to add.
+
+    A helper of docker's that somebody has set up for a host is left to it; where no login can be had, the
+    user's own are.
+    """
+    own = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    config = _read(own / _CONFIG)
+    found = {}
+    for host in sorted(set(hosts) - set(config.get("credHelpers") or {})):
+        try:
+            found[host] = login(host)
+        except PublishError as error:
+            told = error.diagnostics[0]
+            reasons = "".join(f"; {reason.text}" for reason in told.reasons)
+            say(f"no login to `{host}`, where a base lies: {told.message}{reasons}")
+    given = {host: credentials for host, credentials in found.items() if credentials}
+    if not given:
+        yield {}
+        return
+    with private_folder(state) as folder:
+        # Contexts, builders and plugins lie beside it.
+        for beside in own.iterdir() if own.is_dir() else ():
+            if beside.name != _CONFIG:
+                (folder / beside.name).symlink_to(beside.absolute())
+        file = folder / _CONFIG
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(_with(config, given)))
+        builders = environment.get("BUILDX_CONFIG") or str(own.absolute() / "buildx")
+        yield {"DOCKER_CONFIG": str(folder.absolute()), "BUILDX_CONFIG": builders}
+
+
+@contextlib.contextmanager
+def of_bases(images: Iterable[Image], project: Project, say: Say) -> Iterator[dict[str, str]]:
+    """As `logins`, for what bases of images lie in Amazon ECR, with whatever the settings say of that."""
+    references = []
+    for image in images:
+        references += [image.base.reference] if isinstance(image.base, RegistryBase) else []
+        references += [image.build_base] if image.build_base else []
+    hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
+
+    def login(host: str) -> Credentials | None:
+        with destinations.registry(project, host, say) as registry:
+            return registry.credentials()
+
+    with logins(hosts, login, state=project.state, say=say) as variables:
+        yield variables
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _with(config: Mapping[str, Any], given: Mapping[str, Credentials]) -> dict[str, Any]:
+    auths, helpers = dict(config.get("auths") or {}), dict(config.get("credHelpers") or {})
+    for host, credentials in given.items():
+        login = f"{credentials.username}:{credentials.password}".encode()
+        auths[host] = {"auth": base64.b64encode(login).decode()}
+        if config.get("credsStore"):
+            # A store is asked for every host that has no helper; an empty one means this very file.
+            helpers[host] = ""
+    return {**config, "auths": auths, **({"credHelpers": helpers} if helpers else {})}

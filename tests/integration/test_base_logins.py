@@ -1,0 +1,92 @@
+"""A build whose base lies in a registry that only a token opens, as AWS's Deep Learning Containers do."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse import buildx, pusher
+from bakehouse.base_logins import logins
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import BuildError
+from bakehouse.registry import Credentials
+from bakehouse.testing.ecr import EcrStandin
+from bakehouse.transfer import Watch
+from tests.integration.projects import Project
+from tests.integration.tiny_images import built
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def base(tmp_path: Path, ecr_standin: EcrStandin) -> str:
+    """A base in a private registry, of which the engine holds nothing under this address."""
+    name = f"{tmp_path.name.replace('_', '-').rstrip('-')}/base"
+    ecr_standin.client.create_repository(repositoryName=name)
+    folder = tmp_path / "base"
+    folder.mkdir()
+    reference = f"{ecr_standin.host}/{name}"
+    with built(folder, "base") as image:
+        login = EcrRegistry(host=ecr_standin.host).credentials()
+        pushing = pusher.connect(tmp_path / "notes")
+        pushing.push(image.digest, f"{reference}:1", login, Watch(30, float("inf")), lambda _: None)
+    ecr_standin.registry.expire_tokens()
+    return f"{reference}@{image.digest}"
+
+
+@pytest.fixture
+def project(tmp_path: Path, base: str) -> Iterator[Project]:
+    project = Project(tmp_path, uuid4().hex[:8])
+    project.add("extended", f"FROM {base}\nCOPY added /\n", {"added": uuid4().hex})
+    yield project
+    project.remove()
+
+
+def bake(project: Project, environment: Mapping[str, str]) -> dict[str, str]:
+    return buildx.bake(
+        [project.target("extended")],
+        cwd=project.root,
+        state=project.root / "state",
+        secrets={},
+        arguments={},
+        on_event=project.events.append,
+        environment=environment,
+    )
+
+
+@pytest.mark.parametrize("config", ["{}", '{"credsStore": "no-such-store"}'])
+def test_a_base_behind_a_token_is_pulled_without_docker_login(
+    project: Project, ecr_standin: EcrStandin, tmp_path: Path, config: str
+) -> None:
+    own = tmp_path / "docker"
+    own.mkdir()
+    (own / "config.json").write_text(config)
+    environment = {**os.environ, "DOCKER_CONFIG": str(own)}
+
+    def login(host: str) -> Credentials:
+        return EcrRegistry(host=host).credentials()
+
+    state = tmp_path / "state"
+    with logins([ecr_standin.host], login, state=state, say=print, environment=environment) as variables:
+        digests = bake(project, variables)
+
+    assert digests.keys() == {"extended"}
+    [token] = ecr_standin.registry.tokens - {one for one in ecr_standin.registry.tokens if " " in one}
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
+    assert left == []
+    assert (own / "config.json").read_text() == config
+    history = subprocess.run(
+        ["docker", "history", "--no-trunc", project.reference("extended")], capture_output=True, check=True
+    )
+    assert token.encode() not in history.stdout
+    assert token not in str(project.events)
+
+
+def test_without_the_login_the_registry_refuses(project: Project, tmp_path: Path) -> None:
+    own = tmp_path / "docker"
+    own.mkdir()
+    with pytest.raises(BuildError):
+        bake(project, {"DOCKER_CONFIG": str(own)})
