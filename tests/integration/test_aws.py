@@ -1,0 +1,85 @@
+"""Roles that are assumed, against moto."""
+
+import pytest
+
+from bakehouse.aws import Access, Aws
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
+from bakehouse.testing.proxy import Reply, Request
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
+
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/Pusher"
+
+
+def test_a_role_is_assumed_and_named_with_its_session(
+    ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Aws(REGION, Access(role=ROLE)).whom() == "the AWS session `bakehouse` (role Pusher)"
+    monkeypatch.setenv("AWS_ROLE_SESSION_NAME", "ci-42")
+    assert Aws(REGION, Access(role=ROLE)).whom() == "the AWS session `ci-42` (role Pusher)"
+
+
+def test_a_role_of_another_account_has_that_account_s_registry(ecr_standin: EcrStandin) -> None:
+    other = EcrRegistry(region=REGION, access=Access(role="arn:aws:iam::210987654321:role/Pusher"))
+    assert other.host == f"210987654321.dkr.ecr.{REGION}.amazonaws.com"
+    assert other.credentials().username == "AWS"
+
+
+def test_a_role_that_may_not_be_assumed(ecr_standin: EcrStandin) -> None:
+    words = "User: arn:aws:iam::1:user/x is not authorized to perform: sts:AssumeRole on resource: y"
+
+    def refuse(request: Request) -> Reply | None:
+        if b"Action=AssumeRole" not in request.body:
+            return None
+        error = f"<Error><Code>AccessDenied</Code><Message>{words}</Message></Error>"
+        return Reply(403, {}, f"<ErrorResponse>{error}</ErrorResponse>".encode())
+
+    ecr_standin.aws.answers.insert(0, refuse)
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region=REGION, access=Access(role=ROLE)).credentials()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"not allowed to assume the role `{ROLE}`",
+            reasons=(Reason("the AWS user `moto` is valid but lacks sts:AssumeRole"),),
+            hint="the role's trust policy has to name it too",
+        ),
+    )
+
+
+def test_a_profile_of_the_settings_that_does_not_exist(ecr_standin: EcrStandin) -> None:
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region=REGION, access=Access(profile="nobody")).credentials()
+    assert caught.value.diagnostics[0].message == "there is no AWS profile `nobody`"
+
+
+def test_a_role_without_credentials_to_assume_it(
+    ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(PublishError) as caught:
+        EcrRegistry(region=REGION, access=Access(role=ROLE)).credentials()
+    assert caught.value.diagnostics[0].message == "no AWS credentials were found"
+
+
+@pytest.mark.parametrize(
+    ("region", "access", "endpoint"),
+    [
+        ("us-east-1", Access(fips=True), "https://ecr-fips.us-east-1.amazonaws.com"),
+        ("us-gov-west-1", Access(fips=True), "https://ecr-fips.us-gov-west-1.amazonaws.com"),
+        ("eu-west-1", Access(dual_stack=True), "https://ecr.eu-west-1.api.aws"),
+        ("cn-north-1", Access(), "https://api.ecr.cn-north-1.amazonaws.com.cn"),
+        ("us-iso-east-1", Access(), "https://api.ecr.us-iso-east-1.c2s.ic.gov"),
+    ],
+)
+def test_the_api_is_asked_at_the_endpoint_that_is_meant(
+    ecr_standin: EcrStandin,
+    monkeypatch: pytest.MonkeyPatch,
+    region: str,
+    access: Access,
+    endpoint: str,
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    assert Aws(region, access).client("ecr").meta.endpoint_url == endpoint
