@@ -17,8 +17,8 @@ SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
 _ROOT = "tool.bakehouse.registries"
 _TAKEN = ("local", "ecr")
 _ECR_ONLY = ("account", "regions", "profile", "role", "fips", "dual_stack", "scan", "create")
-_KEYS = ("host", "prefix", *_ECR_ONLY)
-_CREATE = (
+KEYS = ("host", "prefix", *_ECR_ONLY)
+CREATE = (
     *("scan_on_push", "encryption", "tags", "lifecycle", "untagged_days", "pull_accounts"),
     "pull_organization",
 )
@@ -117,7 +117,7 @@ class _Table:
 
 
 def _registry(name: str, table: _Table) -> RegistrySettings:
-    table.knows(_KEYS)
+    table.knows(KEYS)
     host = table.text("host")
     if host:
         _check(table, "host", host, "team")
@@ -164,7 +164,7 @@ def _is_region(region: str) -> bool:
 
 
 def _creation(table: _Table) -> Creation:
-    table.knows(_CREATE)
+    table.knows(CREATE)
     days, lifecycle = table.number("untagged_days"), table.text("lifecycle")
     if days and lifecycle:
         table.report(

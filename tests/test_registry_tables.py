@@ -1,12 +1,15 @@
 """The tables of `[tool.bakehouse.registries]`, and each mistake in them at its place."""
 
 import json
+import re
 
 import pytest
 
 from bakehouse import project
 from bakehouse.errors import RecipeError
+from bakehouse.project import HOME
 from bakehouse.registry_settings import Creation, RegistrySettings
+from bakehouse.registry_tables import CREATE, KEYS
 from tests.conftest import Tree
 
 TEAM = """\
@@ -176,3 +179,14 @@ def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> Non
     assert caught.value.diagnostics[0].message == (
         "`policy.json` has a rule for any images: it would expire what the ledger holds"
     )
+
+
+def test_the_settings_in_the_docs_are_read(empty: Tree) -> None:
+    text = (HOME / "docs/ecr.md").read_text()
+    [block] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    found = read(empty, block)
+
+    assert found["team"].regions == ("eu-west-1", "us-east-1")
+    assert found["own"].host == "registry.example.com:5000"
+    documented = set(re.findall(r"(?m)^(\w+) = ", block))
+    assert documented == {*KEYS, *CREATE} - {"create", "lifecycle"}
