@@ -206,6 +206,30 @@ def build(context: Context, images: str, json: bool = False) -> None:
 @task(
     positional=["images"],
     help={
+        "images": "names or globs; of a glob, those that are built",
+        "top": "how many folders, copies and shared layers to tell",
+        "against": "`release` for the image's last release, or another image: what differs, part by part",
+        "json": "one object, for programs",
+    },
+)
+@_command
+def size_report(context: Context, images: str, top: int = 15, against: str = "", json: bool = False) -> None:
+    """
+    Tell where the bytes of built images lie: parts, layers, folders, copies, and what several images share.
+
+    ./bake size-report pytorch-cpu
+    ./bake size-report pytorch-cpu --against mpi-cpu
+    ./bake size-report '*' --json
+    """
+    from bakehouse import size_reporting
+
+    told = size_reporting.run(open_workspace(), _patterns(images), _say, top=top, against=against, json=json)
+    print(told, end="")
+
+
+@task(
+    positional=["images"],
+    help={
         "images": _IMAGES,
         "real": "fetch every Python package of the locks, also those of more than 20 MB",
         "json": _JSON,

@@ -32,6 +32,7 @@ CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 API_SECONDS = 120
 POOL = 64
+_SAVED_CHUNK = 1 << 20
 _Made = TypeVar("_Made")
 
 
@@ -76,6 +77,13 @@ class DockerEngine:
         labels = (found.attrs.get("Config") or {}).get("Labels") or {}
         key = str(labels.get(KEY_LABEL, ""))
         return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key)
+
+    @contextlib.contextmanager
+    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
+        with told_as(f"save `{reference}`"):
+            chunks = self._client.api.get_image(reference, chunk_size=_SAVED_CHUNK)
+            with contextlib.closing(chunks):
+                yield chunks
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:

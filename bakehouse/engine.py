@@ -1,7 +1,7 @@
 """What Bakehouse asks of a container engine: the narrow waist between its steps and `containers`."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -113,6 +113,9 @@ class Engine(Protocol):
 
     def image(self, reference: str) -> StoredImage | None:
         """The image of that name or digest, or None."""
+
+    def saved(self, reference: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
+        """An image as an archive that comes in pieces, its layers as they are stored."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
         """A container made as `spec` says, with its files in place, not started."""

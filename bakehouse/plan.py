@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
+from bakehouse.budgets import OWN, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.keys import key_of, text_json, texts_json
@@ -127,6 +128,8 @@ class Image:
     """The GPUs that its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
     required: tuple[str, ...] = ()
     """The smoke checks that have to have passed before it is released."""
+    budgets: tuple[Budget, ...] = ()
+    """What its parts may weigh; no part of its key."""
     format: str = FORMATS[0]
     """In what form it is stored and pushed."""
     unpinned: tuple[Artifact, ...] = ()
@@ -177,6 +180,7 @@ def make_plan(
         images.append(_image(resolution, templates, _host(resolution, region, problems)))
         _check_layers(images[-1], resolution.recipe, problems)
         _check_apt(images[-1], resolution, problems)
+        _check_budgets(images[-1], problems)
     problems.raise_as(RecipeError)
     return Plan(tuple(images))
 
@@ -267,6 +271,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         toolchain=resolution.base.face.build_apt,
         gpu_architecture=_asked_of(choices, "gpu-architecture"),
         required=_required(recipe, gpu=gpu, launchers=launchers),
+        budgets=recipe.budgets,
         format=recipe.format,
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
@@ -422,6 +427,14 @@ def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
         message = f"image `{image.name}` would have {layers} layers; {MAX_LAYERS} are allowed"
         hint = "put several steps of `run` into one"
         problems.add(Diagnostic(message, recipe.location, hint=hint))
+
+
+def _check_budgets(image: Image, problems: Problems) -> None:
+    names = [part.component for part in image.all_parts]
+    for budget in image.budgets:
+        if budget.name not in (*names, *OWN):
+            message = f"image `{image.name}` has no `{budget.name}` to have a budget"
+            problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
 
 
 def _plain(items: list[tuple[str, object]]) -> dict[str, object]:

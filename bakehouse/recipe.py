@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
+from bakehouse.budgets import Budget, read_budgets
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Requirement
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
@@ -81,6 +82,8 @@ class Recipe:
     """The smoke checks that have to have passed before the image is released; None where it doesn't say."""
     format: str = FORMATS[0]
     """In what form the image is stored and pushed."""
+    budgets: tuple[Budget, ...] = ()
+    """What its parts may weigh."""
     is_committed: bool = True
     """Whether its rendered files are kept with the recipes, for people to review."""
 
@@ -183,6 +186,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         targets=_targets(fields, catalog),
         required=_required(fields),
         format=fields.choice("format", FORMATS, FORMATS[0]),
+        budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakehouse.budgets import FILES, STEPS, SYSTEM
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage, packages_below
 
@@ -29,6 +30,9 @@ _EXPORTED = {
     "oci-zstd": "oci-mediatypes=true,compression=zstd",
 }
 _STAGE_TEXTS: dict[tuple[object, ...], str] = {}
+REPLACED = "replaced"
+"""Whose layer it is in which files of a frozen base are taken away."""
+_LAYER_WORD = re.compile("(RUN|COPY|ADD|WORKDIR) ")
 _HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 
 
@@ -39,6 +43,14 @@ class RenderedFile:
     path: str
     content: bytes
     is_executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOwner:
+    """What a layer belongs to, and the instruction that makes it."""
+
+    name: str
+    instruction: str
 
 
 def read_templates(folder: Path) -> dict[str, str]:
@@ -74,6 +86,34 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
             for file in (*image.content.files, *image.content.code)
         ),
     )
+
+
+def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[LayerOwner, ...]:
+    """Whose each layer above the base's is, lowest first: a component's, or one of the recipe's own keys'."""
+    build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
+    own, content = bool(image.content.files or image.content.code), image.content
+    return (
+        *([LayerOwner(SYSTEM, "RUN")] if image.apt else []),
+        *(LayerOwner(stage.name, word) for stage, text in chain for word in _layer_words(text)),
+        *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
+        *(LayerOwner(stage.name, "COPY") for stage, _ in build),
+        *([LayerOwner(FILES, "COPY")] if own else []),
+        *(LayerOwner(STEPS, "RUN") for _ in content.run),
+    )
+
+
+def _layer_words(text: str) -> list[str]:
+    """The instructions of a part of a Dockerfile that make a layer each."""
+    found, end = [], ""
+    for line in text.split("\n"):
+        if end:
+            end = "" if line == end else end
+            continue
+        if match := _LAYER_WORD.match(line):
+            found.append(match[1])
+        if heredoc := _HEREDOC.search(line):
+            end = heredoc[1]
+    return found
 
 
 def filled(template: str, **values: object) -> str:

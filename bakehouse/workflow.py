@@ -15,6 +15,7 @@ from bakehouse import (
     containers,
     daemon,
     junit,
+    measuring,
     provision,
     publishing,
     rehearsing,
@@ -90,7 +91,16 @@ def build_images(
         built = _build(workspace.project, plan.images, progress)
     today = datetime.now(UTC).date()
     _record(workspace, {one.image.name: runs.built(one.image, today) for one in built})
+    _require_budgets(workspace, built, say)
     return built
+
+
+def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], say: Say) -> None:
+    """Hold images to what their recipes let them weigh."""
+    if any(one.image.budgets for one in built):
+        with engine(say, Feature.PLATFORM) as connected:
+            scale = measuring.Scale(connected, workspace.templates, say)
+            measuring.require_budgets(scale, built, workspace.project.state)
 
 
 def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wishes: Wishes) -> Outcome:
@@ -227,6 +237,7 @@ def push_images(
     workspace: Workspace, built: Sequence[BuiltImage], say: Say, wishes: Wishes
 ) -> tuple[ReleaseRecord, ...]:
     """Push what may be released, or candidates, and write it into the ledger."""
+    _require_budgets(workspace, built, say)
     return publishing.push_images(workspace.project, built, say, wishes.terms)
 
 

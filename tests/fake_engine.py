@@ -1,7 +1,7 @@
 """A container engine of a few lines: its containers end as the test says."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +80,8 @@ class FakeEngine:
     def __init__(self, behave: Callable[[ContainerSpec], Run]) -> None:
         self._behave = behave
         self.specs: list[ContainerSpec] = []
+        self.archives: dict[str, bytes] = {}
+        """What it saves, by reference."""
         self.closed = False
 
     def image(self, reference: str) -> StoredImage | None:
@@ -96,6 +98,10 @@ class FakeEngine:
 
     def sweep(self) -> Swept:
         return Swept()
+
+    @contextlib.contextmanager
+    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
+        yield (self.archives[reference],)
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
         return ()

@@ -23,6 +23,7 @@ ALLOWED = {
     # from a recipe to an image that is planned and rendered
     "yamlfile": "",
     "fields": "yamlfile",
+    "budgets": "yamlfile fields",
     "matrix": "yamlfile fields",
     "lockfile": "",
     "component": "lockfile",
@@ -30,7 +31,7 @@ ALLOWED = {
     "registries": "yamlfile fields component",
     "catalog": "yamlfile fields matrix component faces registries",
     "ownfiles": "fields",
-    "recipe": "yamlfile fields matrix component lockfile faces catalog ownfiles",
+    "recipe": "yamlfile fields budgets matrix component lockfile faces catalog ownfiles",
     "schema": "yamlfile fields matrix catalog recipe",
     "instances": "yamlfile component catalog",
     "sizing": "instances",
@@ -38,7 +39,7 @@ ALLOWED = {
     "fitting": "component catalog recipe candidates",
     "resolution": "lockfile component catalog recipe candidates fitting",
     "keys": "",
-    "plan": "yamlfile lockfile component ownfiles recipe resolution keys",
+    "plan": "yamlfile budgets lockfile component ownfiles recipe resolution keys",
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
     "nearest": "component catalog recipe candidates resolution wording pins",
@@ -49,7 +50,7 @@ ALLOWED = {
     ),
     "comparison": "yamlfile catalog lockfile recipe resolution",
     "outdated": "component catalog candidates resolution wording nearest explain chosen",
-    "rendering": "plan",
+    "rendering": "budgets plan",
     "tomlplace": "",
     "registry_settings": "",
     "registry": "deadline plan",
@@ -87,6 +88,12 @@ ALLOWED = {
     "progress": "report buildevents buildtimes",
     "bootstrap": "plan processes locks scratch engine aptconfig buildevents",
     "build": "plan engine supplies buildfailure buildx progress bootstrap",
+    # what an image weighs
+    "elf": "",
+    "decompression": "",
+    "layers": "elf",
+    "saved_image": "decompression layers",
+    "size_report": "layers saved_image",
     # smoke tests
     "checks": "plan engine",
     "ranks": "",
@@ -132,6 +139,9 @@ ALLOWED = {
     ),
     "team_ledger": "aws releases",
     "ledger": "locks project releases team_ledger",
+    "fleet_size": "releases size_report",
+    "size_tables": "size_report fleet_size",
+    "measuring": "budgets plan rendering engine build layers saved_image size_report size_tables",
     "verification": "registry manifests distribution releases",
     "destinations": (
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
@@ -210,6 +220,9 @@ ALLOWED = {
         "inventory build checks smoke_report releases rehearsal rehearsing"
     ),
     "cleaning": "plan workspace containers daemon",
+    "size_reporting": (
+        "daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
+    ),
     "demo": "workspace provision buildtimes progress smoke_report push snippets workflow tables",
     "selftest": "project workspace provision",
     "cli": "report yamlfile project",
@@ -250,6 +263,7 @@ PROGRAMS = {
     "bootstrap",
     "build",
     "daemon",
+    "decompression",
     "dockerd",
     "doctor",
     "embedded_registry",

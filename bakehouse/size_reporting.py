@@ -1,0 +1,83 @@
+"""The task `size-report`: where the bytes of built images lie."""
+
+from collections.abc import Sequence
+
+from bakehouse import fleet_size, size_tables, workflow
+from bakehouse.daemon import Feature
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.fleet_size import ReleaseDifference, SizeDifference
+from bakehouse.ledger import Ledger
+from bakehouse.measuring import Scale, stored_images
+from bakehouse.plan import Image
+from bakehouse.releases import ReleaseRecord
+from bakehouse.size_report import ImageSize
+from bakehouse.workspace import Say, Workspace, plan_images
+
+RELEASE = "release"
+"""What `--against` calls the last release of the image itself."""
+
+
+def run(
+    workspace: Workspace,
+    patterns: Sequence[str],
+    say: Say,
+    *,
+    top: int,
+    against: str = "",
+    json: bool = False,
+) -> str:
+    """The report of one image, or of several side by side; `against` names another image, or `release`."""
+    if top < 1:
+        message = f"`--top {top}` would tell nothing"
+        raise UsageError(Diagnostic(message, hint="`--top 15` is what it is without"))
+    planned = plan_images(workspace, patterns).images
+    others = plan_images(workspace, [against]).images if against and against != RELEASE else ()
+    if len(others) > 1:
+        message = f"`--against {against}` means {len(others)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+    with workflow.engine(say, Feature.PLATFORM) as connected:
+        found = stored_images(connected, planned, patterns, say)
+        records = _releases(workspace, found[0][0].name) if against == RELEASE and len(found) == 1 else ()
+        if against and len(found) > 1:
+            message = f"`--against` compares one image, and these are {len(found)}"
+            raise UsageError(Diagnostic(message, hint="name one of them"))
+        scale = Scale(connected, workspace.templates, say)
+        sizes = [scale.size(image, digest) for image, digest in found]
+        other = [
+            scale.size(image, digest)
+            for image, digest in stored_images(connected, others, [against], say)
+        ] if others else []  # fmt: skip
+    differences: list[SizeDifference | ReleaseDifference] = []
+    differences += [fleet_size.difference(one, sizes[0]) for one in other]
+    differences += [
+        fleet_size.since_release(sizes[0], _versions(found[0][0]), record) for record in records[-1:]
+    ]
+    shared = fleet_size.fleet_of(sizes) if len(sizes) > 1 else None
+    if json:
+        return size_tables.as_json(sizes, shared, top, differences)
+    return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], top)
+
+
+def _text(sizes: Sequence[ImageSize], shared: fleet_size.FleetSize | None, image: Image, top: int) -> str:
+    if shared:
+        return size_tables.fleet(sizes, shared, top)
+    return size_tables.report(sizes[0], _versions(image), top)
+
+
+def _compared(found: SizeDifference | ReleaseDifference) -> str:
+    if isinstance(found, SizeDifference):
+        return size_tables.compared(found)
+    return size_tables.released(found)
+
+
+def _versions(image: Image) -> tuple[tuple[str, str], ...]:
+    return tuple((part.component, part.version) for part in image.all_parts)
+
+
+def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
+    """What was released of an image; raises UsageError where nothing was."""
+    found = tuple(one for one in Ledger(workspace.project).records(name) if not one.candidate)
+    if not found:
+        message = f"image `{name}` was never released"
+        raise UsageError(Diagnostic(message, hint="`--against IMAGE` compares it with another image"))
+    return found
