@@ -349,6 +349,22 @@ def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltI
     assert text.endswith("503 Service Unavailable")
 
 
+def test_who_is_overtaken_after_the_first_look_is_told(
+    pushing: Pushing, image: BuiltImage, layouts: dict[str, Layout]
+) -> None:
+    """This registry lets both push; the other is there by the time that the layers are asked for."""
+    scene = pushing.scene
+
+    def overtake(request: Request, forward: Forward) -> Reply:
+        if scene.proxy.seen("PUT", "/manifests/"):
+            layouts["other"].put(scene, REPOSITORY)
+        return forward(request)
+
+    scene.proxy.do("HEAD", "/blobs/", overtake)
+    told = pushing.refused(image, TagTakenError)
+    assert ("there", layouts["other"].manifest.digest) in told.facts
+
+
 def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: BuiltImage) -> None:
     shown = pushing.pusher.manifest(image.digest)
     assert shown
