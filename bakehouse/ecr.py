@@ -99,7 +99,7 @@ class EcrRegistry:
         answer = self.api.get_lifecycle_policy(repositoryName=repository, **self.owner)
         return str(answer["lifecyclePolicyText"])
 
-    def pushed(self, repository: str, digest: str) -> str:
+    def pushed(self, repository: str, digest: Digest) -> str:
         """When a digest was pushed; who did it is in another service's log."""
         with self.aws.told_as(f"describe the images of `{repository}`"):
             found = self.api.describe_images(
