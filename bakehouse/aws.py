@@ -2,27 +2,20 @@
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.aws_answers import Trouble, no_credentials, refusal
+from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
-_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
-_NOT_ACCEPTED = {
-    *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"),
-    *("InvalidSignatureException", "InvalidAccessKeyId", "IncompleteSignature", "MissingAuthenticationToken"),
-    *("MissingAuthenticationTokenException", "IncompleteSignatureException"),
-}
-_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
-_ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
 _WHO = "find out who we are in AWS"
+_ASSUME = "assume the role "
 _SESSION_NAME = "bakehouse"
 """What AWS's own log calls us; AWS_ROLE_SESSION_NAME gives another."""
 
@@ -79,10 +72,13 @@ class Aws:
 
         try:
             yield
-        except ClientError as error:
-            raise self._refused(doing, error.response["Error"]) from error
-        except BotoCoreError as error:
-            raise unready(doing, error) from error
+        except (ClientError, BotoCoreError) as error:
+            found = refusal(doing, error, lambda: self._denied_whom(doing))
+            told = found.diagnostic
+            if found.trouble is Trouble.DENIED and doing.startswith(_ASSUME):
+                told = replace(told, hint="the role's trust policy has to name it too")
+            kept_out = found.trouble in (Trouble.NOT_LET_IN, Trouble.DENIED)
+            raise (RegistryAuthError if kept_out else PublishError)(told) from error
 
     @cached_property
     def _own_session(self) -> "boto3.Session":
@@ -108,7 +104,7 @@ class Aws:
         with self.told_as(f"read credentials for the role `{role}`"):
             own = self._own_session.get_credentials()
         if own is None:
-            raise _no_credentials()
+            raise RegistryAuthError(no_credentials().diagnostic)
 
         def client_creator(service: str, **arguments: Any) -> Any:
             return self._own_session.client(
@@ -118,7 +114,7 @@ class Aws:
         fetcher = AssumeRoleCredentialFetcher(client_creator, own, role, extra_args=told)
         session = botocore.session.get_session()
         session.register_component("credential_provider", CredentialResolver([_role_provider(fetcher)]))
-        with self.told_as(f"assume the role `{role}`"):
+        with self.told_as(f"{_ASSUME}`{role}`"):
             # Now, so that a refusal is told as one, and not as that of the first request.
             session.get_credentials().get_frozen_credentials()
         return boto3.Session(botocore_session=session, region_name=self.region)
@@ -132,34 +128,11 @@ class Aws:
             use_fips_endpoint=self.access.fips or None, use_dualstack_endpoint=self.access.dual_stack or None
         )
 
-    def _refused(self, doing: str, answer: Any) -> PublishError:
-        code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
-        if code in _EXPIRED:
-            hint = "get new credentials (`aws sso login`, or your CI's own way), then repeat the command"
-            return RegistryAuthError(Diagnostic("the AWS session has expired", hint=hint))
-        if code in _NOT_ACCEPTED:
-            reason = Reason(f"it answered `{code}`")
-            hint = "`aws sts get-caller-identity` shows which credentials are used"
-            message = "AWS does not know these credentials"
-            return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
-        if code in _DENIED:
-            return RegistryAuthError(self._denied(doing, text))
-        return PublishError(Diagnostic(f"could not {doing}", facts=(("answer", f"{code}: {text}"),)))
-
-    def _denied(self, doing: str, text: str) -> Diagnostic:
-        action = _ACTION.search(text)
-        lacks = f"lacks {action[1]}" if action else "may not"
-        reason = Reason(f"{self._denied_whom(doing)} is valid but {lacks}")
-        hint = "use a role with that right; nothing was pushed"
-        if doing.startswith("assume the role"):
-            hint = "the role's trust policy has to name it too"
-        return Diagnostic(f"not allowed to {doing}", reasons=(reason,), hint=hint)
-
     def _denied_whom(self, doing: str) -> str:
         # Whoever may do nothing at all may still ask who they are.
         if doing == _WHO:
             return "the AWS session"
-        if doing.startswith("assume the role"):
+        if doing.startswith(_ASSUME):
             return Aws(self._given_region, Access(self.access.profile, "", self.access.fips)).whom()
         return self.whom()
 
@@ -186,35 +159,3 @@ def _subject(arn: str) -> str:
         role, _, session = name.partition("/")
         return f"the AWS session `{session}` (role {role})"
     return f"the AWS {kind} `{name}`" if name else f"the AWS account's {kind} user"
-
-
-def _no_credentials() -> RegistryAuthError:
-    reason = Reason("there are none in the environment, in ~/.aws, or from the machine's role")
-    hint = "`aws configure sso` or AWS_PROFILE gives some"
-    return RegistryAuthError(Diagnostic("no AWS credentials were found", reasons=(reason,), hint=hint))
-
-
-def unready(doing: str, error: Any) -> PublishError:
-    """What stood in the way before AWS could answer."""
-    import botocore.exceptions as botocore
-
-    if isinstance(error, botocore.NoCredentialsError):
-        return _no_credentials()
-    if isinstance(error, botocore.PartialCredentialsError):
-        lacking = error.kwargs.get("cred_var", "a part")
-        return RegistryAuthError(Diagnostic(f"the AWS credentials are incomplete: `{lacking}` is missing"))
-    if isinstance(error, botocore.ProfileNotFound):
-        message = f"there is no AWS profile `{error.kwargs.get('profile', '')}`"
-        hint = "AWS_PROFILE names one of `aws configure list-profiles`"
-        return RegistryAuthError(Diagnostic(message, hint=hint))
-    expired = (botocore.UnauthorizedSSOTokenError, botocore.SSOTokenLoadError, botocore.TokenRetrievalError)
-    if isinstance(error, expired):
-        return RegistryAuthError(Diagnostic("the AWS SSO session has expired", hint="`aws sso login`"))
-    if isinstance(error, botocore.CredentialRetrievalError):
-        provider = error.kwargs.get("provider", "their source")
-        return RegistryAuthError(Diagnostic(f"AWS credentials could not be had from `{provider}`"))
-    if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError)):
-        address = str(error.kwargs.get("endpoint_url", ""))
-        facts = (("address", address),) if address else ()
-        return PublishError(Diagnostic(f"could not {doing}: AWS does not answer", facts=facts))
-    return PublishError(Diagnostic(f"could not {doing}", facts=(("because", type(error).__name__),)))

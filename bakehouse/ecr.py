@@ -12,6 +12,7 @@ from bakehouse.aws import Access, Aws
 from bakehouse.ecr_hosts import registry_host
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.lifecycle import expiring_rule
+from bakehouse.plan import Digest
 from bakehouse.registry import ECR_HOST, Credentials
 from bakehouse.registry_settings import Creation
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bakehouse.aws_answers import Trouble
 from bakehouse.cluster import Heard
 from bakehouse.errors import Diagnostic
 from bakehouse.training_logs import TrainingLogs
-from bakehouse.training_service import ServiceError, TrainingService, Trouble
+from bakehouse.training_service import ServiceError, TrainingService
 
 ENDED = ("Completed", "Failed", "Stopped")
 _INTERVAL = 5.0

@@ -14,6 +14,7 @@ from typing import Any
 from bakehouse import delivery, image_uris, launch_report
 from bakehouse.api_request import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.asked_job import S3, CheckedJob, Job, checked
+from bakehouse.aws_answers import Trouble
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.findings import Finding
 from bakehouse.following import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
@@ -24,7 +25,7 @@ from bakehouse.jobstream import JobStream
 from bakehouse.launch_report import LaunchReport
 from bakehouse.registry import region_of
 from bakehouse.training_request import LOCAL
-from bakehouse.training_service import ServiceError, TrainingService, Trouble
+from bakehouse.training_service import ServiceError, TrainingService
 from bakehouse.workspace import Workspace
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")

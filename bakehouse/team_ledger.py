@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from bakehouse.aws import unready
+from bakehouse.aws_answers import Refusal, Trouble, refusal
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.releases import ReleaseRecord, WrongRecordError, record_in
 
@@ -23,7 +23,6 @@ _ATTEMPTS = 5
 _READ, _WRITE = "read", "write to"
 _THERE = ("PreconditionFailed", "412")
 _AGAIN = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
-_NOT_LET_IN = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
 
 _DEFAULTS = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
 
@@ -43,10 +42,10 @@ class TeamLedger:
             try:
                 self._ask("put_object", _WRITE, Key=self._key(record), Body=body, IfNoneMatch="*")
             except _RefusedError as error:
-                if error.code in _THERE:
+                if error.refusal.code in _THERE:
                     return False
-                if error.code not in _AGAIN or attempt == _ATTEMPTS - 1:
-                    raise self._told(_WRITE, error) from error
+                if error.refusal.code not in _AGAIN or attempt == _ATTEMPTS - 1:
+                    raise self._told(error.refusal) from error
                 time.sleep(0.1 * 2**attempt)
             else:
                 return True
@@ -116,45 +115,36 @@ class TeamLedger:
             config = Config(max_pool_connections=_AT_ONCE)
             return boto3.Session(region_name=self._region).client("s3", config=config)
         except BotoCoreError as error:
-            doing = f"reach the ledger `{self.address}`"
-            raise unready(doing, error) from error
+            raise self._told(refusal(f"reach the ledger `{self.address}`", error)) from error
 
     def _read(self, operation: str, **arguments: Any) -> Any:
         try:
             return self._ask(operation, _READ, **arguments)
         except _RefusedError as error:
-            raise self._told(_READ, error) from error
+            raise self._told(error.refusal) from error
 
     def _ask(self, operation: str, doing: str, **arguments: Any) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             return getattr(self._client, operation)(Bucket=self._bucket, **arguments)
-        except ClientError as error:
-            answer = error.response.get("Error", {})
-            code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
-            raise _RefusedError(code, text) from error
-        except BotoCoreError as error:
-            doing = f"{doing} the ledger `{self.address}`"
-            raise unready(doing, error) from error
+        except (ClientError, BotoCoreError) as error:
+            raise _RefusedError(refusal(f"{doing} the ledger `{self.address}`", error)) from error
 
-    def _told(self, doing: str, error: "_RefusedError") -> PublishError:
-        if error.code == "NoSuchBucket":
+    def _told(self, found: Refusal) -> PublishError:
+        told = found.diagnostic
+        if found.code == "NoSuchBucket":
             hint = "make the bucket, or correct `ledger` in [tool.bakehouse]"
-            return PublishError(Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint))
-        message = f"could not {doing} the ledger `{self.address}`"
-        if error.code in _NOT_LET_IN:
-            # The words of a refused signature hold too much to be repeated.
-            facts = (("answer", error.code),)
-            hint = "log in to AWS with s3:ListBucket, s3:GetObject and s3:PutObject there"
-            return RegistryAuthError(Diagnostic(message, facts=facts, hint=hint))
-        return PublishError(Diagnostic(message, facts=(("answer", f"{error.code}: {error.text}"),)))
+            told = Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint)
+        if found.trouble is Trouble.DENIED:
+            told = replace(told, hint="it takes s3:ListBucket, s3:GetObject and s3:PutObject there")
+        kept_out = found.trouble in (Trouble.NOT_LET_IN, Trouble.DENIED)
+        return (RegistryAuthError if kept_out else PublishError)(told)
 
 
 class _RefusedError(Exception):
-    """S3 refused a request."""
+    """S3 refused a request, or did not get it."""
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.diagnostic.message)
+        self.refusal = refusal

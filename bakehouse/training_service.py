@@ -1,62 +1,28 @@
 """What one training job is asked of AWS: S3 for its code, SageMaker for the job, CloudWatch for its logs."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.aws import unready
-from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
+from bakehouse.aws_answers import Refusal, refusal
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
-_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
-_NOT_ACCEPTED = (
-    *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidAccessKeyId"),
-    *("InvalidSignatureException", "IncompleteSignature", "MissingAuthenticationToken", "InvalidToken"),
-)
-_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AllAccessDisabled")
-_BUSY = (
-    *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "SlowDown"),
-    *(
-        "TooManyRequestsException",
-        "RequestThrottled",
-        "InternalFailure",
-        "InternalError",
-        "InternalServerError",
-    ),
-    *("ServiceUnavailable", "ServiceUnavailableException"),
-)
-_ABSENT = ("ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404")
-_ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
-_LOG_IN = "log in again (`aws sso login`, or your CI's own way)"
-
-
-class Trouble(Enum):
-    """What kind of thing stands between us and an answer."""
-
-    BUSY = "AWS asks to come back later"
-    SILENT = "AWS does not answer"
-    NOT_LET_IN = "the credentials are expired, or none that AWS knows"
-    DENIED = "the credentials may not do this"
-    ABSENT = "there is no such thing"
-    REFUSED = "AWS refuses it"
 
 
 class ServiceError(Exception):
     """AWS did not do what it was asked."""
 
-    def __init__(self, trouble: Trouble, diagnostic: Diagnostic, code: str = "") -> None:
-        super().__init__(diagnostic.message)
-        self.trouble = trouble
-        self.diagnostic = diagnostic
-        self.code = code
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.diagnostic.message)
+        self.trouble = refusal.trouble
+        self.diagnostic = refusal.diagnostic
+        self.code = refusal.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,36 +128,9 @@ class TrainingService:
 @contextlib.contextmanager
 def _told_as(doing: str) -> Iterator[None]:
     """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
-    from botocore import exceptions as botocore  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
     try:
         yield
-    except botocore.ClientError as error:
-        answer = error.response.get("Error", {})
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        raise _refused(doing, str(answer.get("Code", "")), str(answer.get("Message", "")), status) from error
-    except botocore.BotoCoreError as error:
-        is_silent = isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError))
-        told = unready(doing, error)
-        trouble = Trouble.NOT_LET_IN if isinstance(told, RegistryAuthError) else Trouble.REFUSED
-        raise ServiceError(Trouble.SILENT if is_silent else trouble, told.diagnostics[0]) from error
-
-
-def _refused(doing: str, code: str, text: str, status: int) -> ServiceError:
-    if code in _EXPIRED:
-        return ServiceError(Trouble.NOT_LET_IN, Diagnostic("the AWS session has expired", hint=_LOG_IN), code)
-    if code in _NOT_ACCEPTED:
-        hint = "`aws sts get-caller-identity` shows which credentials are used"
-        reasons = (Reason(f"it answered `{code}`"),)
-        told = Diagnostic("AWS does not know these credentials", reasons=reasons, hint=hint)
-        return ServiceError(Trouble.NOT_LET_IN, told, code)
-    action = _ACTION.search(text)
-    if code in _DENIED or action:
-        reasons = (Reason(f"the credentials lack {action[1]}" if action else f"it answered `{code}`"),)
-        told = Diagnostic(f"not allowed to {doing}", reasons=reasons, hint="use a role with that right")
-        return ServiceError(Trouble.DENIED, told, code)
-    told = Diagnostic(f"could not {doing}", facts=(("answer", f"{code}: {text}"),))
-    if code in _BUSY or status >= 500:
-        return ServiceError(Trouble.BUSY, told, code)
-    is_absent = code in _ABSENT or "not found" in text.lower()
-    return ServiceError(Trouble.ABSENT if is_absent else Trouble.REFUSED, told, code)
+    except (ClientError, BotoCoreError) as error:
+        raise ServiceError(refusal(doing, error)) from error

@@ -126,7 +126,8 @@ ALLOWED = {
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
     "lifecycle": "",
-    "aws": "",
+    "aws_answers": "",
+    "aws": "aws_answers",
     "ecr_hosts": "registry",
     "ecr_repositories": "registry_settings lifecycle aws",
     "ecr": "plan registry registry_settings lifecycle aws ecr_hosts ecr_repositories",
@@ -137,7 +138,7 @@ ALLOWED = {
     "promotion": (
         "plan locks smoke_report registry manifests distribution transfer refusals release_tags push releases"
     ),
-    "team_ledger": "aws releases",
+    "team_ledger": "aws_answers releases",
     "ledger": "locks project releases team_ledger",
     "fleet_size": "releases size_report",
     "size_tables": "size_report fleet_size",
@@ -190,12 +191,12 @@ ALLOWED = {
         "launch_settings model_trainer"
     ),
     # a job on SageMaker
-    "training_service": "aws",
+    "training_service": "aws_answers",
     "training_logs": "cluster training_service",
-    "following": "cluster training_service training_logs",
+    "following": "aws_answers cluster training_service training_logs",
     "launch_report": "job_causes job_report following",
     "launching": (
-        "instances workspace jobs jobstream delivery registry instance_gpus image_uris findings "
+        "aws_answers instances workspace jobs jobstream delivery registry instance_gpus image_uris findings "
         "training_request api_request asked_job training_service following launch_report"
     ),
     # pins and locks
@@ -231,7 +232,7 @@ ALLOWED = {
 
 DOORS = {
     "boto3": {"aws", "delivery", "team_ledger", "training_service"},
-    "botocore": {"aws", "ecr_hosts", "team_ledger", "training_service"},
+    "botocore": {"aws", "aws_answers", "ecr_hosts", "team_ledger", "training_service"},
     "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},

@@ -604,7 +604,7 @@ def test_without_the_right_to_read_logs_the_status_is_followed(session: Session)
     found = session.launch(job)
 
     assert found.status is Status.COMPLETED
-    told = "not allowed to list the job's logs (the credentials lack logs:DescribeLogStreams)"
+    told = "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
     assert session.said[2] == f"{job}: {told}; its status is followed all the same"
     assert session.written == []
 

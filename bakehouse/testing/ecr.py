@@ -10,6 +10,7 @@ import fnmatch
 import json
 import os
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -152,7 +153,7 @@ class AwsFront(Proxy):
             return None
         reply = self.forward(request)
         document = json.loads(reply.body)
-        token = f"token-{len(self.issued)}"
+        token = f"token-{secrets.token_hex(16)}"
         self.issued.append(token)
         # A token is good for the region that it was asked in.
         self._registries[_region_of(request)].tokens.add(token)

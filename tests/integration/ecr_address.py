@@ -1,0 +1,90 @@
+"""A stand-in of ECR at ECR's own address, with TLS: for this machine alone, as long as a block lasts."""
+
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+HOSTS, CERTIFICATES = Path("/etc/hosts"), Path("/etc/docker/certs.d")
+_ADDRESS = "127.5.4.3"
+
+
+@contextlib.contextmanager
+def at_address(host: str, upstream: str, folder: Path) -> Iterator[Path]:
+    """Let `host` be answered by the HTTP server at `upstream`; gives the certificate to trust.
+
+    The engine and we find the name in /etc/hosts; the engine trusts what lies in its certs.d.
+    """
+    certificate = _certificate(host, folder)
+    line = f"{_ADDRESS} {host} # bakehouse-tests\n"
+    trusted = CERTIFICATES / host
+    with contextlib.ExitStack() as stack:
+        stack.callback(_without, line)
+        with HOSTS.open("a") as hosts:
+            hosts.write(line)
+        stack.callback(shutil.rmtree, trusted, ignore_errors=True)
+        trusted.mkdir(parents=True)
+        shutil.copy(certificate, trusted / "ca.crt")
+        stack.enter_context(_answering(upstream, certificate))
+        yield certificate
+
+
+def _without(line: str) -> None:
+    """Take a line out of /etc/hosts, which containers have as a mount: it can't be replaced whole."""
+    HOSTS.write_text(HOSTS.read_text().replace(line, ""))
+
+
+def _certificate(host: str, folder: Path) -> Path:
+    """A certificate of its own issuer, and its key in the same file."""
+    found, key = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=bakehouse-tests", "-addext", f"subjectAltName=DNS:{host}"]
+    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)
+    return found
+
+
+@contextlib.contextmanager
+def _answering(upstream: str, certificate: Path) -> Iterator[None]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    name, _, port = upstream.partition(":")
+    with socket.create_server((_ADDRESS, 443)) as server:
+        server.settimeout(0.2)
+        ended = threading.Event()
+
+        def accept() -> None:
+            while not ended.is_set():
+                with contextlib.suppress(OSError):
+                    client, _ = server.accept()
+                    client.settimeout(60)
+                    threading.Thread(target=relay, args=(client,), daemon=True).start()
+
+        def relay(client: socket.socket) -> None:
+            with (
+                contextlib.suppress(OSError),
+                context.wrap_socket(client, server_side=True) as outer,
+                socket.create_connection((name, int(port))) as inner,
+            ):
+                back = threading.Thread(target=pump, args=(inner, outer), daemon=True)
+                back.start()
+                pump(outer, inner)
+                back.join()
+
+        def pump(source: socket.socket, target: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while content := source.recv(1 << 16):
+                    target.sendall(content)
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

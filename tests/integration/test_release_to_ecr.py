@@ -1,0 +1,149 @@
+"""The whole way to Amazon ECR, at ECR's own address: from a recipe to jobs that name the digest."""
+
+import contextlib
+import gzip
+import os
+import subprocess
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bakehouse.ledger import Ledger
+from bakehouse.project import HOME
+from bakehouse.releases import ReleaseRecord
+from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
+from bakehouse.testing.registry import PASSWORD
+from bakehouse.workspace import Workspace
+from tests.integration.conftest import Fleet
+from tests.integration.ecr_address import at_address
+from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives this machine ECR's name for a while"),
+]
+
+HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+IMAGE = "pytorch-cpu"
+V2 = Path(__file__).with_name("sagemaker-sdk.lock")
+
+
+@dataclass
+class Released:
+    """One run of `./bake release`, and what it could have given away."""
+
+    record: ReleaseRecord
+    printed: str
+    secrets: tuple[str, ...]
+    told: list[str]
+    """Command lines of processes that held a secret."""
+
+
+@pytest.fixture(scope="module")
+def released(
+    workspace: Workspace, fleet: Fleet, session_ecr: EcrStandin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Released]:
+    session_ecr.reset()
+    folder = tmp_path_factory.mktemp("certificate")
+    command = [str(HOME / "bake"), "release", IMAGE, "--to", f"{HOST}/team", "--create"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with at_address(HOST, session_ecr.host, folder) as certificate:
+        trust = {"REQUESTS_CA_BUNDLE": str(certificate)}
+        environment = {**kept, **session_ecr.environment, **trust}
+        keys = (session_ecr.environment["AWS_SECRET_ACCESS_KEY"], PASSWORD)
+        with _watched(lambda: (*keys, *session_ecr.aws.issued)) as told:
+            done = subprocess.run(
+                command, cwd=workspace.project.root, env=environment, capture_output=True, text=True
+            )
+        printed = done.stdout + done.stderr
+        assert done.returncode == 0, printed[-3000:]
+        record = Ledger(workspace.project).records(IMAGE)[-1]
+        yield Released(record, printed, (*keys, *session_ecr.aws.issued), told)
+
+
+@contextlib.contextmanager
+def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
+    """The command lines of all processes that hold a secret, looked at as often as one can."""
+    found: list[str] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found.extend(line for secret in secrets() if secret in line)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_digest_lies_at_ecrs_address(released: Released, fleet: Fleet, session_ecr: EcrStandin) -> None:
+    digest = fleet.images[IMAGE].digest
+    assert released.record.image_uri == f"{HOST}/team/{IMAGE}@{digest}"
+    assert released.record.image_uri in released.printed.split()
+    assert session_ecr.images(f"team/{IMAGE}") == {digest: [*released.record.tags]}
+
+
+@pytest.mark.parametrize(("sdk", "lock"), [("v2", V2), ("v3", V3)])
+def test_the_code_for_each_sdk_starts_a_job_with_that_digest(
+    released: Released, workspace: Workspace, tmp_path: Path, sdk: str, lock: Path
+) -> None:
+    told = subprocess.run(
+        [str(HOME / "bake"), "estimator", IMAGE, "--sdk", sdk, "--region", REGION, "--role", ROLE],
+        cwd=workspace.project.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("ModelTrainer(" if sdk == "v3" else "PyTorch(") in told.stdout
+    (tmp_path / "train.py").write_text("print('training')\n")
+    # Nobody waits for a job that moto does not run.
+    (tmp_path / "job.py").write_text(told.stdout.replace("trainer.train()", "trainer.train(wait=False)"))
+    with moto_for_aws(tmp_path) as aws:
+        aws.run(installed(lock), ["job.py"], tmp_path)
+        [job] = aws.jobs().values()
+    assert job["AlgorithmSpecification"]["TrainingImage"] == released.record.image_uri
+
+
+def test_no_secret_is_told(released: Released, workspace: Workspace) -> None:
+    assert len(released.secrets) > 2
+    assert [secret for secret in released.secrets if secret in released.printed] == []
+    assert released.told == []
+
+
+def test_no_secret_is_written_down(released: Released, workspace: Workspace) -> None:
+    files = [path for path in workspace.project.root.rglob("*") if path.is_file()]
+    assert any(path.name == "releases.json" for path in files)
+    wanted = [secret.encode() for secret in released.secrets]
+    assert [path for path in files if any(secret in path.read_bytes() for secret in wanted)] == []
+
+
+def test_no_secret_is_in_a_layer(released: Released, fleet: Fleet, tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    with archive.open("wb") as file:
+        subprocess.run(["docker", "save", f"bakehouse/{IMAGE}:latest"], stdout=file, check=True)
+    wanted = [secret.encode() for secret in released.secrets]
+    looked_at = 0
+    with tarfile.open(archive) as content:
+        for entry in content:
+            if file_in := content.extractfile(entry):
+                opened = gzip.GzipFile(fileobj=file_in) if file_in.read(2) == b"\x1f\x8b" else file_in
+                file_in.seek(0)
+                before = b""
+                while chunk := opened.read(1 << 20):
+                    looked_at += len(chunk)
+                    assert not any(secret in before + chunk for secret in wanted), entry.name
+                    before = chunk[-100:]
+    # The layers were read unpacked: they hold more than what is pushed.
+    assert looked_at > released.record.bytes
