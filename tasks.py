@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bakehouse.launching import Telling
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
+_ATTEST = "attach to each digest what is in the image and how it came to be"
 _JSON = "progress as JSON lines on standard error"
 
 
@@ -447,6 +448,7 @@ def size(
         "to": "where to, instead of the project's registry: `local`, `ecr`, HOST/PREFIX, one of the settings",
         "create": "make an ECR repository that is not there",
         "stage": "publish candidates, tested or not: `promote` releases them",
+        "attest": _ATTEST,
         "deadline": "seconds after which nothing is tried any more; 0 is six hours",
         "scan": "wait for Amazon ECR's scan first; findings of --severity keep an image from being released",
         "severity": "CRITICAL, HIGH (the default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; asks for a scan",
@@ -459,6 +461,7 @@ def push(
     to: str = "",
     create: bool = False,
     stage: bool = False,
+    attest: bool = False,
     scan: bool = False,
     severity: str = "",
     deadline: float = 0.0,
@@ -474,7 +477,9 @@ def push(
 
     workspace = open_workspace()
     level = ecr_scan.level(severity, is_asked=scan)
-    terms = workflow.Terms(to=to, create=create, stage=stage, severity=level, deadline=deadline)
+    terms = workflow.Terms(
+        to=to, create=create, stage=stage, attest=attest, severity=level, deadline=deadline
+    )
     wishes = workflow.Wishes(terms=terms)
     built = workflow.built_images(workspace, _patterns(images), _say)
     print(tables.uris(workflow.push_images(workspace, built, _say, wishes)), end="")
@@ -839,6 +844,7 @@ def follow(
         "scan": "wait for Amazon ECR's scan first; findings of --severity keep an image from being released",
         "severity": "CRITICAL, HIGH (the default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; asks for a scan",
         "gpus": "GPUs to hand to the smoke tests",
+        "attest": _ATTEST,
         "deadline": "seconds that pushing may take; 0 is six hours",
         "json": _JSON,
     },
@@ -849,6 +855,7 @@ def release(
     images: str,
     to: str = "",
     create: bool = False,
+    attest: bool = False,
     scan: bool = False,
     severity: str = "",
     gpus: int = 0,
@@ -864,7 +871,7 @@ def release(
     from bakehouse import ecr_scan, workflow
 
     level = ecr_scan.level(severity, is_asked=scan)
-    terms = workflow.Terms(to=to, create=create, severity=level, deadline=deadline)
+    terms = workflow.Terms(to=to, create=create, attest=attest, severity=level, deadline=deadline)
     wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 

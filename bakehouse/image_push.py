@@ -12,11 +12,13 @@ from bakehouse import (
     regions,
     smoke_report,
 )
+from bakehouse.attestation import Attested, attest
 from bakehouse.build import BuiltImage
 from bakehouse.destinations import Destination
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_replication import Waiting
 from bakehouse.ecr_scan import Scan
+from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.manifests import short
@@ -25,7 +27,7 @@ from bakehouse.project import Project
 from bakehouse.push_queue import PushQueue
 from bakehouse.registry import Registry, release_day
 from bakehouse.release_tags import PublishedImage
-from bakehouse.releases import ReleasedRegion, ReleaseRecord
+from bakehouse.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.smoke_report import SmokeReport
 from bakehouse.workspace import Say
 
@@ -42,6 +44,8 @@ class ImagePush:
     """The least severity of a scan's finding that is too much; empty asks for no scan."""
     queue: PushQueue
     say: Say
+    engine: Engine | None = None
+    """Where it is looked at for what is attached to it; None attaches nothing."""
 
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
         """Publish it; what was published is written down before a failure of the rest is raised."""
@@ -49,11 +53,20 @@ class ImagePush:
         found = Scan()
         if self.severity and (self.publication.stage or push.is_tested(self.built, report)):
             found = self._scanned(report)
-        spread = regions.in_each(
-            self.where.registries, lambda target, first: self._publish(target, first, report)
-        )
-        record = self._write(spread.published, report, found, spread.regions)
+        taken: list[tuple[Registry, PublishedImage]] = []
+
+        def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+            published = self._publish(target, first, report)
+            taken.append((target, published))
+            return published
+
+        spread = regions.in_each(self.where.registries, publish)
+        attested = Attested()
+        if self.engine:
+            attested = attest(self.built, taken, self.engine, self.publication, self.say)
+        record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
         spread.require_all()
+        attested.require_all()
         tell_newer(self.project, record, self.say)
         return spread.published, record
 
@@ -107,11 +120,14 @@ class ImagePush:
         report: SmokeReport | None,
         found: Scan,
         places: tuple[ReleasedRegion, ...],
+        artifacts: tuple[ReleasedArtifact, ...] = (),
     ) -> ReleaseRecord:
         day, revision = self.publication.day, self.publication.revision
+        ledger = Ledger(self.project)
         record = recording.record_of(published, self.built.image, report, day, revision)
+        record = recording.with_artifacts(record, ledger.records(published.image), artifacts)
         record = found.recorded(replace(record, regions=places))
-        Ledger(self.project).add(record)
+        ledger.add(record)
         return record
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse import (
+    containers,
     destinations,
     ecr_scan,
     image_uris,
@@ -52,6 +53,8 @@ class Terms:
     """What is to be promoted; empty is the newest candidate."""
     reports: tuple[Path, ...] = ()
     """Smoke reports that other machines made."""
+    attest: bool = False
+    """Attach what is in the image and how it came to be."""
     deadline: float = 0.0
     """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
     severity: str = ""
@@ -64,9 +67,11 @@ def push_images(
     """Push what may be released, or candidates, and write it into the ledger."""
     provision.ensure(provision.ask_at_terminal, say)
     queue = PushQueue()
-    with destinations.destination(project, terms.to, say, create=terms.create) as where:
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(contextlib.closing(containers.connect())) if terms.attest else None
+        where = stack.enter_context(destinations.destination(project, terms.to, say, create=terms.create))
         publication, severity = _publication(project, terms, where.prefix), terms.severity or where.scan
-        pushes = [ImagePush(project, one, where, publication, severity, queue, say) for one in built]
+        pushes = [ImagePush(project, one, where, publication, severity, queue, say, engine) for one in built]
         outcomes = queue.each([one.run for one in pushes])
     done = [one for one in outcomes if not isinstance(one, BakehouseError)]
     _tell_bytes([published for published, _ in done], say)

@@ -6,7 +6,7 @@ from datetime import date
 
 from bakehouse.plan import Image
 from bakehouse.release_tags import PublishedImage
-from bakehouse.releases import ReleasedCheck, ReleasedName, ReleasedPart, ReleaseRecord
+from bakehouse.releases import ReleasedArtifact, ReleasedCheck, ReleasedName, ReleasedPart, ReleaseRecord
 from bakehouse.smoke_report import SmokeReport, lacking
 
 
@@ -62,3 +62,12 @@ def told_of(records: Iterable[ReleaseRecord], digest: str) -> str:
             how = "staged" if record.candidate else "released"
             return f"{how} {record.date}, {f'revision {record.revision}' if record.revision else 'no commit'}"
     return ""
+
+
+def with_artifacts(
+    record: ReleaseRecord, known: Iterable[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
+) -> ReleaseRecord:
+    """A record with all that hangs on its digest in its registry: what records tell of, and what is new."""
+    earlier = (one for other in known if other.image_uri == record.image_uri for one in other.artifacts)
+    found = {*record.artifacts, *earlier, *attached}
+    return replace(record, artifacts=tuple(sorted(found, key=lambda one: (one.media_type, one.digest))))

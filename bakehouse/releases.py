@@ -67,6 +67,14 @@ class ReleasedRegion:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedArtifact:
+    """A document that hangs on a release in its registry, such as its bill of materials."""
+
+    media_type: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseRecord:
     """One publication of an image, with what an estimator has to know about it."""
 
@@ -110,6 +118,8 @@ class ReleaseRecord:
     not_scanned: str = ""
     """Why there was none, where somebody asked for one."""
     findings: tuple[ReleasedFindings, ...] = ()
+    artifacts: tuple[ReleasedArtifact, ...] = ()
+    """What was attached to its digest."""
 
     def version_of(self, name: str) -> str:
         """The version of a component in it, or of what one brings; empty where it has none."""
@@ -144,6 +154,7 @@ _MEMBERS = {
     tuple[ReleasedCheck, ...]: ReleasedCheck,
     tuple[ReleasedRegion, ...]: ReleasedRegion,
     tuple[ReleasedFindings, ...]: ReleasedFindings,
+    tuple[ReleasedArtifact, ...]: ReleasedArtifact,
 }
 
 

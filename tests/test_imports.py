@@ -117,6 +117,11 @@ ALLOWED = {
     "transfer": "deadline plan registry manifests",
     "refusals": "plan registry manifests distribution transfer",
     "release_tags": "plan registry manifests distribution refusals",
+    "installed": "engine plan",
+    "purls": "component lockfile plan installed",
+    "sbom": "lockfile plan installed purls",
+    "provenance": "plan purls",
+    "attaching": "plan manifests distribution",
     "push_queue": "deadline plan",
     "push": (
         "deadline plan locks build smoke_report registry manifests distribution transfer refusals "
@@ -152,12 +157,16 @@ ALLOWED = {
     "ecr_replication": "deadline registry manifests transfer release_tags ecr",
     "regions": "registry release_tags ecr releases",
     "ecr_scan": "yamlfile registry_tables release_tags transfer releases ecr ecr_replication",
+    "attestation": (
+        "deadline locks engine build registry manifests distribution transfer release_tags push releases "
+        "installed sbom provenance attaching"
+    ),
     "image_push": (
-        "plan project revisions workspace build smoke_report registry manifests push push_queue pusher ecr "
+        "engine attestation plan project revisions workspace build smoke_report registry manifests push push_queue pusher ecr "
         "release_tags releases image_uris recording ledger destinations regions ecr_replication ecr_scan"
     ),
     "publishing": (
-        "plan project workspace provision build smoke_report registry distribution push push_queue revisions "
+        "plan project workspace containers provision build smoke_report registry distribution push push_queue revisions "
         "release_tags releases image_uris recording promotion ledger verification destinations regions "
         "ecr_replication ecr_scan image_push"
     ),
@@ -233,10 +242,12 @@ ALLOWED = {
 DOORS = {
     "boto3": {"aws", "delivery", "team_ledger", "training_service"},
     "botocore": {"aws", "aws_answers", "ecr_hosts", "team_ledger", "training_service"},
+    "cyclonedx": {"sbom"},
     "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
     "jinja2": {"rendering"},
     "moto": {"delivery"},
+    "packageurl": {"purls", "sbom"},
     "packaging": {
         "candidates",
         "catalog",
@@ -248,6 +259,7 @@ DOORS = {
         "lockfile",
         "nearest",
         "pylock",
+        "sbom",
         "standins",
     },
     "requests": {"distribution", "docker_container", "embedded_registry", "engine_words", "pusher"},
@@ -255,7 +267,7 @@ DOORS = {
 }
 """Packages of others, each with the modules that may import it."""
 
-SLOW = {"boto3", "botocore", "docker", "jinja2", "requests"}
+SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests"}
 """Imported where they are used: a task that needs none of them starts at once."""
 
 PROGRAMS = {

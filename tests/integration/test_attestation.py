@@ -1,0 +1,208 @@
+"""What is attached to published images, in real registries: with the referrers API, without, and on ECR."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bakehouse import containers, publishing, pusher
+from bakehouse.attaching import ArtifactRepository, fallback_tag
+from bakehouse.attestation import attest
+from bakehouse.build import BuiltImage
+from bakehouse.distribution import Patience
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.installed import list_installed
+from bakehouse.ledger import Ledger
+from bakehouse.manifests import DOCKER_MANIFEST
+from bakehouse.plan import Image
+from bakehouse.project import Project
+from bakehouse.publishing import Terms
+from bakehouse.push import Publication, publish
+from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleasedArtifact
+from bakehouse.testing.ecr import EcrStandin
+from bakehouse.testing.proxy import Proxy, error_body
+from bakehouse.testing.referrers import Referrers
+from tests.fake_engine import FakeEngine, Run
+from tests.integration.tiny_images import built, passed
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+
+CYCLONEDX, IN_TOTO = "application/vnd.cyclonedx+json", "application/vnd.in-toto+json"
+LISTED = {
+    "system": {"ID": "debian", "VERSION_ID": "12"},
+    "debian": [{"name": "libc6", "version": "2.36-9", "architecture": "amd64"}],
+    "python": [{"name": "six", "version": "1.17", "folder": "/opt/venv/lib/python3.11/site-packages"}],
+}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
+        yield made
+
+
+class Attest:
+    """How the tests here publish and attach; there is no Python in their images, which a fake answers for."""
+
+    def __init__(self, folder: Path, registry: Registry) -> None:
+        self.lines: list[str] = []
+        self.registry = registry
+        self.pusher = pusher.connect(folder / "notes")
+        self.engine = FakeEngine(lambda _: Run(prints=json.dumps(LISTED)))
+        self.publication = Publication(
+            day=date(2026, 11, 20),
+            locks=folder / "locks",
+            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            revision="c0ffee",
+        )
+
+    def push(self, image: BuiltImage) -> PublishedImage:
+        return publish(image, passed(image), self.registry, self.pusher, self.publication, lambda _: None)
+
+    def __call__(self, image: BuiltImage, published: PublishedImage) -> tuple[ReleasedArtifact, ...]:
+        tell = self.lines.append
+        return attest(image, published, self.engine, self.registry, self.publication, tell)
+
+    def repository(self, published: PublishedImage) -> ArtifactRepository:
+        return ArtifactRepository(self.registry, published.repository, self.publication.patience)
+
+
+@pytest.fixture
+def attesting(tmp_path: Path, registry_proxy: Proxy) -> Attest:
+    return Attest(tmp_path, NamedRegistry(registry_proxy.host, lambda _: None))
+
+
+def documents(remote: ArtifactRepository, attached: tuple[ReleasedArtifact, ...]) -> list[dict[str, object]]:
+    """What was attached, fetched from the registry."""
+    found = []
+    for one in attached:
+        manifest = remote.manifest(one.digest)
+        assert manifest
+        [layer] = manifest.layers
+        assert layer.media_type == one.media_type
+        found.append(json.loads(remote.blob(layer.digest)))
+    return found
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_the_image_stays_the_one_docker_manifest_that_it_was(
+    attesting: Attest, image: BuiltImage, registry_proxy: Proxy, referrers: bool
+) -> None:
+    if referrers:
+        registry_proxy.answers.append(Referrers(registry_proxy.forward).answer)
+    published = attesting.push(image)
+    remote = attesting.repository(published)
+    before = remote.manifest(published.tags[0])
+    attached = attesting(image, published)
+    assert before == remote.manifest(published.tags[0]) == remote.manifest(published.digest)
+    assert before
+    assert (before.media_type, before.digest) == (DOCKER_MANIFEST, image.digest)
+    assert [one.media_type for one in attached] == [CYCLONEDX, IN_TOTO]
+    found, statement = documents(remote, attached)
+    assert found["bomFormat"] == "CycloneDX"
+    digest = {"sha256": image.digest.removeprefix("sha256:")}
+    assert statement["subject"] == [{"name": "mpi-cpu", "digest": digest}]
+    digests = tuple(one.digest for one in attached)
+    if referrers:
+        assert remote.referrers(image.digest) == digests
+        assert remote.tags() == published.tags
+    else:
+        listed = remote.manifest(fallback_tag(image.digest))
+        assert listed
+        assert tuple(member.digest for member in listed.members) == digests
+        assert set(remote.tags()) == {*published.tags, fallback_tag(image.digest)}
+
+
+def test_attaching_again_sends_nothing_and_says_so(
+    attesting: Attest, image: BuiltImage, registry_proxy: Proxy
+) -> None:
+    published = attesting.push(image)
+    first = attesting(image, published)
+    registry_proxy.requests.clear()
+    attesting.lines.clear()
+    assert attesting(image, published) == first
+    assert {one.method for one in registry_proxy.requests} <= {"GET", "HEAD"}
+    assert attesting.lines == [
+        f"mpi-cpu: {one.media_type} is attached already, as {one.digest[:19]}" for one in first
+    ]
+
+
+def test_a_registry_that_takes_no_such_artifact(
+    attesting: Attest, image: BuiltImage, registry_proxy: Proxy
+) -> None:
+    published = attesting.push(image)
+    invalid = error_body("MANIFEST_INVALID", "manifest invalid")
+    registry_proxy.fail("PUT", "/manifests/sha256:", 400, invalid)
+    with pytest.raises(PublishError) as caught:
+        attesting(image, published)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is published, but its SBOM and provenance could not be attached",
+            reasons=(Reason(f"`{registry_proxy.host}` answered HTTP 400: manifest invalid"),),
+            facts=(("published", published.image_uri),),
+            hint="run `./bake push mpi-cpu --attest` again; the image itself is not sent twice",
+        ),
+    )
+    assert caught.value.exit_code == 7
+    assert attesting.repository(published).tags() == published.tags
+
+
+def test_on_ecr_with_immutable_tags_no_tag_is_needed(
+    tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    attesting = Attest(tmp_path, EcrRegistry(host=ecr_standin.host, create=True))
+    published = attesting.push(image)
+    attached = attesting(image, published)
+    remote = attesting.repository(published)
+    assert remote.referrers(image.digest) == tuple(one.digest for one in attached)
+    assert remote.tags() == published.tags
+    assert ecr_standin.images(published.repository) == {image.digest: list(published.tags)}
+    assert attesting(image, published) == attached
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
+
+
+def test_an_image_that_can_not_be_listed_is_published_and_written_down(
+    project: Project, image: BuiltImage, registry_proxy: Proxy
+) -> None:
+    terms = Terms(registry=registry_proxy.host, stage=True, attest=True)
+    with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
+        publishing.push_images(project, [image], print, terms)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert (record.digest, record.artifacts) == (image.digest, ())
+    [pushed] = publishing.push_images(project, [image], print, replace(terms, attest=False))
+    assert Ledger(project).records("mpi-cpu") == (record,) == (pushed,)
+
+
+def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
+    project: Project, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
+) -> None:
+    terms = Terms(registry=registry_proxy.host, stage=True, attest=True)
+    [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
+    assert [one.media_type for one in record.artifacts] == [CYCLONEDX, IN_TOTO]
+    publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
+    assert Ledger(project).records("mpi-cpu") == (record,)
+
+
+def test_what_is_installed_in_a_real_image_is_found(
+    mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path
+) -> None:
+    planned, made = mpi_cpu
+    with contextlib.closing(containers.connect()) as engine:
+        found = list_installed(engine, planned, made.digest, tmp_path / "log")
+    assert (found.system, found.system_version) == ("debian", "12")
+    assert found.packages
+    assert {"libc6", "openssh-server"} <= {one.name for one in found.packages}
+    locked = {(one.name.lower(), one.version) for stage in planned.stages for one in stage.wheels}
+    assert ("mpi4py", "4.1.2") in locked & {(one.name, one.version) for one in found.distributions}
