@@ -162,13 +162,14 @@ ALLOWED = {
         "installed sbom provenance attaching"
     ),
     "image_push": (
-        "engine attestation plan project revisions workspace build smoke_report registry manifests push push_queue pusher ecr "
-        "release_tags releases image_uris recording ledger destinations regions ecr_replication ecr_scan"
+        "plan project revisions workspace engine build smoke_report registry manifests push push_queue "
+        "pusher attestation ecr release_tags releases image_uris recording ledger destinations regions "
+        "ecr_replication ecr_scan"
     ),
     "publishing": (
-        "plan project workspace containers provision build smoke_report registry distribution push push_queue revisions "
-        "release_tags releases image_uris recording promotion ledger verification destinations regions "
-        "ecr_replication ecr_scan image_push"
+        "plan project workspace containers provision build smoke_report registry distribution push "
+        "push_queue revisions release_tags releases image_uris recording promotion ledger verification "
+        "destinations regions ecr_replication ecr_scan image_push"
     ),
     # what a job is told
     "findings": "",

@@ -68,8 +68,10 @@ class Attest:
         return publish(image, passed(image), self.registry, self.pusher, self.publication, lambda _: None)
 
     def __call__(self, image: BuiltImage, published: PublishedImage) -> tuple[ReleasedArtifact, ...]:
-        tell = self.lines.append
-        return attest(image, published, self.engine, self.registry, self.publication, tell)
+        places = [(self.registry, published)]
+        attested = attest(image, places, self.engine, self.publication, self.lines.append)
+        attested.require_all()
+        return attested.artifacts
 
     def repository(self, published: PublishedImage) -> ArtifactRepository:
         return ArtifactRepository(self.registry, published.repository, self.publication.patience)
@@ -155,6 +157,23 @@ def test_a_registry_that_takes_no_such_artifact(
     assert attesting.repository(published).tags() == published.tags
 
 
+def test_a_registry_that_refuses_keeps_it_from_no_other(
+    attesting: Attest, image: BuiltImage, registry_proxy: Proxy, registry_port: int
+) -> None:
+    published = attesting.push(image)
+    with Proxy(registry_port).running() as refusing:
+        refusing.fail("PUT", "/manifests/sha256:", 403, error_body("DENIED", "no artifacts here"))
+        places: list[tuple[Registry, PublishedImage]] = [
+            (NamedRegistry(refusing.host, lambda _: None), replace(published, registry=refusing.host)),
+            (attesting.registry, published),
+        ]
+        attested = attest(image, places, attesting.engine, attesting.publication, attesting.lines.append)
+    assert [one.media_type for one in attested.artifacts] == [CYCLONEDX, IN_TOTO]
+    [failure] = attested.failures
+    [told] = failure.diagnostics
+    assert told.reasons == (Reason(f"`{refusing.host}` answered HTTP 403: no artifacts here"),)
+
+
 def test_on_ecr_with_immutable_tags_no_tag_is_needed(
     tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage
 ) -> None:
@@ -176,7 +195,7 @@ def project(tmp_path: Path) -> Project:
 def test_an_image_that_can_not_be_listed_is_published_and_written_down(
     project: Project, image: BuiltImage, registry_proxy: Proxy
 ) -> None:
-    terms = Terms(registry=registry_proxy.host, stage=True, attest=True)
+    terms = Terms(to=registry_proxy.host, stage=True, attest=True)
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
         publishing.push_images(project, [image], print, terms)
     [record] = Ledger(project).records("mpi-cpu")
@@ -188,7 +207,7 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
 def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
     project: Project, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
 ) -> None:
-    terms = Terms(registry=registry_proxy.host, stage=True, attest=True)
+    terms = Terms(to=registry_proxy.host, stage=True, attest=True)
     [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
     assert [one.media_type for one in record.artifacts] == [CYCLONEDX, IN_TOTO]
     publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
