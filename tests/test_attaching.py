@@ -121,6 +121,15 @@ def test_a_registry_with_referrers_gets_no_tag(
     assert fallback_tag(subject().digest) not in shelf.manifests
 
 
+def test_a_registry_that_says_it_lists_it_is_believed_though_its_list_is_late(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository, with_referrers: None
+) -> None:
+    late = Reply(200, {"Content-Type": OCI_INDEX}, b'{"manifests": []}')
+    proxy.answers.insert(0, lambda request: late if "/referrers/" in request.path else None)
+    remote.attach(subject(), [NOTE])
+    assert fallback_tag(subject().digest) not in shelf.manifests
+
+
 def test_a_registry_without_gets_a_list_under_the_tag_of_the_specification(
     shelf: Shelf, remote: ArtifactRepository
 ) -> None:

@@ -72,11 +72,22 @@ def test_what_nobody_knows_is_unknown() -> None:
     }
 
 
-def test_a_base_from_a_registry_has_its_digest() -> None:
-    base = RegistryBase("example.com:5000/nvidia/cuda:13.0.3-base", Digest("sha256:" + "77" * 32))
+@pytest.mark.parametrize(
+    ("reference", "uri"),
+    [
+        (
+            "example.com:5000/nvidia/cuda:13.0.3-base",
+            "pkg:oci/cuda?repository_url=example.com:5000/nvidia/cuda&tag=13.0.3-base",
+        ),
+        ("example.com:5000/nvidia/cuda", "pkg:oci/cuda?repository_url=example.com:5000/nvidia/cuda"),
+        ("ubuntu", "pkg:oci/ubuntu?repository_url=ubuntu"),
+    ],
+)
+def test_a_base_from_a_registry_has_its_digest(reference: str, uri: str) -> None:
+    base = RegistryBase(reference, Digest("sha256:" + "77" * 32))
     assert built_from(replace(planned(), base=base))["base"] == {
         "name": "base",
-        "uri": "pkg:oci/cuda?repository_url=example.com:5000/nvidia/cuda&tag=13.0.3-base",
+        "uri": uri,
         "digest": {"sha256": "77" * 32},
     }
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bakehouse.checks import Outcome
 from bakehouse.errors import RecipeError
 from bakehouse.plan import Part
-from bakehouse.recording import record_of
+from bakehouse.recording import record_of, with_artifacts
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import (
+    ReleasedArtifact,
     ReleasedCheck,
     ReleasedPart,
     ReleasedRegion,
@@ -54,6 +55,7 @@ LEDGER = """\
   "format": 1,
   "releases": [
     {
+      "artifacts": [],
       "bytes": 595000000,
       "candidate": false,
       "checks": [
@@ -123,6 +125,14 @@ def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
 def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
     other = record_of(PUBLISHED, IMAGE, report(Outcome.PASSED, digest=OTHER), DAY)
     assert (other.tested, other.checks) == (False, ())
+
+
+def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
+    bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
+    earlier = replace(a_record(), candidate=True, artifacts=(note,))
+    elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
+    assert with_artifacts(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
+    assert with_artifacts(a_record(), [elsewhere]) == a_record()
 
 
 def test_the_version_of_a_component() -> None:
@@ -243,7 +253,7 @@ def test_records_that_lie_in_the_same_regions_tell_the_same(tmp_path: Path) -> N
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
     document = json.loads(LEDGER)
-    for name in ("candidate", "config", "provides", "gpu_architecture", "revision"):
+    for name in ("candidate", "config", "provides", "gpu_architecture", "revision", "artifacts"):
         del document["releases"][0][name]
     (tmp_path / "releases.json").write_text(json.dumps(document))
     assert load(tmp_path / "releases.json") == (a_record(),)

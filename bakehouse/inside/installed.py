@@ -34,7 +34,7 @@ def debian() -> list[dict[str, str]] | None:
     found = []
     for path in files:
         for entry in path.read_text(encoding="utf-8", errors="replace").split("\n\n"):
-            lines = (line.partition(": ") for line in entry.splitlines() if line[:1].strip())
+            lines = (line.partition(": ") for line in entry.splitlines())
             fields = {name: value.strip() for name, _, value in lines}
             if "Package" not in fields or fields.get("Status", "installed").split()[-1] != "installed":
                 continue
