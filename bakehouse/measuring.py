@@ -146,13 +146,13 @@ def _over(budget: Budget, weights: Mapping[str, int], scale: Scale, one: BuiltIm
     if budget.name == WHOLE:
         message = f"image `{image}` is over its budget"
         parts = sorted((item for item in weights.items() if item[0] != WHOLE), key=lambda item: -item[1])
-        largest = Table("its largest parts as pushed:", _rows(parts))
+        largest = Table("its largest parts as pushed", _rows(parts))
     else:
         message = f"`{budget.name}` of image `{image}` is over its budget"
         folders = [
             (folder.path, folder.bytes) for folder in scale.folders(one.image, one.digest, budget.name)
         ]
-        largest = Table("its largest folders, unpacked:", _rows(folders))
+        largest = Table("its largest folders, unpacked", _rows(folders))
     label = f"it weighs {size_text(weight)} as pushed, {size_text(weight - budget.bytes)} more"
     hint = f"`./bake size-report {image}` tells where its bytes lie"
     return Diagnostic(message, budget.location, label, hint=hint, tables=(largest,))

@@ -1,5 +1,6 @@
 """Reads an image as the engine saves it, in one pass: no layer is unpacked to disk or held in memory."""
 
+import gzip
 import io
 import json
 import tarfile
@@ -15,6 +16,11 @@ from bakehouse.layers import Contents
 
 _LARGEST_DOCUMENT = 16 << 20
 _HEAD = 512
+_UNREADABLE = (
+    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
+"""What reading damaged archives and documents raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ def read(
         while stream.read(1 << 20):
             pass
         return _image(blobs, documents)
-    except (tarfile.TarError, zlib.error, EOFError, ValueError, KeyError, TypeError, LookupError) as error:
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(_unreadable(reason)) from error
 
@@ -101,6 +107,9 @@ def _take(
 
 
 def _image(blobs: Mapping[str, Blob], documents: Mapping[str, bytes]) -> SavedImage:
+    if "manifest.json" not in documents:
+        message = "it lists no image"
+        raise ValueError(message)
     (listed,) = json.loads(documents["manifest.json"])
     config = documents[listed["Config"]]
     found = tuple(blobs[name] for name in listed["Layers"])

@@ -12,6 +12,8 @@ from bakehouse.saved_image import SavedImage
 _MOSTLY = 0.9
 """A folder of which one folder below is so much is not told: that one is."""
 _LIBRARY = re.compile(r"(?P<name>lib[^/]+?)(?:-[0-9a-f]{6,})*\.so(?:\.[0-9]+)*")
+_LIBRARY_BYTES = 1024
+"""What is smaller is a script that tells the linker of a library."""
 _HEADER = re.compile(r".*\.(?:h|hh|hpp|hxx|cuh|inl)")
 _SYMBOLS = re.compile(r".*\.(?:debug|dwo|dwp|pdb)|/usr/lib/debug/.*")
 _PACKAGES = re.compile(r".*/(?:site-packages|dist-packages|python3(?:\.[0-9]+)?)/")
@@ -244,7 +246,7 @@ def _libraries(seen: Iterable[_Seen]) -> tuple[Copies, ...]:
     named: dict[str, dict[str, Placed]] = {}
     for one in sorted(map(_placed, seen), key=_largest):
         folder, _, name = one.path.rpartition("/")
-        if match := _LIBRARY.fullmatch(name):
+        if one.bytes >= _LIBRARY_BYTES and (match := _LIBRARY.fullmatch(name)):
             named.setdefault(match["name"], {}).setdefault(folder, one)
     return _copies({f"{name}.so": list(found.values()) for name, found in named.items()})
 

@@ -43,7 +43,7 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
     stored = _STORED[size.is_as_pushed]
     blocks = [
         f"{size.image}  {size.digest[:19]}  {size_text(size.stored)} {stored}, "
-        f"{size_text(size.unpacked)} unpacked, {len(size.layers)} layers\n",
+        f"{size_text(size.unpacked)} unpacked, {_layers(len(size.layers))}\n",
         _block("part", f"{stored}, unpacked", parts, "lrr"),
         _block("layer", f"{stored}, unpacked", layers, "rllrrrl"),
         _block(f"folder (the largest {len(folders)})", "unpacked, with all below it", folders, "rrl"),
@@ -59,6 +59,10 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
 
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _block(head: str, what: str, rows: Sequence[Sequence[str]], form: str) -> str:
@@ -135,7 +139,7 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
             size.image,
             size_text(size.stored),
             size_text(size.unpacked),
-            f"{len(size.layers)} layers",
+            _layers(len(size.layers)),
             f"{size_text(sum(one.again for one in size.twice))} twice",
             f"{size_text(sum(one.bytes for one in size.unseen))} unseen",
         )
@@ -161,7 +165,7 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
             f"{size_text(found.all_unpacked)} unpacked\n"
             f"each layer once: {size_text(found.once_stored)} {stored} ({share:.0%}), "
             f"{size_text(found.once_unpacked)} unpacked\n"
-            f"in every image: {len(common)} layers, "
+            f"in every image: {_layers(len(common))}, "
             f"{size_text(sum(one.layer.stored for one in common))} {stored}\n",
             _block("layer", f"{stored}, unpacked", layers, "rllrrl") + _more(len(found.layers), top),
         )
@@ -180,7 +184,7 @@ def compared(found: SizeDifference) -> str:
          f"{_change(one.unpacked)} unpacked")
         for one in found.parts
     ]  # fmt: skip
-    same = f"{found.shared_layers} layers of {size_text(found.shared_stored)} are the same\n"
+    same = f"{_layers(found.shared_layers)} of {size_text(found.shared_stored)} in both\n"
     head = (
         f"{found.before} → {found.after}: {_change(found.stored)}, {_change(found.unpacked)} unpacked; {same}"
     )

@@ -1,0 +1,155 @@
+"""Images of a real engine, weighed."""
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse import containers, saved_image, size_reporting, workflow
+from bakehouse.build import BuiltImage
+from bakehouse.containers import DockerEngine
+from bakehouse.errors import BuildError, EngineError, UsageError
+from bakehouse.layers import Contents, File
+from bakehouse.plan import Image
+from bakehouse.project import HOME
+from bakehouse.workspace import Workspace, open_workspace, plan_images
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def engine() -> Iterator[DockerEngine]:
+    with contextlib.closing(containers.connect()) as connected:
+        yield connected
+
+
+def project(root: Path, name: str, recipe: str) -> None:
+    """A project with a recipe of its own."""
+    (root / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (root / "own/images").mkdir(parents=True, exist_ok=True)
+    (root / f"own/images/{name}.yaml").write_text(recipe)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_small_image_is_read_as_it_is_stored(
+    engine: DockerEngine, tmp_path: Path, compression: str
+) -> None:
+    content, small = os.urandom(300_000), b"12345"
+    (tmp_path / "content").write_bytes(content)
+    (tmp_path / "small").write_bytes(small)
+    (tmp_path / "Dockerfile").write_text(
+        "FROM scratch\nCOPY content /opt/data\nCOPY small /opt/data\nCOPY content /opt/again\n"
+    )
+    reference = f"bakehouse/test-{os.getpid()}:size-{os.urandom(4).hex()}"
+    output = (
+        f"type=image,name={reference},oci-mediatypes=true,compression={compression},force-compression=true"
+    )
+    command = [
+        "docker",
+        "buildx",
+        "build",
+        "--quiet",
+        "--provenance=false",
+        "--output",
+        output,
+        str(tmp_path),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    contents: dict[str, Contents] = {}
+    try:
+        stored = engine.image(reference)
+        with engine.saved(reference) as chunks:
+            found = saved_image.read(chunks, contents)
+    finally:
+        subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
+
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert [contents[one.digest].files for one in found.layers] == [
+        (File("/opt/data", 300_000, sha256),),
+        (File("/opt/data", 5),),
+        (File("/opt/again", 300_000, sha256),),
+    ]
+    assert [made.partition(" #")[0] for made in found.made_by] == [
+        "COPY content /opt/data",
+        "COPY small /opt/data",
+        "COPY content /opt/again",
+    ]
+    if found.is_as_pushed:
+        assert stored is not None
+        assert [one.compression for one in found.layers] == [compression] * 3
+        assert found.bytes == stored.bytes
+
+
+def test_an_image_that_is_not_there_is_told(engine: DockerEngine) -> None:
+    with pytest.raises(EngineError) as caught, engine.saved("bakehouse/nobody-made-this:1") as chunks:
+        saved_image.read(chunks)
+
+    assert "could not save `bakehouse/nobody-made-this:1`" in str(caught.value)
+
+
+def test_every_byte_of_a_built_image_has_an_owner(
+    engine: DockerEngine, workspace: Workspace, mpi_cpu: tuple[Image, BuiltImage]
+) -> None:
+    _, built = mpi_cpu
+
+    document = json.loads(size_reporting.run(workspace, ["mpi-cpu"], print, top=10, json=True))
+
+    [size] = document["images"]
+    parts = {one["name"]: one for one in size["parts"]}
+    assert set(parts) == {
+        *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training", "sagemaker-drivers")
+    }
+    assert parts["sshd"]["layers"] == 2
+    assert size["digest"] == built.digest
+    assert sum(one["unpacked"] for one in size["layers"]) == size["unpacked"]
+    assert size["unpacked"] > 300_000_000
+    if size["is_as_pushed"]:
+        assert size["stored"] == built.bytes
+    # The package's daemon is renamed by a layer of its own: its first copy is shipped and never seen.
+    assert size["unseen"][0]["path"] == "/usr/sbin/sshd"
+    # Whose a linked layer is, its own list of files tells as well.
+    with engine.saved(built.digest) as chunks:
+        contents: dict[str, Contents] = {}
+        saved = saved_image.read(chunks, contents)
+    for layer, told in zip(saved.layers, size["layers"], strict=True):
+        listed = [
+            one.path.rpartition("/")[2]
+            for one in contents[layer.digest].files
+            if one.path.startswith("/usr/share/bakehouse/")
+        ]
+        assert listed in ([], [told["owner"]])
+        assert listed or told["made_by"].startswith(("mmdebstrap", "RUN"))
+
+
+def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
+    tmp_path: Path, mpi_cpu: tuple[Image, BuiltImage]
+) -> None:
+    recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
+    project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 50 MB, image: 1 GB}}\n")
+    assert plan_images(open_workspace(tmp_path), ["mpi-cpu"]).images[0].key == mpi_cpu[0].key
+
+    with pytest.raises(BuildError) as caught:
+        workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.Wishes())
+
+    assert [one.message for one in caught.value.diagnostics] == [
+        "`sagemaker-training` of image `mpi-cpu` is over its budget"
+    ]
+    project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
+    [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.Wishes())
+    assert built.digest == mpi_cpu[1].digest
+
+
+def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) -> None:
+    project(tmp_path, "nobody-built-this", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
+
+    with pytest.raises(UsageError) as caught:
+        size_reporting.run(open_workspace(tmp_path), ["nobody-built-this"], print, top=10)
+
+    [told] = caught.value.diagnostics
+    assert told.message == "image `nobody-built-this` is not built on this machine as its recipe is now"
+    assert told.hint == "run `./bake build nobody-built-this`"

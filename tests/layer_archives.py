@@ -1,0 +1,74 @@
+"""Layers and saved images made by hand."""
+
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["gzip", "zstd", "none"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of a layer: a file, or what `link`, `hard` or `folder` says."""
+
+    path: str
+    content: bytes = b""
+    link: str = ""
+    hard: str = ""
+    folder: bool = False
+
+
+def layer(*members: Member) -> bytes:
+    """A layer's archive, uncompressed."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for member in members:
+            info = tarfile.TarInfo(member.path)
+            if member.link:
+                info.type, info.linkname = tarfile.SYMTYPE, member.link
+            elif member.hard:
+                info.type, info.linkname = tarfile.LNKTYPE, member.hard
+            elif member.folder:
+                info.type = tarfile.DIRTYPE
+            info.size = len(member.content)
+            archive.addfile(info, io.BytesIO(member.content))
+    return buffer.getvalue()
+
+
+def compressed(content: bytes, form: Form) -> bytes:
+    if form == "gzip":
+        return gzip.compress(content)
+    if form == "zstd":
+        return subprocess.run(["zstd", "-q", "-c"], input=content, capture_output=True, check=True).stdout
+    return content
+
+
+def saved(layers: Sequence[bytes], made_by: Iterable[str] = (), form: Form = "gzip") -> bytes:
+    """An image as the engine saves it: blobs in the order of their names, then what lists them."""
+    blobs: dict[str, bytes] = {}
+
+    def put(content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[digest] = content
+        return digest
+
+    stored = [put(compressed(one, form)) for one in layers]
+    history = [{"created_by": "ENV A=1", "empty_layer": True}, *({"created_by": one} for one in made_by)]
+    config = put(json.dumps({"os": "linux", "history": history}).encode())
+    manifest = {
+        "schemaVersion": 2,
+        "config": {"mediaType": "c", "digest": f"sha256:{config}", "size": len(blobs[config])},
+        "layers": [{"mediaType": "l", "digest": f"sha256:{one}", "size": len(blobs[one])} for one in stored],
+    }
+    put(json.dumps(manifest).encode())
+    listed = [{"Config": f"blobs/sha256/{config}", "Layers": [f"blobs/sha256/{one}" for one in stored]}]
+    members = [Member(f"blobs/sha256/{name}", content) for name, content in sorted(blobs.items())]
+    return layer(
+        Member("blobs/sha256", folder=True), *members, Member("manifest.json", json.dumps(listed).encode())
+    )
