@@ -9,6 +9,8 @@ from bakehouse.size_report import Copies, ImageSize, Placed
 
 _STORED = {True: "as pushed", False: "as stored"}
 _MOST_PLACES = 4
+_MOST_WORDS = 30
+"""Characters of a layer's instruction."""
 
 
 def size_text(number: int) -> str:
@@ -35,7 +37,7 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
             size_text(layer.stored),
             size_text(layer.unpacked),
             _files(layer.files),
-            " ".join(layer.made_by.split())[:40],
+            _instruction(layer.made_by),
         )
         for number, layer in enumerate(size.layers, 1)
     ]
@@ -55,6 +57,12 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
     if not size.is_as_pushed:
         blocks.append("this engine stores layers unpacked: what a push sends is not known here\n")
     return "\n".join(block for block in blocks if block)
+
+
+def _instruction(made_by: str) -> str:
+    """The beginning of what made a layer."""
+    words = " ".join(made_by.split()).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
+    return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
 
 
 def _files(count: int) -> str:

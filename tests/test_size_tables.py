@@ -11,7 +11,14 @@ from bakehouse.size_tables import size_text
 from tests.test_fleet_size import LARGE, OTHER, RECORD, SMALL
 
 LAYERS = (
-    LayerSize("debian", "sha256:" + "a8" * 32, 59_125_661, 166_410_649, 6394, "mmdebstrap bookworm"),
+    LayerSize(
+        "debian",
+        "sha256:" + "a8" * 32,
+        59_125_661,
+        166_410_649,
+        6394,
+        "RUN /bin/sh -c set -e\nexport A=one B=two C=three",
+    ),
     LayerSize("torch", "sha256:" + "b8" * 32, 201_879_078, 1_699_535_721, 1, "COPY /out/ / # buildkit"),
 )
 SIZE = ImageSize(
@@ -55,8 +62,8 @@ part: as pushed, unpacked
   debian 12     59.1 MB  166.4 MB
 
 layer: as pushed, unpacked
-  1  debian  sha256:a8a8a8a8a8a8   59.1 MB  166.4 MB  6,394 files  mmdebstrap bookworm
-  2  torch   sha256:b8b8b8b8b8b8  201.9 MB   1.70 GB       1 file  COPY /out/ / # buildkit
+  1  debian  sha256:a8a8a8a8a8a8   59.1 MB  166.4 MB  6,394 files  RUN set -e export A=one B=two…
+  2  torch   sha256:b8b8b8b8b8b8  201.9 MB   1.70 GB       1 file  COPY /out/ /
 
 folder (the largest 1): unpacked, with all below it
   900.0 MB  20,000 files  /opt/venv
@@ -95,7 +102,7 @@ def test_an_engine_that_stores_layers_unpacked_does_not_know_what_is_pushed() ->
         "small  sha256:4f4f4f4f4f4f  10 bytes as stored, 10 bytes unpacked, 1 layer\n"
         "\n"
         "layer: as stored, unpacked\n"
-        "  1  torch  sha256:b8b8b8b8b8b8  201.9 MB  1.70 GB  1 file  COPY /out/ / # buildkit\n"
+        "  1  torch  sha256:b8b8b8b8b8b8  201.9 MB  1.70 GB  1 file  COPY /out/ /\n"
         "\n"
         "this engine stores layers unpacked: what a push sends is not known here\n"
     )

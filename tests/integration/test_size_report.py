@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.layers import Contents, File
 from bakehouse.plan import Image
 from bakehouse.project import HOME
+from bakehouse.releases import text_of
+from bakehouse.size_tables import size_text
 from bakehouse.workspace import Workspace, open_workspace, plan_images
+from tests.test_fleet_size import RECORD
 
 pytestmark = pytest.mark.engine
 
@@ -142,6 +146,36 @@ def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
     [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.Wishes())
     assert built.digest == mpi_cpu[1].digest
+
+
+def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[Image, BuiltImage]) -> None:
+    recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
+    project(tmp_path, "mpi-cpu", f"{recipe}budget: {{image: 50 MB}}\n")
+    own = open_workspace(tmp_path)
+    built = workflow.built_images(own, ["mpi-cpu"], print)
+
+    with pytest.raises(BuildError) as caught:
+        workflow.push_images(own, built, print, workflow.Wishes())
+
+    assert [one.message for one in caught.value.diagnostics] == ["image `mpi-cpu` is over its budget"]
+
+
+def test_an_image_is_compared_with_its_last_release(
+    tmp_path: Path, mpi_cpu: tuple[Image, BuiltImage]
+) -> None:
+    project(tmp_path, "mpi-cpu", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
+    record = replace(RECORD, image="mpi-cpu", bytes=1_000_000)
+    candidate = replace(record, bytes=1, candidate=True)
+    ledger = tmp_path / "images/mpi-cpu/releases.json"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
+
+    told = size_reporting.run(open_workspace(tmp_path), ["mpi-cpu"], print, top=10, against="release")
+
+    lines = told.splitlines()
+    change = f"1.0 MB → {size_text(mpi_cpu[1].bytes)}"
+    assert lines[0].startswith(f"mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): {change} (+")
+    assert [line.split() for line in lines if "torch" in line] == [["torch", "2.8.0", "→", "-"]]
 
 
 def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) -> None:
