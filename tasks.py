@@ -205,6 +205,7 @@ def build(context: Context, images: str, json: bool = False) -> None:
 
 
 @task(
+    name="size-report",
     positional=["images"],
     help={
         "images": "names or globs; of a glob, those that are built",

@@ -48,8 +48,10 @@ def test_what_a_layer_takes_away_is_told_apart_from_what_it_brings() -> None:
 
 def test_of_an_entry_that_stands_twice_the_last_one_counts() -> None:
     found = read(Member("a", b"1"), Member("a", b"22"), Member("b", b"1"), Member("b", link="a"))
+    again = read(Member("b", link="a"), Member("b", b"1"))
 
     assert found == Contents((File("/a", 2),), others=("/b",))
+    assert again == Contents((File("/b", 1),))
 
 
 def test_the_stream_is_read_to_its_end() -> None:

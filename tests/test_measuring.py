@@ -63,7 +63,7 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
         "toolkit",
         (tree.root / "components/toolkit/component.yaml").read_text(),
         "{% block build %}\nFROM toolchain AS toolkit\nRUN finish toolkit\n{% endblock %}\n"
-        '{% block runtime %}\nRUN <<"END"\nCOPY no instruction\nEND\nENV A=1\nCOPY --chmod=755 <<"END" /x\n'
+        '{% block runtime %}\nRUN <<"END"\nset -e\nCOPY no instruction\nEND\nENV A=1\nCOPY --chmod=755 <<"END" /x\n'
         "RUN neither\nEND\nWORKDIR /y\n{% endblock %}\n",
     )
     tree.write("images/tool", "x")
