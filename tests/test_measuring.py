@@ -63,7 +63,8 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
         "toolkit",
         (tree.root / "components/toolkit/component.yaml").read_text(),
         "{% block build %}\nFROM toolchain AS toolkit\nRUN finish toolkit\n{% endblock %}\n"
-        '{% block runtime %}\nRUN <<"END"\nset -e\nCOPY no instruction\nEND\nENV A=1\nCOPY --chmod=755 <<"END" /x\n'
+        '{% block runtime %}\nRUN <<"END"\nset -e\nCOPY no instruction\nEND\n'
+        'ENV A=1\nCOPY --chmod=755 <<"END" /x\n'
         "RUN neither\nEND\nWORKDIR /y\n{% endblock %}\n",
     )
     tree.write("images/tool", "x")
@@ -144,7 +145,8 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
         def image(self, reference: str) -> StoredImage | None:
             return StoredImage(DIGEST, 1) if "other" in reference else None
 
-    image, heard = tree.one(), []
+    image = tree.one()
+    heard: list[str] = []
     other = replace(image, name="other")
 
     found = stored_images(One(lambda spec: Run()), [image, other], ["*"], heard.append)

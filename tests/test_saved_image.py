@@ -1,11 +1,13 @@
 """Images as the engine saves them, read in one pass."""
 
 import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from bakehouse import decompression, saved_image
+from bakehouse import saved_image
 from bakehouse.errors import EngineError
 from bakehouse.layers import Contents, File
 from tests.conftest import said
@@ -69,7 +71,8 @@ def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
 
 
 def test_it_is_told_how_much_has_come() -> None:
-    archive, heard = saved([LOWER], MADE_BY[:1]), []
+    archive = saved([LOWER], MADE_BY[:1])
+    heard: list[int] = []
 
     saved_image.read(pieces(archive), heard=heard.append)
 
@@ -98,9 +101,9 @@ def test_what_is_damaged_is_told(archive: bytes, reason: str) -> None:
     )
 
 
-def test_zstd_without_its_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decompression.shutil, "which", lambda name: None)
-    monkeypatch.setitem(__import__("sys").modules, "compression.zstd", None)
+def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
     head = layer(Member("blobs/sha256/00", b"\x28\xb5\x2f\xfd" + bytes(600)))
 
     with pytest.raises(EngineError) as caught:
