@@ -36,7 +36,7 @@ class Bake(Program):
             self.parse_collection()
             self.core.unparsed = with_named_values(self.core.unparsed, self.collection)
             self._parse(self.collection)
-            self.parse_cleanup()
+            self._clean_up_parse()
             self.update_config()
             self.execute()
         except Exit as end:
@@ -64,6 +64,15 @@ class Bake(Program):
             hint = f"`./bake {task} --help` names the options that take numbers"
             raise UsageError(Diagnostic(f"`{value}` is no number", hint=hint)) from error
 
+    def _clean_up_parse(self) -> None:
+        """What invoke does after parsing: it prints help here, also for what is no task."""
+        try:
+            self.parse_cleanup()
+        except ParseError as error:
+            name = str(self.core[0].args.help.value)
+            hint = suggestion(name, self.collection.task_names) or "`./bake --list` lists the tasks"
+            raise UsageError(Diagnostic(f"there is no task `{name}`", hint=hint)) from error
+
 
 def with_named_values(words: Sequence[str], collection: Collection) -> list[str]:
     """Name the values after a task, since invoke takes one at most: `build a b` is `build --images=a,b`.
@@ -87,7 +96,9 @@ def with_named_values(words: Sequence[str], collection: Collection) -> list[str]
                 continue
             _check_option(word, task)
             found.append(word)
-            if _takes_value(word, task) and position < len(words):
+            if _takes_value(word, task):
+                if position == len(words):
+                    raise UsageError(Diagnostic(f"`{word}` of task `{task.name}` needs a value"))
                 found.append(words[position])
                 position += 1
         found += _named(values, task, found[given:])
@@ -137,8 +148,9 @@ def _check_option(word: str, task: "Task[Any]") -> None:
     known = [f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}" for name in names]
     if option not in known and option.replace("--no-", "--") not in known:
         long = [name for name in known if name.startswith("--")]
-        hint = suggestion(option, long) or f"`./bake {task.name} --help` lists its options"
-        raise UsageError(Diagnostic(f"task `{task.name}` has no option `{option}`", hint=hint))
+        name = task.name.replace("_", "-")
+        hint = suggestion(option, long) or f"`./bake {name} --help` lists its options"
+        raise UsageError(Diagnostic(f"task `{name}` has no option `{option}`", hint=hint))
 
 
 def _takes_value(word: str, task: "Task[Any]") -> bool:

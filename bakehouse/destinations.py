@@ -9,7 +9,7 @@ from bakehouse.aws import Access
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_hosts import check_host, is_ecr, registry_host
 from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.errors import Diagnostic, EngineError, PublishError, UsageError
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry, Registry
 from bakehouse.registry_settings import RegistrySettings
@@ -75,8 +75,10 @@ def registry(project: Project, host: str, say: Say, *, create: bool = False) -> 
 def settings_of(project: Project, host: str) -> RegistrySettings | None:
     """What the project's settings say of an address of Amazon ECR."""
     for settings in project.registries.values():
-        if settings.account and any(one == host for _, one in _hosts(settings)):
-            return settings
+        # One that can't be right is told of where it is meant.
+        with contextlib.suppress(PublishError):
+            if settings.account and any(one == host for _, one in _hosts(settings)):
+                return settings
     return None
 
 

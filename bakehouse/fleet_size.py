@@ -67,7 +67,8 @@ class ReleaseDifference:
     date: str
     digest: str
     before: int
-    after: int
+    after: int | None
+    """None on an engine that stores layers unpacked: what they weigh as pushed is not known there."""
     is_same: bool
     parts: tuple[tuple[str, str, str], ...]
     """Each whose version differs, with the one before and the one now; empty where there is none."""
@@ -134,7 +135,7 @@ def since_release(
         date=record.date,
         digest=record.digest,
         before=record.bytes,
-        after=size.stored,
+        after=size.stored if size.is_as_pushed else None,
         is_same=record.digest == size.digest,
         parts=tuple(one for one in changed if one[1] != one[2]),
     )

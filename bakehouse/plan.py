@@ -430,9 +430,15 @@ def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
 
 
 def _check_budgets(image: Image, problems: Problems) -> None:
-    names = [part.component for part in image.all_parts]
+    parts = {part.component for part in image.all_parts}
+    weighed = [image.base_part.component, *(stage.name for stage in image.stages)]
+    names = [name for name in weighed if name in parts]
     for budget in image.budgets:
-        if budget.name not in (*names, *OWN):
+        if budget.name in parts and budget.name not in names:
+            message = f"`{budget.name}` of image `{image.name}` has no layer of its own to have a budget"
+            hint = "`apt` is what all parts bring of the distribution"
+            problems.add(Diagnostic(message, budget.location, hint=hint))
+        elif budget.name not in (*names, *OWN):
             message = f"image `{image.name}` has no `{budget.name}` to have a budget"
             problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
 

@@ -1,10 +1,10 @@
 """Lets many pushes run at once: a layer is on its way once, and a push that stalls holds up few others."""
 
 import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ _AT_ONCE = 4
 _SLOW = 10.0
 """Seconds without a move after which nobody waits for a push any more."""
 _LOOK = 0.5
+_TIME_TO_STOP = 5.0
+"""Seconds in which a push takes back what it has given to the engine."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,13 +58,32 @@ class PushQueue:
         if len(works) < 2:
             # In the main thread an interrupt arrives at once, whatever is waited for.
             return [_outcome(work) for work in works]
-        with ThreadPoolExecutor(len(works)) as threads:
-            futures = [threads.submit(_outcome, work) for work in works]
+        ended: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
+
+        def run(number: int) -> None:
             try:
-                return [future.result() for future in futures]
-            except BaseException:
-                self._stopped.set()
-                raise
+                ended.put((number, _outcome(works[number])))
+            except BaseException as error:
+                ended.put((number, error))
+
+        # Not an executor's: Python would wait for those at its end, whatever they wait for.
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
+        for thread in threads:
+            thread.start()
+        outcomes: dict[int, T | BakehouseError] = {}
+        try:
+            while len(outcomes) < len(works):
+                number, outcome = ended.get()
+                if isinstance(outcome, BaseException) and not isinstance(outcome, BakehouseError):
+                    raise outcome
+                outcomes[number] = outcome
+        except BaseException:
+            self._stopped.set()
+            until = time.monotonic() + _TIME_TO_STOP
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
+            raise
+        return [outcomes[number] for number in range(len(works))]
 
     @contextlib.contextmanager
     def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[Turn]:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from bakehouse.layers import Contents
 
 _LARGEST_DOCUMENT = 16 << 20
 _HEAD = 512
+_HASH = re.compile("[0-9a-f]{64}")
 _UNREADABLE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
     *(ValueError, LookupError, TypeError, AttributeError),
@@ -99,7 +101,9 @@ def _take(
         if member.size <= _LARGEST_DOCUMENT:
             documents[member.name] = file.read()
         return
-    digest = f"sha256:{member.name.rpartition('/')[2]}"
+    last = member.name.rpartition("/")[2]
+    # Docker 24's own store names layers after its ids, each `layer.tar`.
+    digest = f"sha256:{last}" if _HASH.fullmatch(last) else member.name
     blobs[member.name] = Blob(digest, member.size, compression)
     if contents is not None and digest not in contents:
         with opened(file, compression) as inner:

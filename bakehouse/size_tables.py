@@ -204,7 +204,11 @@ def released(found: ReleaseDifference) -> str:
     head = f"{found.image}, released {found.date} ({found.digest[:19]})"
     if found.is_same:
         return f"{head}: the same image\n"
-    change = f"{size_text(found.before)} → {size_text(found.after)} ({_change(found.after - found.before)})"
+    change = f"{size_text(found.before)}; what it weighs now as pushed is not known on this engine"
+    if found.after is not None:
+        change = (
+            f"{size_text(found.before)} → {size_text(found.after)} ({_change(found.after - found.before)})"
+        )
     rows = [(name, before or "-", "→", after or "-") for name, before, after in found.parts]
     versions = _aligned(rows, "lrll") if rows else "  every part has the version it had\n"
     note = "  the ledger has the bytes of a release, not of its parts: `--against IMAGE` compares those\n"

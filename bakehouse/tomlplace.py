@@ -28,4 +28,4 @@ def place(path: Path, key: str, table: str) -> Location:
 
 
 def _spot(path: Path, number: int, line: str, key: str) -> Location:
-    return Location(path, number, line.index(key) + 1, len(key), line)
+    return Location(path, number, max(line.find(key), 0) + 1, len(key), line)

@@ -1,5 +1,6 @@
 """A small catalogue in a temporary folder, which a test extends by the file it is about."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -15,6 +16,9 @@ from bakehouse.report import failure_text
 from bakehouse.resolution import NothingFits, Resolution, resolve
 
 pytest_plugins = ["bakehouse.testing.plugin"]
+
+# A shell's background job ignores interrupts, and so would all that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The pure tests are run at every change: a third of hypothesis's default is what they have time for.
 hypothesis.settings.register_profile("quick", max_examples=33)

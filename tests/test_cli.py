@@ -58,6 +58,8 @@ def test_help_may_follow_the_task() -> None:
     ("words", "code", "told"),
     [
         (["biuld"], 64, "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"),
+        (["biuld", "--help"], 64, "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"),
+        (["estimator", "pytorch-cpu", "--role"], 64, "error: `--role` of task `estimator` needs a value\n"),
         (
             ["render", "pytroch-cpu"],
             64,

@@ -1,6 +1,7 @@
 """What `--to` names, before anybody is asked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,11 @@ def test_a_region_that_is_misspelled_is_told_before_anything_is_asked(project: P
     assert caught.value.diagnostics == (
         Diagnostic("there is no AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
     )
+
+
+def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: Project) -> None:
+    wrong = RegistrySettings("wrong", account=ACCOUNT, regions=("eu-wst-1",))
+    project = replace(project, registries={"wrong": wrong, **project.registries})
+    assert hosts(named(project, EU)) == [EU]
+    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+        named(project, "wrong")

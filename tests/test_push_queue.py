@@ -113,6 +113,25 @@ def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
     assert ended == ["stopped"]
 
 
+def test_an_interrupt_does_not_wait_for_what_waits_for_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_queue, "_TIME_TO_STOP", 0.1)
+    waiting, never = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        never.wait(60)
+
+    def interrupt() -> None:
+        assert waiting.wait(10)
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        PushQueue().each([interrupt, wait])
+    assert time.monotonic() - began < 30
+    never.set()
+
+
 def until_stopped(turn: Turn, ended: list[str]) -> None:
     try:
         for _ in range(1000):

@@ -1,5 +1,6 @@
 """Images as the engine saves them, read in one pass."""
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -114,3 +115,23 @@ def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         "\n"
         "hint: install the program `zstd`: `apt-get install zstd`\n"
     )
+
+
+def test_layers_that_all_have_one_name_are_told_apart() -> None:
+    """As Docker 24 saves from its own store."""
+    config = json.dumps({"os": "linux", "history": [{"created_by": one} for one in MADE_BY]}).encode()
+    listed = [{"Config": "c0.json", "Layers": ["one/layer.tar", "two/layer.tar"]}]
+    archive = layer(
+        Member("c0.json", config),
+        Member("one/layer.tar", LOWER),
+        Member("two/layer.tar", UPPER),
+        Member("manifest.json", json.dumps(listed).encode()),
+    )
+    contents: dict[str, Contents] = {}
+
+    found = saved_image.read([archive], contents)
+
+    assert [contents[one.digest].files for one in found.layers] == [
+        (File("/a", 1),),
+        (File("/b", 2), File("/c", 3)),
+    ]
