@@ -81,15 +81,33 @@ def follow(
 
 def stop(service: TrainingService, job: str, say: Callable[[str], None]) -> Diagnostic | None:
     """Ask SageMaker to stop the job; why that could not be asked, where it could not."""
-    say(f"{job}: asking SageMaker to stop it; interrupt again to leave it alone")
+    try:
+        refused = _refused_stop(service, job)
+    except KeyboardInterrupt:
+        return Diagnostic("it was interrupted while SageMaker was asked to stop the job")
+    # Not before: nobody may be there to hear it, as where Ctrl-C ended what the output is piped to.
+    if not refused:
+        say(f"{job}: SageMaker is asked to stop it; interrupt again to leave")
+    return refused
+
+
+def _refused_stop(service: TrainingService, job: str) -> Diagnostic | None:
+    """Ask for the stop; why the job goes on, where it does."""
     try:
         service.stop(job)
     except ServiceError as error:
-        # One that has just ended can't be stopped: following tells how.
-        return None if error.trouble is Trouble.REFUSED else error.diagnostic
-    except KeyboardInterrupt:
-        return Diagnostic("it was interrupted while SageMaker was asked to stop the job")
+        # One that has just ended, or is being stopped, can't be stopped: following tells how it ends.
+        if error.trouble is Trouble.REFUSED and _is_ending(service, job):
+            return None
+        return error.diagnostic
     return None
+
+
+def _is_ending(service: TrainingService, job: str) -> bool:
+    try:
+        return service.describe(job)["TrainingJobStatus"] in (*ENDED, "Stopping")
+    except ServiceError:
+        return False
 
 
 class _Follower:

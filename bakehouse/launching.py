@@ -97,9 +97,9 @@ def launch(
         _send(service, request)
         telling.say(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
-        telling.say(f"{name}: interrupted while it was sent; SageMaker may have it")
         is_stopping = wanted.stop_on_interrupt
         trouble = stop(service, name, telling.say) if is_stopping else None
+        telling.say(f"{name}: interrupted while it was sent; SageMaker may have it")
         followed = Followed(None, {}, trouble, stopping=is_stopping and trouble is None)
         return launch_report.report(name, region, followed)
     if wanted.detach:

@@ -107,7 +107,8 @@ class Session:
         self.warned: list[Finding] = []
         self.waited: list[float] = []
         self.steps: list[Callable[[], object]] = []
-        self.telling = Telling(self.said.append, self.written.append, self.warned.append)
+        self.said_to: Callable[[str], None] = self.said.append
+        self.telling = Telling(lambda told: self.said_to(told), self.written.append, self.warned.append)
         self.pace = Pace(interval=1.0, patience=10.0, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -649,10 +650,27 @@ def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
 
     assert (found.status, found.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
     assert session.said[2:] == [
-        "stops: asking SageMaker to stop it; interrupt again to leave it alone",
+        "stops: SageMaker is asked to stop it; interrupt again to leave",
         "stops: Stopping: Stopping the training job",
         "stops: Stopped: Training job stopped",
     ]
+
+
+def test_a_job_is_stopped_where_nobody_hears_of_it(session: Session) -> None:
+    """Ctrl-C ends what the output is piped to as well."""
+
+    def cut() -> None:
+        def say(_: str) -> None:
+            raise BrokenPipeError
+
+        session.said_to = say
+        interrupt()
+
+    session.steps = [cut]
+    with pytest.raises(BrokenPipeError):
+        session.launch("unheard", stop_on_interrupt=True)
+
+    assert session.aws.stopped == ["unheard"]
 
 
 def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> None:
@@ -680,6 +698,18 @@ def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
     assert "not allowed to stop the job `not-mine`" in launch_report.text(found)
 
 
+def test_a_stop_that_is_refused_while_the_job_goes_on_is_told(session: Session) -> None:
+    session.aws.refuse("StopTrainingJob", "ValidationException", "1 validation error detected")
+    session.steps = [interrupt]
+    found = session.launch("goes-on", stop_on_interrupt=True)
+
+    assert (found.status, found.exit_code, found.stopping) == (None, LaunchError.exit_code, False)
+    assert launch_report.text(found) == COMEBACK.format(
+        job="goes-on",
+        why="could not stop the job `goes-on`\n  answer  ValidationException: 1 validation error detected",
+    )
+
+
 @pytest.mark.parametrize(("stops", "code"), [(False, 130), (True, 130)])
 def test_an_interrupt_while_a_job_is_sent(
     session: Session, monkeypatch: pytest.MonkeyPatch, stops: bool, code: int
@@ -696,9 +726,30 @@ def test_an_interrupt_while_a_job_is_sent(
     found = session.launch(job, stop_on_interrupt=stops)
 
     assert (found.status, found.exit_code) == (None, code)
-    assert session.said[1] == f"{job}: interrupted while it was sent; SageMaker may have it"
+    assert session.said[-1] == f"{job}: interrupted while it was sent; SageMaker may have it"
     assert session.aws.stopped == [job] * stops
     assert found.stopping is stops
+
+
+def test_a_job_that_is_half_sent_is_stopped_where_nobody_hears_of_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends = TrainingService.create
+
+    def interrupted(service: TrainingService, request: Mapping[str, object]) -> None:
+        sends(service, request)
+
+        def say(_: str) -> None:
+            raise BrokenPipeError
+
+        session.said_to = say
+        interrupt()
+
+    monkeypatch.setattr(TrainingService, "create", interrupted)
+    with pytest.raises(BrokenPipeError):
+        session.launch("half-unheard", stop_on_interrupt=True)
+
+    assert session.aws.stopped == ["half-unheard"]
 
 
 def test_a_job_that_has_just_ended_is_told_as_it_ended(session: Session) -> None:
