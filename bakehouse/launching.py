@@ -3,6 +3,7 @@
 Everything that can be checked without AWS is checked first: a job with errors is not sent, and no code is.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -33,6 +34,13 @@ _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MOST_CHANNELS = 20
 _CLOCKS_DIFFER = timedelta(minutes=1)
+_TELLING_APART = (
+    "AlgorithmSpecification",
+    "RoleArn",
+    "ResourceConfig",
+    "InputDataConfig",
+    "OutputDataConfig",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,8 @@ def _with_code(
     if request.entry_point:
         archive = request.source_dir
         if is_local:
-            key = f"{name}/source/sourcedir.tar.gz"
+            # A job of that name may be there, whose code must stay as it is.
+            key = f"{name}/source/{hashlib.sha256(code).hexdigest()[:12]}/sourcedir.tar.gz"
             service.upload(bucket, key, code, owner)
             archive = f"{S3}{bucket}/{key}"
             say(f"{name}: its code is at {archive}")
@@ -292,10 +301,24 @@ def _is_ours(service: TrainingService, request: Mapping[str, Any], began: dateti
         there = service.describe(request["TrainingJobName"])
     except ServiceError:
         return False
-    image = there["AlgorithmSpecification"].get("TrainingImage")
     return bool(
         there["CreationTime"] >= began - _CLOCKS_DIFFER
-        and image == request["AlgorithmSpecification"]["TrainingImage"]
         and there.get("HyperParameters", {}) == request["HyperParameters"]
-        and there["RoleArn"] == request["RoleArn"]
+        and all(_holds(there.get(key), request.get(key)) for key in _TELLING_APART)
+        and bool(there.get("InputDataConfig")) == bool(request.get("InputDataConfig"))
     )
+
+
+def _holds(there: object, asked: object) -> bool:
+    """Whether SageMaker says of a job what it was asked for; it adds what was left out."""
+    if asked is None:
+        return True
+    if isinstance(asked, Mapping):
+        return isinstance(there, Mapping) and all(_holds(there.get(key), asked[key]) for key in asked)
+    if isinstance(asked, list):
+        return (
+            isinstance(there, list)
+            and len(there) == len(asked)
+            and all(_holds(one, other) for one, other in zip(there, asked, strict=True))
+        )
+    return there == asked

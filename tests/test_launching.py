@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,11 @@ def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:
     return {name: json.loads(value) for name, value in job["HyperParameters"].items()}
 
 
+def code_address(job: dict[str, Any]) -> str:
+    """Where a job's code lies."""
+    return str(hyperparameters(job)["sagemaker_submit_directory"])
+
+
 def archived(aws: TrainingFront, uri: str) -> dict[str, bytes]:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     content = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -162,6 +168,8 @@ def test_a_job_is_sent_with_all_that_the_sdk_would_tell_it(session: Session) -> 
     assert job["AlgorithmSpecification"]["TrainingImage"] == URI
     assert job["AlgorithmSpecification"]["TrainingInputMode"] == "File"
     assert job["RoleArn"] == ROLE
+    bucket = f"sagemaker-{REGION}-{ACCOUNT}"
+    assert re.fullmatch(rf"s3://{bucket}/sent/source/[0-9a-f]{{12}}/sourcedir.tar.gz", code_address(job))
     assert job["ResourceConfig"] == {
         "InstanceType": "ml.c5.2xlarge",
         "InstanceCount": 2,
@@ -178,7 +186,7 @@ def test_a_job_is_sent_with_all_that_the_sdk_would_tell_it(session: Session) -> 
         "sagemaker_torch_distributed_enabled": True,
         "sagemaker_instance_type": "ml.c5.2xlarge",
         "sagemaker_program": "train.py",
-        "sagemaker_submit_directory": f"s3://sagemaker-{REGION}-{ACCOUNT}/sent/source/sourcedir.tar.gz",
+        "sagemaker_submit_directory": code_address(job),
         "sagemaker_container_log_level": 20,
         "sagemaker_job_name": "sent",
         "sagemaker_region": REGION,
@@ -196,7 +204,7 @@ def test_a_script_alone_is_uploaded_as_the_sdk_does_it(session: Session) -> None
     Path("other.py").write_text("")
     session.launch("alone", detach=True)
 
-    address = hyperparameters(session.aws.job("alone"))["sagemaker_submit_directory"]
+    address = code_address(session.aws.job("alone"))
     assert archived(session.aws, address) == {"train.py": SCRIPT.encode()}
 
 
@@ -211,8 +219,8 @@ def test_a_folder_is_uploaded_to_the_bucket_that_is_named(session: Session) -> N
     session.launch("folder", job=job, output="s3://models/deep", detach=True)
 
     told = session.aws.job("folder")
-    address = hyperparameters(told)["sagemaker_submit_directory"]
-    assert address == "s3://models/folder/source/sourcedir.tar.gz"
+    address = code_address(told)
+    assert address.startswith("s3://models/folder/source/")
     assert sorted(archived(session.aws, address)) == ["deep/more.py", "main.py"]
     assert told["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
 
@@ -364,11 +372,42 @@ def test_a_name_that_is_taken(session: Session) -> None:
     assert told.hint == "names are taken once: give `--job-name` another"
 
 
+def test_a_launch_that_is_refused_leaves_the_code_of_the_job_of_that_name(session: Session) -> None:
+    session.launch("kept", detach=True)
+    Path("train.py").write_text("another = 1\n")
+    with pytest.raises(LaunchError, match="there is another training job `kept`"):
+        session.launch("kept", detach=True)
+
+    assert archived(session.aws, code_address(session.aws.job("kept"))) == {"train.py": SCRIPT.encode()}
+
+
+CODE_IN_S3 = replace(ON_TWO, source_dir="s3://code/churn.tar.gz", entry_point="main.py")
+DATA = {"train": "s3://data/a"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"volume_gib": 50},
+        {"job": replace(CODE_IN_S3, instance_count=1)},
+        {"inputs": {"train": "s3://data/b"}},
+        {"inputs": {**DATA, "test": "s3://data/a"}},
+        {"inputs": {}},
+        {"output": "s3://other/"},
+    ],
+)
+def test_a_job_that_differs_is_another(session: Session, changed: dict[str, Any]) -> None:
+    asked = {"job": CODE_IN_S3, "inputs": DATA, "output": "s3://models/"}
+    name = session.launch("", **asked, detach=True).job
+    with pytest.raises(LaunchError, match="there is another training job"):
+        session.launch(name, **{**asked, **changed}, detach=True)
+
+
 def test_a_job_that_was_taken_while_the_answer_was_lost_is_this_one(session: Session) -> None:
     """boto3 asks again, and SageMaker has the name already."""
     session.aws.lose_create = True
     try:
-        found = session.launch("lost", detach=True)
+        found = session.launch("lost", inputs={"train": "s3://data/a"}, detach=True)
     finally:
         session.aws.lose_create = False
 
@@ -379,9 +418,7 @@ def test_a_job_that_was_taken_while_the_answer_was_lost_is_this_one(session: Ses
 def test_an_upload_that_is_refused_sends_nothing(session: Session) -> None:
     [told] = session.refused(output="s3://nobody-made-this/")
 
-    assert told.message == (
-        "could not upload the code to `s3://nobody-made-this/refused/source/sourcedir.tar.gz`"
-    )
+    assert told.message.startswith("could not upload the code to `s3://nobody-made-this/refused/source/")
     assert ("sent", "nothing") in told.facts
     assert session.aws.asked("CreateTrainingJob") == 0
 
@@ -412,7 +449,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
     found = session.launch(job)
 
     assert session.said == [
-        f"{job}: its code is at s3://sagemaker-{REGION}-{ACCOUNT}/{job}/source/sourcedir.tar.gz",
+        f"{job}: its code is at {code_address(aws.job(job))}",
         f"{job}: sent to SageMaker in {REGION}",
         f"{job}: Starting: Preparing the instances for training",
         f"{job}: Training: Training image download completed. Training in progress.",
