@@ -19,6 +19,8 @@ _NOT_ACCEPTED = {
 }
 _DENIED = {
     *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized", "AllAccessDisabled"),
+    # The answer to HEAD has no words.
+    "403",
 }
 _BUSY = {
     *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "SlowDown"),

@@ -55,7 +55,7 @@ def _upload(request: TrainingRequest) -> list[str]:
     return [
         'key = f"{name}/source/sourcedir.tar.gz"',
         "packed = io.BytesIO()",
-        'with tarfile.open(fileobj=packed, mode="w:gz") as archive:',
+        'with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:',
         f"    archive.add({literal(packed)}, arcname={literal(inside)})",
         'boto3.client("s3", region).put_object(Bucket=bucket, Key=key, Body=packed.getvalue())',
     ]

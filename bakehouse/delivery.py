@@ -7,6 +7,7 @@ runs. Whoever reaches that address can read the code meanwhile; the credentials 
 import contextlib
 import io
 import logging
+import os
 import secrets
 import socket
 import tarfile
@@ -20,6 +21,7 @@ MAX_BYTES = 500_000_000
 REGION = "us-east-1"
 _BUCKET = "training-code"
 _FILE = "sourcedir.tar.gz"
+_HINT = "name the folder of the training code alone; data comes by a channel"
 _IGNORED = ("__pycache__", ".git", ".venv")
 
 
@@ -85,7 +87,11 @@ def packed(source: Path) -> bytes:
     Raises UsageError where it is too big to be code.
     """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+    # Links would lead nowhere in the image.
+    with (
+        _readable(source),
+        tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive,
+    ):
         for name, path in _paths(source).items():
             archive.add(path, name, recursive=False)
     return buffer.getvalue()
@@ -93,20 +99,46 @@ def packed(source: Path) -> bytes:
 
 def files(source: Path) -> dict[str, bytes]:
     """The files of a folder by their paths in it; raises UsageError where it is too big to be code."""
-    return {name: path.read_bytes() for name, path in _paths(source).items()}
+    with _readable(source):
+        return {name: path.read_bytes() for name, path in _paths(source).items()}
+
+
+@contextlib.contextmanager
+def _readable(source: Path) -> Iterator[None]:
+    """Raise UsageError where something of the code can't be read."""
+    try:
+        yield
+    except OSError as error:
+        message = f"can't read `{error.filename or source}`: {error.strerror or error}"
+        raise UsageError(Diagnostic(message, hint=_HINT)) from error
 
 
 def _paths(source: Path) -> dict[str, Path]:
     total, found = 0, {}
-    paths, top = ([source], source.parent) if source.is_file() else (sorted(source.rglob("*")), source)
+    paths, top = ([source], source.parent) if source.is_file() else (sorted(_below(source)), source)
     for path in paths:
         name = path.relative_to(top)
-        if not path.is_file() or any(part in _IGNORED for part in name.parts):
+        if not path.is_file():
             continue
         total += path.stat().st_size
         if total > MAX_BYTES:
             message = f"`{source}` holds more than {MAX_BYTES // 1_000_000} MB"
-            hint = "name the folder of the training code alone; data comes by `--channel`"
-            raise UsageError(Diagnostic(message, hint=hint))
+            raise UsageError(Diagnostic(message, hint=_HINT))
         found[str(name)] = path
     return found
+
+
+def _below(top: Path) -> Iterator[Path]:
+    """All in a folder, and in those that links lead to; a link to a folder that it lies in is left out."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    above = {top: {top.resolve()}}
+    for where, deeper, names in os.walk(top, onerror=stop, followlinks=True):
+        folder = Path(where)
+        known = above.pop(folder)
+        real = {name: (folder / name).resolve() for name in deeper if name not in _IGNORED}
+        deeper[:] = [name for name, path in real.items() if path not in known]
+        above |= {folder / name: known | {real[name]} for name in deeper}
+        yield from (folder / name for name in names if name not in _IGNORED)

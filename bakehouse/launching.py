@@ -250,6 +250,9 @@ def _with_code(
         code = delivery.packed(Path(request.source_dir or request.entry_point))
     if not bucket:
         bucket, owner = service.default_bucket()
+    if owner and not is_local:
+        # The model goes there.
+        service.require(bucket, owner)
     told: dict[str, object] = dict(request.hyperparameters)
     if request.entry_point:
         archive = request.source_dir

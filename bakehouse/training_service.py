@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.aws_answers import Refusal, refusal
+from bakehouse.aws_answers import Refusal, Trouble, refusal
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
@@ -63,10 +63,19 @@ class TrainingService:
         except ServiceError as error:
             if error.code != "NoSuchBucket" or not owner:
                 raise
-            with _told_as(f"make the bucket `{bucket}`"):
-                self._client("s3").create_bucket(Bucket=bucket, **self._place())
+            self._make(bucket)
             with _told_as(doing):
                 self._client("s3").put_object(**arguments)
+
+    def require(self, bucket: str, owner: str) -> None:
+        """See that the SDK's own bucket is there and `owner`'s; it is made where it is missing."""
+        try:
+            with _told_as(f"look for the bucket `{bucket}`"):
+                self._client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
+        except ServiceError as error:
+            if error.trouble is not Trouble.ABSENT:
+                raise
+            self._make(bucket)
 
     def create(self, request: Mapping[str, object]) -> None:
         with _told_as("send the job to SageMaker"):
@@ -97,6 +106,10 @@ class TrainingService:
                 logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
             )
         return Page(tuple(answer["events"]), str(answer["nextForwardToken"]))
+
+    def _make(self, bucket: str) -> None:
+        with _told_as(f"make the bucket `{bucket}`"):
+            self._client("s3").create_bucket(Bucket=bucket, **self._place())
 
     def _place(self) -> dict[str, Any]:
         # The one region that S3 does not let be named.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse import delivery
-from bakehouse.errors import EngineError, UsageError
+from bakehouse.errors import Diagnostic, EngineError, UsageError
 from bakehouse.report import failure_text
 
 
@@ -43,8 +43,56 @@ def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(delivery, "MAX_BYTES", 10)
     (tmp_path / "data").write_bytes(b"x" * 11)
 
-    with pytest.raises(UsageError, match="holds more than 0 MB"):
+    with pytest.raises(UsageError) as caught:
         delivery.packed(tmp_path)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{tmp_path}` holds more than 0 MB",
+            hint="name the folder of the training code alone; data comes by a channel",
+        ),
+    )
+
+
+def test_what_links_lead_to_is_code(tmp_path: Path) -> None:
+    """A link itself would lead nowhere in the image."""
+    shared, source = tmp_path / "shared", tmp_path / "src"
+    (shared / "deep").mkdir(parents=True)
+    (shared / "deep/more.py").write_text("more")
+    source.mkdir()
+    (source / "train.py").symlink_to(shared / "deep/more.py")
+    (source / "lib").symlink_to(shared)
+    (source / "same").symlink_to(shared)
+
+    expected = {"lib/deep/more.py": b"more", "same/deep/more.py": b"more", "train.py": b"more"}
+    assert delivery.files(source) == expected
+    with tarfile.open(fileobj=io.BytesIO(delivery.packed(source))) as archive:
+        assert {one.name: one.isreg() for one in archive} == dict.fromkeys(expected, True)
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/x.py").write_text("")
+    (tmp_path / "a/b").symlink_to(tmp_path / "b")
+    (tmp_path / "b/a").symlink_to(tmp_path / "a")
+    (tmp_path / "top").symlink_to(tmp_path)
+
+    assert list(delivery.files(tmp_path)) == ["a/x.py", "b/a/x.py"]
+
+
+def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key.pem").write_text("")
+
+    def refused(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refused)
+    monkeypatch.setattr("tarfile.bltn_open", refused)
+    with pytest.raises(UsageError) as caught:
+        delivery.packed(tmp_path)
+
+    assert caught.value.diagnostics[0].message == f"can't read `{tmp_path}/key.pem`: Permission denied"
 
 
 def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:

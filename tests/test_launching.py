@@ -235,6 +235,36 @@ def test_code_that_is_in_s3_already_is_named_alone(session: Session) -> None:
     assert [one.method for one in session.aws.requests] == ["POST"]
 
 
+def test_the_sdks_bucket_is_made_for_the_model_alone(session: Session) -> None:
+    """Nothing is uploaded, and the job has to store its model."""
+    s3, bucket = session.aws.client("s3"), f"sagemaker-{REGION}-{ACCOUNT}"
+    if bucket in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+        for one in s3.list_objects_v2(Bucket=bucket).get("Contents", ()):
+            s3.delete_object(Bucket=bucket, Key=one["Key"])
+        s3.delete_bucket(Bucket=bucket)
+    job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
+    session.launch("model-alone", job=job, detach=True)
+    session.launch("model-again", job=job, detach=True)
+
+    s3.head_bucket(Bucket=bucket)
+    told = session.aws.job("model-again")["OutputDataConfig"]["S3OutputPath"]
+    assert told == f"s3://{bucket}/"
+    heads = [one for one in session.aws.requests if one.method == "HEAD"]
+    assert {one.headers["x-amz-expected-bucket-owner"] for one in heads} == {ACCOUNT}
+
+
+def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
+    job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
+    fault = session.aws.fail("HEAD", f"sagemaker-{REGION}-{ACCOUNT}", 403)
+    try:
+        [told] = session.refused(job=job)
+    finally:
+        session.aws.faults.remove(fault)
+
+    assert told.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
+    assert session.aws.asked("CreateTrainingJob") == 0
+
+
 def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
     put(session.workspace.project.root, released(entry_point="train.py"))
     session.launch("baked", detach=True)

@@ -213,7 +213,7 @@ bucket = f"sagemaker-{region}-{account}"
 name = "pytorch-cpu" + time.strftime("-%Y%m%d-%H%M%S")
 key = f"{name}/source/sourcedir.tar.gz"
 packed = io.BytesIO()
-with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:
     archive.add("train.py", arcname="train.py")
 boto3.client("s3", region).put_object(Bucket=bucket, Key=key, Body=packed.getvalue())
 hyperparameters = {
