@@ -95,6 +95,20 @@ def no_credentials() -> Refusal:
     return Refusal(Trouble.NOT_LET_IN, told)
 
 
+def not_aws(doing: str) -> Refusal:
+    """Something answered that speaks another language."""
+    because = (("because", "the answer is none of AWS's"),)
+    told = Diagnostic(f"could not {doing}", facts=because, hint="a proxy may answer in its place")
+    return Refusal(Trouble.SILENT, told)
+
+
+def unfit_settings(doing: str) -> Refusal:
+    """boto3 can't use what it is told of AWS: it says so in no error of its own."""
+    because = (("because", "boto3 does not take its settings"),)
+    hint = "AWS_ENDPOINT_URL and `endpoint_url` in ~/.aws/config are like `https://host`"
+    return Refusal(Trouble.REFUSED, Diagnostic(f"could not {doing}", facts=because, hint=hint))
+
+
 def _unready(doing: str, error: Any) -> Refusal:
     """What stood in the way before AWS could answer."""
     import botocore.exceptions as botocore  # type: ignore[import-untyped]

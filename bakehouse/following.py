@@ -23,6 +23,8 @@ _PATIENCE = 600.0
 _LATE = timedelta(minutes=2)
 """After a job's end its last lines may still be on their way for so long."""
 _MOST_LATE_READS = 6
+_QUIET_READS = 2
+"""So many in a row that bring nothing, and no more lines are waited for."""
 _PASSES = (Trouble.BUSY, Trouble.SILENT)
 
 
@@ -204,9 +206,16 @@ class _Follower:
     def _hear_the_rest(self, described: Mapping[str, Any]) -> None:
         """What the hosts printed last: it arrives after the job has ended."""
         end = described.get("TrainingEndTime")
-        if isinstance(end, datetime) and datetime.now(UTC) - end > _LATE:
+        is_old = isinstance(end, datetime) and datetime.now(UTC) - end > _LATE
+        if is_old and not self._lacks_logs:
             return
+        # The last lines of one that failed tell why.
+        most_quiet = _MOST_LATE_READS if described["TrainingJobStatus"] == "Failed" else _QUIET_READS
+        quiet = 0
         for _ in range(_MOST_LATE_READS):
+            if quiet == most_quiet or not self._reads_logs:
+                return
             self._pace.wait(self._pace.interval)
-            if not self._listen():
+            quiet = 0 if self._listen() else quiet + 1
+            if is_old and not self._lacks_logs:
                 return

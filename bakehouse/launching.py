@@ -140,7 +140,10 @@ def follow_again(
 
 def default_region(workspace: Workspace) -> str:
     """The project's region, else boto3's; raises UsageError where neither is set."""
-    region = workspace.project.region or TrainingService("").configured_region
+    try:
+        region = workspace.project.region or TrainingService("").configured_region
+    except ServiceError as error:
+        raise LaunchError(error.diagnostic) from error
     if not region:
         raise UsageError(Diagnostic("no AWS region is set", hint="`--region` names one, as in `eu-west-1`"))
     return region
@@ -222,6 +225,8 @@ def _check(wanted: Launch) -> None:
         report(f"`{wanted.name}` can't be the name of a job", "63 letters, digits and hyphens at most")
     if wanted.max_run < 1:
         report(f"a job of {wanted.max_run} seconds", "`--max-run` is how long it may take")
+    if wanted.volume_gib < 1:
+        report("a host without a disk", "`--volume-size` is that of each host, such as `30g`")
     for channel, uri in wanted.inputs.items():
         if not _CHANNEL.fullmatch(channel):
             report(f"`{channel}` can't be the name of a channel", "64 letters, digits and `._-` at most")

@@ -31,7 +31,7 @@ def cluster(
     else:
         [one] = homogeneous(hosts or 1)
         found = (replace(one, instance_type=instance_type or one.instance_type),)
-    shares = {name: _number(text, "--cpus") for name, text in (_pair(word, "--cpus") for word in cpus)}
+    shares = {name: _number(text, "--cpus") for name, text in _pairs(cpus, "--cpus").items()}
     known = {group.name for group in found}
     for name in shares.keys() - known:
         _refuse(f"`--cpus` names group `{name}`", f"there are {', '.join(sorted(known))}")
@@ -55,7 +55,7 @@ def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
 def hyperparameters(words: Sequence[str]) -> dict[str, object]:
     """`k=v` pairs; a value that is JSON is taken as that, as the SDK's are, and others as text."""
     found: dict[str, object] = {}
-    for name, text in (_pair(word, "--hyperparameter") for word in words):
+    for name, text in _pairs(words, "--hyperparameter").items():
         try:
             found[name] = json.loads(text)
         except ValueError:
@@ -122,7 +122,7 @@ def sdk(folder: str) -> Path | None:
 
 def channels(words: Sequence[str]) -> dict[str, Path]:
     """`name=folder` pairs."""
-    found = {name: Path(folder) for name, folder in (_pair(word, "--channel") for word in words)}
+    found = {name: Path(folder) for name, folder in _pairs(words, "--channel").items()}
     for name, folder in found.items():
         if not folder.is_dir():
             hint = "`--channel training=data` mounts the folder `data`"
@@ -132,12 +132,12 @@ def channels(words: Sequence[str]) -> dict[str, Path]:
 
 def inputs(words: Sequence[str]) -> dict[str, str]:
     """`name=s3://…` pairs."""
-    return dict(_pair(word, "--input") for word in words)
+    return _pairs(words, "--input")
 
 
 def environment(words: Sequence[str]) -> dict[str, str]:
     """`NAME=value` pairs."""
-    return dict(_pair(word, "--environment") for word in words)
+    return _pairs(words, "--environment")
 
 
 def kills(words: Sequence[str]) -> dict[str, float]:
@@ -179,11 +179,17 @@ def _group(word: str) -> Group:
     return Group(match["name"], match["type"], int(match["count"] or 1))
 
 
-def _pair(word: str, option: str) -> tuple[str, str]:
-    name, sign, value = word.partition("=")
-    if not sign or not name:
-        _refuse(f"`{option} {word}` has no `=`", f"write `{option} name=value`")
-    return name, value
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """The values by their names, each of which is given once."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            _refuse(f"`{option} {word}` has no `=`", f"write `{option} name=value`")
+        if name in found:
+            _refuse(f"`{option}` names `{name}` twice", "leave one of them out")
+        found[name] = value
+    return found
 
 
 def _number(text: str, option: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.aws_answers import Refusal, Trouble, refusal
+from bakehouse.aws_answers import Refusal, Trouble, not_aws, refusal, unfit_settings
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
@@ -142,8 +142,13 @@ class TrainingService:
 def _told_as(doing: str) -> Iterator[None]:
     """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
     try:
         yield
     except (ClientError, BotoCoreError) as error:
         raise ServiceError(refusal(doing, error)) from error
+    except ResponseParserError as error:
+        raise ServiceError(not_aws(doing)) from error
+    except ValueError as error:
+        raise ServiceError(unfit_settings(doing)) from error

@@ -24,9 +24,10 @@ from bakehouse.following import Pace
 from bakehouse.instances import Instance
 from bakehouse.job_report import Status
 from bakehouse.launch_report import LaunchReport
-from bakehouse.launching import Launch, Telling, first_ranks, follow_again, launch
+from bakehouse.launching import Launch, Telling, default_region, first_ranks, follow_again, launch
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedPart, ReleaseRecord, text_of
+from bakehouse.testing.proxy import Reply
 from bakehouse.training_service import TrainingService
 from bakehouse.workspace import Workspace, open_workspace
 from tests.test_releases import a_record
@@ -335,6 +336,7 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
         ({"job": replace(ON_TWO, instance_type="local")}, ["a local job is not sent to SageMaker"]),
         ({"name": "no_name"}, ["`no_name` can't be the name of a job"]),
         ({"max_run": 0}, ["a job of 0 seconds"]),
+        ({"volume_gib": 0}, ["a host without a disk"]),
         (
             {"inputs": {"a/b": "/data"}},
             [
@@ -548,6 +550,33 @@ def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
     )
 
 
+def test_the_cause_is_told_where_it_comes_late(session: Session) -> None:
+    """Nothing may be there for some seconds, not even a log."""
+    aws, job = session.aws, "late-cause"
+    nothing = [lambda: None] * 4
+    session.steps = [
+        lambda: aws.play(job, "Failed", FailureReason="AlgorithmError: , exit code: 1"),
+        *nothing,
+        lambda: aws.print(job, "algo-2", "Traceback (most recent call last):", "ValueError: no such column"),
+    ]
+    found = session.launch(job)
+
+    assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
+
+
+def test_lines_after_one_quiet_read_are_told(session: Session) -> None:
+    aws, job = session.aws, "late-lines"
+    session.steps = [
+        lambda: aws.play(job, "Completed"),
+        lambda: None,
+        lambda: aws.print(job, "algo-1", "saved"),
+    ]
+    session.launch(job)
+
+    assert session.written == ["algo-1   │ saved"]
+    assert len(session.waited) == 5
+
+
 def test_a_failure_that_no_host_explains_is_read_from_its_reason(session: Session) -> None:
     reason = "AlgorithmError: OSError: [Errno 28] No space left on device: '/opt/ml/model/a', exit code: 1"
     session.steps = [lambda: session.aws.play("full", "Failed", FailureReason=reason)]
@@ -648,6 +677,47 @@ def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pyte
 
     [told] = session.refused()
     assert (told.message, told.facts) == ("no AWS credentials were found", (("sent", "nothing"),))
+
+
+def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(LaunchError) as caught:
+        default_region(session.workspace)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no AWS profile `nobody`", hint="AWS_PROFILE names one of `aws configure list-profiles`"
+        ),
+    )
+
+
+def test_an_endpoint_that_is_no_address(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "secret-canary-4711")
+
+    assert session.refused() == (
+        Diagnostic(
+            "could not find out who we are in AWS",
+            facts=(("because", "boto3 does not take its settings"), ("sent", "nothing")),
+            hint="AWS_ENDPOINT_URL and `endpoint_url` in ~/.aws/config are like `https://host`",
+        ),
+    )
+
+
+def test_an_answer_that_is_none_of_awss(session: Session) -> None:
+    page = Reply(200, {"Content-Type": "text/html"}, b"<html>please log in")
+    fault = session.aws.do("POST", "/", lambda _, __: page)
+    try:
+        told = session.refused()
+    finally:
+        session.aws.faults.remove(fault)
+
+    assert told == (
+        Diagnostic(
+            "could not find out who we are in AWS",
+            facts=(("because", "the answer is none of AWS's"), ("sent", "nothing")),
+            hint="a proxy may answer in its place",
+        ),
+    )
 
 
 @pytest.mark.parametrize("operation", ["DescribeTrainingJob", "DescribeLogStreams"])
@@ -850,6 +920,19 @@ def test_a_job_that_ended_long_ago_is_told_at_once(session: Session) -> None:
     follow_again(session.workspace, "long-ago", REGION, session.telling, session.pace)
 
     assert session.waited == []
+
+
+def test_throttled_logs_of_a_job_that_ended_long_ago_are_read_later(session: Session) -> None:
+    aws, job = session.aws, "old-logs"
+    session.launch(job, detach=True)
+    aws.print(job, "algo-1", "one")
+    aws.play(job, "Completed")
+    aws.played[job].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+    # boto3 itself asks twice.
+    aws.refuse("DescribeLogStreams", "ThrottlingException", "Rate exceeded", times=2)
+    follow_again(session.workspace, job, REGION, session.telling, session.pace)
+
+    assert (session.written, session.waited) == (["algo-1   │ one"], [1.0])
 
 
 def test_a_job_that_is_not_there(session: Session) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse import run_options
-from bakehouse.errors import UsageError
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.jobs import Cut, Group
 
 HERE = str(Path(__file__).parent)
@@ -33,6 +33,21 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
         "deep": [1, 2],
         "equal": "a=b",
     }
+
+
+def test_a_name_is_given_once() -> None:
+    words = ["train=s3://a/b", "train=s3://a/c"]
+    for read, option in [
+        (run_options.inputs, "--input"),
+        (run_options.environment, "--environment"),
+        (run_options.hyperparameters, "--hyperparameter"),
+        (run_options.channels, "--channel"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            read(words)
+        assert caught.value.diagnostics == (
+            Diagnostic(f"`{option}` names `train` twice", hint="leave one of them out"),
+        )
 
 
 def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
