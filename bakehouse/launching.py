@@ -35,11 +35,8 @@ _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MOST_CHANNELS = 20
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _TELLING_APART = (
-    "AlgorithmSpecification",
-    "RoleArn",
-    "ResourceConfig",
-    "InputDataConfig",
-    "OutputDataConfig",
+    *("AlgorithmSpecification", "RoleArn", "ResourceConfig"),
+    *("InputDataConfig", "OutputDataConfig"),
 )
 
 
@@ -312,15 +309,12 @@ def _is_ours(service: TrainingService, request: Mapping[str, Any], began: dateti
     return bool(
         there["CreationTime"] >= began - _CLOCKS_DIFFER
         and there.get("HyperParameters", {}) == request["HyperParameters"]
-        and all(_holds(there.get(key), request.get(key)) for key in _TELLING_APART)
-        and bool(there.get("InputDataConfig")) == bool(request.get("InputDataConfig"))
+        and all(_holds(there.get(key, []), request.get(key, [])) for key in _TELLING_APART)
     )
 
 
 def _holds(there: object, asked: object) -> bool:
     """Whether SageMaker says of a job what it was asked for; it adds what was left out."""
-    if asked is None:
-        return True
     if isinstance(asked, Mapping):
         return isinstance(there, Mapping) and all(_holds(there.get(key), asked[key]) for key in asked)
     if isinstance(asked, list):
