@@ -18,7 +18,8 @@ import pytest
 # Read by testcontainers when it is imported.
 os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
-OWNER = f"tests-{os.getpid()}"
+LABEL, OWNER = "bakehouse-testing", str(os.getpid())
+"""What containers and images here are known by, and whose they are."""
 _IMAGE = f"bakehouse/test-registry:{os.getpid()}"
 PASSWORD = "only-the-front-knows"
 _HTPASSWD = "AWS:$2b$04$Zk7yOhcu1xuxI2w2RXcC.e8gosUaWSGdAUcSgdtzX/oi/LHfLZ20q\n"
@@ -47,7 +48,7 @@ def registry_image() -> Iterator[str]:
     import docker.errors
 
     with contextlib.closing(docker.from_env()) as client:
-        changes.append(f"LABEL bakehouse={OWNER}")
+        changes.append(f"LABEL {LABEL}={OWNER}")
         client.api.import_image_from_data(buffer.getvalue(), repository=name, tag=tag, changes=changes)
         try:
             yield _IMAGE
@@ -77,7 +78,7 @@ def registry_container(image: str, *, locked: bool = False, disk: str = "") -> I
     container = (
         DockerContainer(image)
         .with_exposed_ports(5000)
-        .with_kwargs(labels={"bakehouse": OWNER})
+        .with_kwargs(labels={LABEL: OWNER})
         .with_copy_into_container(json.dumps(document).encode(), "/etc/docker/registry/config.yml")
         .with_copy_into_container(_HTPASSWD.encode(), "/etc/docker/registry/htpasswd")
     )
