@@ -31,7 +31,9 @@ class Scan:
     why_not: str = ""
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
-        """A record with what is known of the scan."""
+        """A record with what is known of the scan; as it is where none was asked for."""
+        if not self.completed and not self.why_not:
+            return record
         return replace(record, scanned=self.completed, not_scanned=self.why_not, findings=self.findings)
 
 

@@ -125,7 +125,7 @@ class ImagePush:
         day, revision = self.publication.day, self.publication.revision
         ledger = Ledger(self.project)
         record = recording.record_of(published, self.built.image, report, day, revision)
-        record = recording.with_artifacts(record, ledger.records(published.image), artifacts)
+        record = recording.with_known(record, ledger.records(published.image), artifacts)
         record = found.recorded(replace(record, regions=places))
         ledger.add(record)
         return record

@@ -15,7 +15,7 @@ from bakehouse import project
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.registry import is_named
-from bakehouse.releases import ReleaseRecord, load, newest_first
+from bakehouse.releases import ReleaseRecord, by_release, load, newest_first
 
 REHEARSAL = "rehearsal/"
 """What names of rehearsed images begin with."""
@@ -136,7 +136,7 @@ def _of_image(image: str, records: Sequence[ReleaseRecord], wanted: Wanted) -> R
         message = f"`{image}` was never published to `{wanted.registry}`"
         hint = "it is in " + ", ".join(f"`{host}`" for host in known)
         raise UsageError(Diagnostic(message, hint=hint))
-    released = [record for record in there if _is_released(record)]
+    released = [record for record in by_release(there) if record.is_released]
     if not released:
         staged = any(record.candidate for record in there)
         message = f"no release of `{image}` has passed its smoke test"
@@ -161,7 +161,7 @@ def _of_framework(framework: str, ledgers: Iterable[Path], wanted: Wanted) -> Re
         newest = ""
         for record in newest_first(ledger, _TELLING):
             # Code baked into an image is somebody's own: only the image's name means it.
-            if not _is_released(record) or not record.version_of(framework) or record.entry_point:
+            if not record.is_released or not record.version_of(framework) or record.entry_point:
                 continue
             why = _unfit(record, framework, wanted)
             if not why:
@@ -232,10 +232,6 @@ def _place(record: ReleaseRecord, wanted: Wanted) -> ReleaseRecord | None:
         ):
             return one
     return None
-
-
-def _is_released(record: ReleaseRecord) -> bool:
-    return record.tested and not record.candidate
 
 
 def _begins(version: str, start: str) -> bool:

@@ -161,7 +161,9 @@ def _scanned(
     try:
         ecr_scan.require_clean(found, severity, published)
     except PublishError:
-        Ledger(project).add(candidate)
+        # Of what is released already nothing new is told: it stays as it was.
+        if candidate.candidate:
+            Ledger(project).add(candidate)
         raise
     return candidate
 

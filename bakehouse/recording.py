@@ -1,6 +1,6 @@
 """Turns what was published, and what is known of it, into a record of the ledger."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 
@@ -64,10 +64,25 @@ def told_of(records: Iterable[ReleaseRecord], digest: str) -> str:
     return ""
 
 
-def with_artifacts(
-    record: ReleaseRecord, known: Iterable[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
+def with_known(
+    record: ReleaseRecord, known: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
-    """A record with all that hangs on its digest in its registry: what records tell of, and what is new."""
+    """A record with all that is known of its digest: what hangs on it, and its last scan."""
+    return _with_scan(_with_artifacts(record, known, attached), known)
+
+
+def _with_scan(record: ReleaseRecord, known: Sequence[ReleaseRecord]) -> ReleaseRecord:
+    for other in reversed(known):
+        if other.digest == record.digest and (other.scanned or other.not_scanned):
+            return replace(
+                record, scanned=other.scanned, not_scanned=other.not_scanned, findings=other.findings
+            )
+    return record
+
+
+def _with_artifacts(
+    record: ReleaseRecord, known: Iterable[ReleaseRecord], attached: Iterable[ReleasedArtifact]
+) -> ReleaseRecord:
     earlier = (one for other in known if other.image_uri == record.image_uri for one in other.artifacts)
     found = {*record.artifacts, *earlier, *attached}
     return replace(record, artifacts=tuple(sorted(found, key=lambda one: (one.media_type, one.digest))))

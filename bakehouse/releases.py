@@ -20,6 +20,8 @@ _HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\
 """How a ledger begins, each of its records, and its end."""
 _FIELD = '\n      "'
 """How each field of a record begins, and nothing that lies deeper."""
+_DIGEST_FIELD = re.compile(r'\n      "digest": "([^"]*)"')
+_CANDIDATE, _TESTED = f'{_FIELD}candidate": true', f'{_FIELD}tested": true'
 _OWN = re.compile(r'@sha256:[0-9a-f]{64}|"tag": "[^"]*"')
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -142,6 +144,11 @@ class ReleaseRecord:
         )
 
     @property
+    def is_released(self) -> bool:
+        """Whether look-ups may give it."""
+        return self.tested and not self.candidate
+
+    @property
     def region(self) -> str:
         """The region of its address; empty where that is no registry of AWS."""
         told = (one.region for one in self.regions if one.image_uri == self.image_uri)
@@ -202,7 +209,7 @@ def load(path: Path) -> tuple[ReleaseRecord, ...]:
 
 
 def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord]:
-    """As `load`, backwards, and of records that tell the same in the fields named the newest alone.
+    """As `by_release`, backwards, and of records that tell the same in the fields named the newest alone.
 
     Each is read only when it is asked for: most never are.
     """
@@ -211,11 +218,11 @@ def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord
         return
     if not (text.startswith(_HEAD) and text.endswith(_FOOT)):
         # As no ledger of ours looks: it is read whole, or found to be damaged.
-        yield from reversed(load(path))
+        yield from reversed(by_release(load(path)))
         return
-    end, seen = len(text) - len(_FOOT), set()
-    while (start := text.rfind(_START, 0, end)) >= 0:
-        entry, end = text[start:end].removesuffix(","), start
+    entries, seen = text[len(_HEAD) : -len(_FOOT)].split(_START)[1:], set()
+    for number in reversed(_order([_release_in(entry) for entry in entries])):
+        entry = "{" + entries[number].removesuffix(",")
         told = tuple(_told(entry, telling))
         if told in seen:
             continue
@@ -227,6 +234,30 @@ def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord
             load(path)
             raise
         yield record
+
+
+def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
+    """Records in the order in which their digests were first released: once more makes none of them newer."""
+    order = _order([(one.digest, one.is_released) for one in records])
+    return tuple(records[number] for number in order)
+
+
+def _order(released: Sequence[tuple[str, bool]]) -> list[int]:
+    """The places of records by those of their digests' first releases."""
+    first: dict[str, int] = {}
+    for number, (digest, is_released) in enumerate(released):
+        if is_released:
+            first.setdefault(digest, number)
+    places = range(len(released))
+    if len(first) == len(released):
+        return list(places)
+    return sorted(places, key=lambda number: (first.get(released[number][0], number), number))
+
+
+def _release_in(entry: str) -> tuple[str, bool]:
+    """A record's digest, and whether it tells of a release, without reading it."""
+    found = _DIGEST_FIELD.search(entry)
+    return found[1] if found else "", _TESTED in entry and _CANDIDATE not in entry
 
 
 def _told(entry: str, telling: Collection[str]) -> Iterator[str]:

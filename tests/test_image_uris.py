@@ -77,6 +77,25 @@ def test_the_newest_release_counts(tmp_path: Path) -> None:
     assert newest(tmp_path, "mpi-cpu") == last
 
 
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_to_release_an_older_one_again_makes_it_no_newer(tmp_path: Path, name: str) -> None:
+    old = release(tmp_path, provides=names(pytorch="2.9.1"))
+    new = release(tmp_path, provides=names(pytorch="2.9.1"))
+    again = replace(old, date="2027-01-02", scanned="2027-01-02T12:30:00Z", gpu_architecture=">=5")
+    append(tmp_path / "mpi-cpu" / "releases.json", again, tmp_path / "locks")
+    assert retrieve(name, images=tmp_path) == new.image_uri
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, name: str) -> None:
+    staged = release(tmp_path, provides=names(pytorch="2.9.1"), candidate=True)
+    release(tmp_path, provides=names(pytorch="2.9.1"))
+    append(
+        tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks"
+    )
+    assert retrieve(name, images=tmp_path) == staged.image_uri
+
+
 def test_a_candidate_is_never_given(tmp_path: Path) -> None:
     staged = release(tmp_path, candidate=True, provides=names(pytorch="2.9.1"))
     assert refused(tmp_path) == Diagnostic(

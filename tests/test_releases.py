@@ -5,23 +5,27 @@ import sys
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.checks import Outcome
+from bakehouse.ecr_scan import Scan
 from bakehouse.errors import RecipeError
 from bakehouse.plan import Part
-from bakehouse.recording import record_of, with_artifacts
+from bakehouse.recording import record_of, with_known
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import (
     ReleasedArtifact,
     ReleasedCheck,
+    ReleasedFindings,
     ReleasedPart,
     ReleasedRegion,
     ReleaseRecord,
     append,
+    by_release,
     load,
     newest_first,
     text_of,
@@ -131,8 +135,24 @@ def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
     bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
     earlier = replace(a_record(), candidate=True, artifacts=(note,))
     elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
-    assert with_artifacts(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
-    assert with_artifacts(a_record(), [elsewhere]) == a_record()
+    assert with_known(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
+    assert with_known(a_record(), [elsewhere]) == a_record()
+
+
+def test_a_scan_of_a_digest_is_not_forgotten() -> None:
+    scan: dict[str, Any] = {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("LOW", 2),)}
+    scanned = replace(a_record(), **scan)
+    other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
+    assert with_known(a_record(), [scanned, other]) == scanned
+    assert with_known(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
+    before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
+    found = Scan(why_not="no rights") if is_asked else Scan()
+    assert found.recorded(before).not_scanned == ("no rights" if is_asked else "")
+    assert found.recorded(before).scanned == ("" if is_asked else before.scanned)
 
 
 def test_the_version_of_a_component() -> None:
@@ -159,6 +179,7 @@ def records(draw: st.DrawFn) -> ReleaseRecord:
         checks=tuple(draw(st.lists(st.builds(ReleasedCheck, texts, texts), max_size=2))),
         parts=tuple(draw(st.lists(st.builds(ReleasedPart, texts, texts, texts), max_size=2))),
         bytes=draw(st.integers(0, 2**40)),
+        candidate=draw(st.booleans()),
     )
 
 
@@ -216,9 +237,9 @@ def test_the_newest_are_read_first_one_by_one(
     path = tmp_path_factory.mktemp("ledger") / "releases.json"
     ledger = ledger_of(added)
     path.write_text(text_of(ledger), encoding="utf-8")
-    assert [*newest_first(path, FIELDS)] == [*reversed(ledger)]
+    assert [*newest_first(path, FIELDS)] == [*reversed(by_release(ledger))]
     path.write_text(json.dumps(json.loads(text_of(ledger))), encoding="utf-8")
-    assert [*newest_first(path, FIELDS)] == [*reversed(ledger)]
+    assert [*newest_first(path, FIELDS)] == [*reversed(by_release(ledger))]
 
 
 def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
