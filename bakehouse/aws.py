@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _WHO = "find out who we are in AWS"
 _ASSUME = "assume the role "
+_SOMEBODY = "the AWS session"
 _SESSION_NAME = "bakehouse"
 """What AWS's own log calls us; AWS_ROLE_SESSION_NAME gives another."""
 
@@ -131,10 +132,21 @@ class Aws:
     def _denied_whom(self, doing: str) -> str:
         # Whoever may do nothing at all may still ask who they are.
         if doing == _WHO:
-            return "the AWS session"
+            return _SOMEBODY
+        asking = self
         if doing.startswith(_ASSUME):
-            return Aws(self._given_region, Access(self.access.profile, "", self.access.fips)).whom()
-        return self.whom()
+            asking = Aws(self._given_region, Access(self.access.profile, "", self.access.fips))
+        try:
+            return asking.whom()
+        except PublishError:
+            # Such as in a network without an endpoint of STS: what was denied is told all the same.
+            return _SOMEBODY
+
+
+def words_of(error: PublishError) -> str:
+    """What AWS refused, on one line."""
+    told = error.diagnostics[0]
+    return "; ".join((told.message, *(one.text for one in told.reasons), *(fact for _, fact in told.facts)))
 
 
 def _role_provider(fetcher: Any) -> Any:

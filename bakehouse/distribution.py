@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 from bakehouse.deadline import NEVER, bounded
@@ -116,7 +116,7 @@ class Repository:
         path = "tags/list"
         while path:
             answer = self._ask("GET", path)
-            tags += answer.json().get("tags") or ()
+            tags += _document(answer).get("tags") or ()
             path = answer.links.get("next", {}).get("url", "")
         return tuple(tags)
 
@@ -221,7 +221,7 @@ class Repository:
         answer = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
         if not answer.ok:
             raise _error_in(answer, credentials)
-        document = answer.json()
+        document = _document(answer)
         return str(document.get("token") or document.get("access_token") or "")
 
     def _exchange(
@@ -273,6 +273,17 @@ def without_secrets(text: str, credentials: Credentials | None) -> str:
 def _as_it_is(request: "PreparedRequest") -> "PreparedRequest":
     """Keeps ~/.netrc from replacing a bearer token."""
     return request
+
+
+def _document(answer: "Response") -> dict[str, Any]:
+    """The JSON object that an answer is."""
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise DistributionError(answer.status_code, "", "its answer is no JSON object")
+    return document
 
 
 def _error_in(answer: "Response", credentials: Credentials | None) -> DistributionError:

@@ -8,13 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from bakehouse import ecr_repositories
-from bakehouse.aws import Access, Aws
+from bakehouse.aws import Access, Aws, words_of
 from bakehouse.ecr_hosts import registry_host
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.lifecycle import expiring_rule
 from bakehouse.plan import Digest
 from bakehouse.registry import ECR_HOST, Credentials
 from bakehouse.registry_settings import Creation
+from bakehouse.transfer import Progress
 
 
 class EcrRegistry:
@@ -79,8 +80,11 @@ class EcrRegistry:
         """What a repository that is there has otherwise than the settings say; it is not changed."""
         return ecr_repositories.differences(self.aws, self.api, self.owner, repository, alias, self._creation)
 
-    def require_kept(self, repository: str, tags: Collection[str]) -> None:
-        """Raise PublishError where a lifecycle rule of the repository would some day expire such an image."""
+    def require_kept(self, repository: str, tags: Collection[str], progress: Progress) -> None:
+        """Raise PublishError where a lifecycle rule of the repository would some day expire such an image.
+
+        Where the rules can't be read, that is said: what was published is there all the same.
+        """
         try:
             with self.aws.told_as(f"read the lifecycle policy of `{repository}`"):
                 policy = self._policy(repository)
@@ -90,7 +94,10 @@ class EcrRegistry:
         except PublishError as error:
             if isinstance(error.__cause__, self.api.exceptions.LifecyclePolicyNotFoundException):
                 return
-            raise
+            place = f"`{self.host}/{repository}`"
+            words = words_of(error)
+            progress(f"warning: could not read the lifecycle policy of {place}; not checked: {words}")
+            return
         if rule := expiring_rule(policy, tags):
             message = f"`{self.host}/{repository}` would lose it: {rule}"
             hint = "limit the rule to untagged images: what the ledger holds has to stay"

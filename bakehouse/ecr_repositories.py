@@ -42,7 +42,9 @@ def create(
     if policy := lifecycle_policy(creation):
         with aws.told_as(f"set the lifecycle policy of `{repository}`"):
             api.put_lifecycle_policy(**where, lifecyclePolicyText=policy)
-    if statements := pull_policy(creation, _partition(aws)):
+    # Whose ARNs are named is asked only where some are.
+    partition = _partition(aws) if creation.pull_accounts else "aws"
+    if statements := pull_policy(creation, partition):
         with aws.told_as(f"let other accounts pull from `{repository}`"):
             api.set_repository_policy(**where, policyText=json.dumps(statements))
 
@@ -67,6 +69,8 @@ def differences(
     told = [*_tags(found, alias), *_settings(found, creation)]
     if creation.tags:
         told += _resource_tags(aws, api, found, creation)
+    if wanted := lifecycle_policy(creation):
+        told += _lifecycle(aws, api, {"repositoryName": repository, **owner}, wanted)
     if creation.pull_accounts or creation.pull_organization:
         told += _policies(aws, api, {"repositoryName": repository, **owner}, creation)
     return tuple(Reason(one) for one in told)
@@ -171,6 +175,21 @@ def _resource_tags(aws: Aws, api: Any, found: Mapping[str, Any], creation: Creat
         if has.get(key) != value:
             what = f"is `{has[key]}`" if key in has else "is missing"
             yield f"its tag `{key}` {what}, not `{value}`"
+
+
+def _lifecycle(aws: Aws, api: Any, where: Mapping[str, str], wanted: str) -> Iterator[str]:
+    try:
+        with aws.told_as("read the repository's lifecycle policy"):
+            has = api.get_lifecycle_policy(**where)["lifecyclePolicyText"]
+    except RegistryAuthError:
+        return
+    except PublishError as error:
+        if not isinstance(error.__cause__, api.exceptions.LifecyclePolicyNotFoundException):
+            raise
+        yield "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants"
+        return
+    if json.loads(has) != json.loads(wanted):
+        yield "its lifecycle policy is another than `untagged_days` or `lifecycle` wants"
 
 
 def _policies(aws: Aws, api: Any, where: Mapping[str, str], creation: Creation) -> Iterator[str]:

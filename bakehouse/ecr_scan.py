@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from bakehouse.aws import words_of
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_replication import Waiting
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
@@ -104,7 +105,7 @@ def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:
         with registry.aws.told_as("read the findings of the scan"):
             return registry.api.describe_image_scan_findings(**where)
     except RegistryAuthError as error:
-        raise _NotScannedError(_words(error)) from error
+        raise _NotScannedError(words_of(error)) from error
     except PublishError as error:
         if isinstance(error.__cause__, errors.ScanNotFoundException):
             return None
@@ -117,13 +118,13 @@ def _begin(registry: EcrRegistry, where: Mapping[str, Any]) -> None:
         with registry.aws.told_as("begin a scan"):
             registry.api.start_image_scan(**where)
     except RegistryAuthError as error:
-        raise _NotScannedError(_words(error)) from error
+        raise _NotScannedError(words_of(error)) from error
     except PublishError as error:
         if isinstance(error.__cause__, errors.ValidationException):
             # With enhanced scanning nobody may ask for one: it comes by itself.
             return
         if isinstance(error.__cause__, (errors.UnsupportedImageTypeException, errors.LimitExceededException)):
-            raise _NotScannedError(_words(error)) from error
+            raise _NotScannedError(words_of(error)) from error
         raise
 
 
@@ -143,8 +144,3 @@ def _scan_in(answer: Mapping[str, Any]) -> Scan | None:
     others = sorted(set(counts) - set(SEVERITIES))
     findings = tuple(ReleasedFindings(one, int(counts[one])) for one in (*known, *others) if counts[one])
     return Scan(completed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), findings)
-
-
-def _words(error: PublishError) -> str:
-    told = error.diagnostics[0]
-    return "; ".join((told.message, *(one.text for one in told.reasons), *(fact for _, fact in told.facts)))

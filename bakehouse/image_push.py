@@ -13,13 +13,14 @@ from bakehouse import (
     smoke_report,
 )
 from bakehouse.attestation import Attested, attest
+from bakehouse.aws import words_of
 from bakehouse.build import BuiltImage
 from bakehouse.destinations import Destination
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_replication import Waiting
 from bakehouse.ecr_scan import Scan
 from bakehouse.engine import Engine
-from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
 from bakehouse.ledger import Ledger
 from bakehouse.manifests import short
 from bakehouse.plan import Digest
@@ -49,6 +50,8 @@ class ImagePush:
 
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
         """Publish it; what was published is written down before a failure of the rest is raised."""
+        # A ledger that can't be read is told before anything is pushed.
+        Ledger(self.project).records(self.built.image.name)
         report = smoke_report.known(self.project.state, self.built.digest)
         found = Scan()
         if self.severity and (self.publication.stage or push.is_tested(self.built, report)):
@@ -61,10 +64,12 @@ class ImagePush:
             return published
 
         spread = regions.in_each(self.where.registries, publish)
+        # Before anything is attached, which takes a while and may be interrupted.
+        record = self._write(spread.published, report, found, spread.regions)
         attested = Attested()
         if self.engine:
             attested = attest(self.built, taken, self.engine, self.publication, self.say)
-        record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
+            record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
         spread.require_all()
         attested.require_all()
         tell_newer(self.project, record, self.say)
@@ -73,10 +78,12 @@ class ImagePush:
     def _scanned(self, report: SmokeReport | None) -> Scan:
         """The scan of the image as a candidate: until it was scanned it has no release tag anywhere."""
         first = self.where.registries[0]
+        require_scanning(first)
         staging = replace(self.publication, stage=True)
         staged = self._pushed(first, staging, report)
-        found = scanned(first, staged, self.say, self._waiting)
+        found = Scan()
         try:
+            found = scanned(first, staged, self.say, self._waiting)
             ecr_scan.require_clean(found, self.severity, staged)
         except PublishError:
             self._write(staged, report, found, regions.places([(first, staged)]))
@@ -90,11 +97,15 @@ class ImagePush:
             # What arrives by itself is found there, and looked at as after a push.
             ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
         published = self._pushed(target, of_the_day(self.publication, first), report)
-        require_kept(target, published, Ledger(self.project))
+        require_kept(target, published, Ledger(self.project), self.say)
         if isinstance(target, EcrRegistry):
             # Bakehouse changes nothing that is there.
-            for reason in target.differences(published.repository, published.image):
-                place = f"`{target.host}/{published.repository}`"
+            place = f"`{target.host}/{published.repository}`"
+            try:
+                reasons = target.differences(published.repository, published.image)
+            except PublishError as error:
+                reasons = (Reason(f"not compared with the settings: {words_of(error)}"),)
+            for reason in reasons:
                 self.say(f"{published.image}: warning: {place}: {reason.text}")
         return published
 
@@ -133,10 +144,15 @@ class ImagePush:
 
 def scanned(registry: Registry, published: PublishedImage, say: Say, waiting: Waiting) -> Scan:
     """The scan of an image in a registry that can make one."""
+    return ecr_scan.scan(require_scanning(registry), published, say, waiting)
+
+
+def require_scanning(registry: Registry) -> EcrRegistry:
+    """A registry as one that scans; raises UsageError where it is another."""
     if not isinstance(registry, EcrRegistry):
         message = f"`{registry.host}` scans nothing: only Amazon ECR does"
         raise UsageError(Diagnostic(message, hint="leave out `--scan` and `--severity`"))
-    return ecr_scan.scan(registry, published, say, waiting)
+    return registry
 
 
 def of_the_day(publication: push.Publication, first: PublishedImage | None) -> push.Publication:
@@ -145,13 +161,19 @@ def of_the_day(publication: push.Publication, first: PublishedImage | None) -> p
     return replace(publication, day=day) if day else publication
 
 
-def require_kept(target: Registry, published: PublishedImage, ledger: Ledger, *, alias: bool = False) -> None:
+def require_kept(
+    target: Registry, published: PublishedImage, ledger: Ledger, say: Say, *, alias: bool = False
+) -> None:
     """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
     if isinstance(target, EcrRegistry):
         places = (place for record in ledger.records(published.image) for place in record.places)
         known = {tag for place in places if place.image_uri == published.image_uri for tag in place.tags}
         moving = [published.image] if alias else []
-        target.require_kept(published.repository, {*published.tags, *moving, *known})
+
+        def tell(line: str) -> None:
+            say(f"{published.image}: {line}")
+
+        target.require_kept(published.repository, {*published.tags, *moving, *known}, tell)
 
 
 def tell_newer(project: Project, record: ReleaseRecord, say: Say) -> None:

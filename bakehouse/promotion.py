@@ -3,6 +3,9 @@
 Nothing is pushed: neither an engine nor the image has to be on this machine.
 """
 
+from dataclasses import replace
+
+from bakehouse.deadline import OverdueError
 from bakehouse.distribution import DistributionError, Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.locks import exclusive
@@ -10,7 +13,7 @@ from bakehouse.manifests import FORMS, short
 from bakehouse.plan import Digest, Image, ImageKey
 from bakehouse.push import Publication
 from bakehouse.refusals import Refusals
-from bakehouse.registry import Registry, immutable_tag
+from bakehouse.registry import InTime, Registry, immutable_tag
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.releases import ReleaseRecord
 from bakehouse.smoke_report import SmokeReport, lacking
@@ -33,44 +36,63 @@ def promote(
         _check_tested(candidate, report, image.required)
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     tag = immutable_tag(candidate.image, publication.day, key)
-    remote = Repository(registry, candidate.repository, publication.patience)
     form = FORMS[image.format]
     refusals = Refusals(candidate.image, key, digest, registry, candidate.repository, tag, "promote", form)
-    tags = ReleaseTags(remote, refusals)
-    with exclusive(publication.locks / f"push-{candidate.image}.lock"):
-        try:
-            manifest = remote.manifest(digest)
-        except DistributionError as error:
-            raise refusals.unanswered(error) from error
-        if manifest is None:
-            raise refusals.candidate_gone()
-        tags.check(manifest)
-        found = tags.named(lambda: None)
-        if found:
-            progress(f"{candidate.image}: {short(digest)} is released already, as {found[0]}")
-            return tags.published(*found, was_there=True, candidate=False)
-        try:
-            remote.tag(manifest, tag)
-        except DistributionError as error:
-            # An immutable tag that somebody else has set meanwhile, and a lost answer, look alike.
-            if not tags.is_there():
-                raise refusals.unanswered(error) from error
-        progress(f"{candidate.image}: {short(digest)} is released as {tag}")
-        return tags.published(tag, tags.read_back(), was_there=False, candidate=False)
+
+    def wait() -> None:
+        progress(f"{candidate.image}: waiting for another push of it on this machine")
+
+    try:
+        remote = _remote(registry, candidate.repository, publication)
+        with exclusive(publication.locks / f"push-{candidate.image}.lock", wait, publication.until):
+            tags = ReleaseTags(remote, replace(refusals, registry=remote.registry))
+            return _promoted(tags, progress)
+    except OverdueError as error:
+        raise refusals.overdue() from error
+
+
+def _promoted(tags: ReleaseTags, progress: Progress) -> PublishedImage:
+    remote, refusals = tags.remote, tags.refusals
+    what = f"{refusals.name}: {short(refusals.digest)}"
+    try:
+        manifest = remote.manifest(refusals.digest)
+    except DistributionError as error:
+        raise refusals.unanswered(error) from error
+    if manifest is None:
+        raise refusals.candidate_gone()
+    tags.check(manifest)
+    found = tags.named(lambda: None)
+    if found:
+        progress(f"{what} is released already, as {found[0]}")
+        return tags.published(*found, was_there=True, candidate=False)
+    try:
+        remote.tag(manifest, refusals.tag)
+    except DistributionError as error:
+        # An immutable tag that somebody else has set meanwhile, and a lost answer, look alike.
+        if not tags.is_there():
+            raise refusals.untagged(error) from error
+    progress(f"{what} is released as {refusals.tag}")
+    return tags.published(refusals.tag, tags.read_back(), was_there=False, candidate=False)
+
+
+def _remote(registry: Registry, repository: str, publication: Publication) -> Repository:
+    """A repository that is asked until the publication's deadline."""
+    patience = replace(publication.patience, until=publication.until)
+    return Repository(InTime(registry, publication.until), repository, patience)
 
 
 def move_alias(published: PublishedImage, registry: Registry, publication: Publication) -> None:
     """Let the tag that is the image's own name mean a release."""
-    remote = Repository(registry, published.repository, publication.patience)
     alias = published.image
     try:
+        remote = _remote(registry, published.repository, publication)
         there = remote.manifest(alias)
         if there is None or there.digest != published.digest:
             manifest = remote.manifest(published.digest)
             assert manifest, "a release that was read back is gone"
             remote.tag(manifest, alias)
-    except DistributionError as error:
-        facts = (("answer", error.text), ("released", published.image_uri))
+    except (DistributionError, OverdueError) as error:
+        facts = (("answer", str(error)), ("released", published.image_uri))
         hint = f"except `{alias}` from the immutability of tags, or leave out `--alias`"
         message = f"`{published.image}` is released, but the moving tag `{alias}` could not be set"
         raise PublishError(Diagnostic(message, facts=facts, hint=hint)) from error

@@ -117,7 +117,7 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
         same_day = of_the_day(publication, first)
         published = promotion.promote(places[target.host], image, report, target, same_day, say)
-        require_kept(target, published, ledger, alias=terms.alias)
+        require_kept(target, published, ledger, say, alias=terms.alias)
         if terms.alias:
             promotion.move_alias(published, target, publication)
         return published
@@ -198,7 +198,7 @@ def verify(project: Project, records: Sequence[ReleaseRecord], say: Say) -> tupl
         def registry_of(host: str) -> Registry:
             return stack.enter_context(destinations.registry(project, host, say))
 
-        return verification.verify(records, registry_of, Patience())
+        return verification.verify(records, registry_of, Patience(until=time.monotonic() + push.SIX_HOURS))
 
 
 def _publication(project: Project, terms: Terms, prefix: str = "") -> push.Publication:

@@ -21,7 +21,8 @@ from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.smoke_report import SmokeReport, lacking
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch
 
-_SIX_HOURS = 21600.0
+SIX_HOURS = 21600.0
+"""Until everything that talks to a registry is given up."""
 _PASSING = (Fault.TRANSIENT, Fault.BENT)
 _BUSY = re.compile(r"\b429\b|\b503\b|(?i:too ?many ?requests)")
 
@@ -40,7 +41,7 @@ class Publication:
     """Publish as a candidate, to be tried: under no release tag, tested or not."""
     stall: float = 50.0
     """Seconds in which nothing moves before a push is given up; more while layers are being stored."""
-    until: float = field(default_factory=lambda: time.monotonic() + _SIX_HOURS)
+    until: float = field(default_factory=lambda: time.monotonic() + SIX_HOURS)
     """By time.monotonic(): the end of everything, questions to the registry included."""
     patience: Patience = field(default_factory=Patience)
     revision: str = ""
@@ -276,7 +277,14 @@ class _Push:
         there = self._there()
         if there and not self.tags.is_it(there):
             raise self.tags.taken(there)
-        return there is not None
+        return there is not None and self._is_whole(there)
+
+    def _is_whole(self, there: Manifest) -> bool:
+        """Whether the registry has what its manifest names: a release may have lost layers since."""
+        try:
+            return not ReleaseTags(self._hasty, self.refusals).absent(there)
+        except PublishError:
+            return False
 
     def _there(self) -> Manifest | None:
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bakehouse import owners
 from bakehouse.distribution import without_secrets
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
 from bakehouse.files import write_whole
 from bakehouse.manifests import Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.plan import Digest
@@ -106,6 +106,7 @@ class DockerPusher:
     @contextlib.contextmanager
     def _named(self, image: Digest, reference: str) -> Iterator[None]:
         """Give the image the name it is pushed under, for as long as that takes."""
+        import requests
         from docker.errors import APIError, NotFound
 
         name, _, tag = reference.rpartition(":")
@@ -121,9 +122,11 @@ class DockerPusher:
         except APIError as error:
             text = str(error.explanation or error)
             raise TransferError(Fault.REFUSED, text) from error
+        except requests.RequestException as error:
+            message = "the engine closed the connection"
+            raise TransferError(Fault.TRANSIENT, message) from error
         finally:
-            self._forget(reference)
-            note.unlink(missing_ok=True)
+            self._forget(reference, note)
 
     def _sweep(self) -> None:
         """Take back the names that killed pushes gave."""
@@ -131,14 +134,19 @@ class DockerPusher:
             owner = note.name.rpartition(".")[0]
             with contextlib.suppress(FileNotFoundError):
                 if owners.is_left_behind(owner, note.stat().st_mtime):
-                    self._forget(note.read_text().strip())
-                    note.unlink()
+                    self._forget(note.read_text().strip(), note)
 
-    def _forget(self, reference: str) -> None:
+    def _forget(self, reference: str, note: Path) -> None:
+        import requests
         from docker.errors import APIError
 
-        with contextlib.suppress(APIError):
-            self._api.remove_image(reference, noprune=True)
+        try:
+            with contextlib.suppress(APIError):
+                self._api.remove_image(reference, noprune=True)
+        except requests.RequestException:
+            # The engine is gone: a later push takes the name back.
+            return
+        note.unlink(missing_ok=True)
 
 
 class _Catcher:
@@ -224,8 +232,15 @@ def connect(notes: Path) -> DockerPusher:
 def docker_login(host: str) -> Credentials | None:
     """What `docker login` stored for a registry, in its file or through its helper."""
     from docker.auth import load_config
+    from docker.errors import DockerException
 
-    found = load_config().resolve_authconfig(host) or {}
+    try:
+        found = load_config().resolve_authconfig(host) or {}
+    except DockerException:
+        # A helper's own words may tell what it keeps.
+        message = f"docker's login for `{host}` can't be read: its credential helper is missing or fails"
+        hint = f"see whether `docker login {host}` works; `credHelpers` and `credsStore` name the helper"
+        raise RegistryAuthError(Diagnostic(message, hint=hint)) from None
     # From its file the names are in lower case, from a helper they are not.
     login = {name.lower(): value for name, value in found.items()}
     username, password = login.get("username"), login.get("password")

@@ -89,7 +89,7 @@ class Refusals:
         if error.status == 401:
             return self._not_logged_in(error.text)
         if error.status == 403:
-            return self._not_allowed(error.text)
+            return self._not_allowed_to_read(error.text)
         host = self.registry.host
         match error.unreached:
             case Unreached.NAME:
@@ -104,6 +104,14 @@ class Refusals:
         else:
             message, said = f"`{host}` failed", f"HTTP {error.status}: {error.text}"
         return PublishError(self._with_troubles(Diagnostic(message, facts=(("answer", said),), hint=hint)))
+
+    def untagged(self, error: DistributionError) -> PublishError:
+        """The registry did not let a tag be set on what it holds."""
+        if error.status != 403:
+            return self.unanswered(error)
+        hint = f"use credentials with push rights, then {self.again}"
+        message = f"not allowed to set a tag in `{self.place}`"
+        return RegistryAuthError(Diagnostic(message, reasons=(self._may_not(error.text),), hint=hint))
 
     @property
     def _spelling(self) -> str:
@@ -190,6 +198,9 @@ class Refusals:
 
     def overdue(self) -> PublishError:
         """The deadline came."""
+        if self.command == "promote":
+            message = f"the promotion in `{self.place}` was stopped: the time for it was over"
+            return PublishError(self._with_troubles(Diagnostic(message, hint=f"run {self.again} again")))
         return self.broken_off(TransferError(Fault.LATE, "the time for it was over"), None, 1)
 
     def incomplete(self, absent: Sequence[Descriptor], count: int) -> PublishError:
@@ -224,14 +235,25 @@ class Refusals:
         return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
 
     def _not_allowed(self, said: str) -> RegistryAuthError:
-        whom = self.registry.whom()
         reasons = (
-            Reason(f"{whom} is valid, but may not: {said}" if whom else f"nobody is logged in there: {said}"),
+            self._may_not(said),
             Reason(f"nothing was pushed; the image is built, as {short(self.digest)}"),
         )
         hint = f"use credentials with push rights, then {self.again}: what was built is reused"
         message = f"not allowed to push to `{self.place}`"
         return RegistryAuthError(Diagnostic(message, reasons=reasons, hint=hint))
+
+    def _not_allowed_to_read(self, said: str) -> RegistryAuthError:
+        rights = "`ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on Amazon ECR"
+        hint = f"use credentials that may also read there ({rights}), then {self.again}"
+        message = f"not allowed to read from `{self.place}`"
+        return RegistryAuthError(Diagnostic(message, reasons=(self._may_not(said),), hint=hint))
+
+    def _may_not(self, said: str) -> Reason:
+        whom = self.registry.whom()
+        return Reason(
+            f"{whom} is valid, but may not: {said}" if whom else f"nobody is logged in there: {said}"
+        )
 
     def _with_troubles(self, diagnostic: Diagnostic) -> Diagnostic:
         troubles = self.registry.troubles()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.ecr import EcrRegistry
-from bakehouse.errors import Diagnostic, Problems, PublishError
+from bakehouse.errors import BakehouseError, Diagnostic, Problems, PublishError
 from bakehouse.registry import Registry, region_of
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleasedRegion
@@ -19,7 +19,7 @@ class Spread:
     published: PublishedImage
     """In the foremost of them."""
     regions: tuple[ReleasedRegion, ...]
-    failures: tuple[PublishError, ...]
+    failures: tuple[BakehouseError, ...]
     """Why it is not in the others."""
 
     def require_all(self) -> None:
@@ -40,14 +40,14 @@ def in_each(
     `publish` is given what was published first, whose tag the others are to have.
     """
     found: list[tuple[Registry, PublishedImage]] = []
-    failures: list[tuple[Registry, PublishError]] = []
+    failures: list[tuple[Registry, BakehouseError]] = []
     for registry in registries:
         try:
             first = found[0][1] if found else None
             published = publish(registry, first)
             if first and published.digest != first.digest:
                 raise _another(first, published)
-        except PublishError as error:
+        except BakehouseError as error:
             failures.append((registry, error))
         else:
             found.append((registry, published))
@@ -73,7 +73,7 @@ def region_in(registry: Registry) -> str:
     return registry.region if isinstance(registry, EcrRegistry) else region_of(registry.host)
 
 
-def _told(registry: Registry, error: PublishError, names: str) -> PublishError:
+def _told(registry: Registry, error: BakehouseError, names: str) -> BakehouseError:
     """A failure with its region, and with what is to be done for the others' sake."""
     facts = (("region", region_in(registry)), ("published in", names))
     return type(error)(
@@ -81,7 +81,7 @@ def _told(registry: Registry, error: PublishError, names: str) -> PublishError:
     )
 
 
-def _all_failed(failures: Sequence[tuple[Registry, PublishError]]) -> None:
+def _all_failed(failures: Sequence[tuple[Registry, BakehouseError]]) -> None:
     problems = Problems()
     for _, error in failures:
         problems.extend(error.diagnostics)

@@ -221,7 +221,11 @@ def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord
         yield from reversed(by_release(load(path)))
         return
     entries, seen = text[len(_HEAD) : -len(_FOOT)].split(_START)[1:], set()
-    for number in reversed(_order([_release_in(entry) for entry in entries])):
+    digests = _DIGEST_FIELD.findall(text)
+    order: Sequence[int] = range(len(entries))
+    if len(set(digests)) < len(digests):
+        order = _order([_release_in(entry) for entry in entries])
+    for number in reversed(order):
         entry = "{" + entries[number].removesuffix(",")
         told = tuple(_told(entry, telling))
         if told in seen:
@@ -248,10 +252,7 @@ def _order(released: Sequence[tuple[str, bool]]) -> list[int]:
     for number, (digest, is_released) in enumerate(released):
         if is_released:
             first.setdefault(digest, number)
-    places = range(len(released))
-    if len(first) == len(released):
-        return list(places)
-    return sorted(places, key=lambda number: (first.get(released[number][0], number), number))
+    return sorted(range(len(released)), key=lambda number: (first.get(released[number][0], number), number))
 
 
 def _release_in(entry: str) -> tuple[str, bool]:

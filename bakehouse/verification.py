@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bakehouse.deadline import OverdueError
 from bakehouse.distribution import DistributionError, Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.manifests import short
@@ -51,8 +52,8 @@ def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
                 yield f"the tag `{tag}` is gone"
             elif found != record.digest:
                 yield f"the tag `{tag}` means {short(found)}, not {short(record.digest)}"
-    except DistributionError as error:
-        yield f"{record.registry} can't be asked: {error.text}"
+    except (DistributionError, OverdueError) as error:
+        yield f"{record.registry} can't be asked: {error}"
 
 
 def require_all(verified: Sequence[Verified]) -> None:

@@ -175,6 +175,20 @@ def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> Non
     assert len(server.asked) == 4
 
 
+@pytest.mark.parametrize("content", [b"<html>", b"[]"])
+def test_tags_that_are_no_json_are_told(server: Server, content: bytes) -> None:
+    server.answers(Reply(200, {}, content))
+    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+        server.repository().tags()
+
+
+def test_a_token_that_is_no_json_is_told(server: Server) -> None:
+    challenge = f'Bearer realm="http://{server.host}/token"'
+    server.answers(Reply(401, {"WWW-Authenticate": challenge}), Reply(200, {}, b"<html>"))
+    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+        server.repository().tags()
+
+
 def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
     server.answers(Reply(200, {}, b"content"))
     assert server.repository().blob(digest_of(b"content")) == b"content"

@@ -1,10 +1,12 @@
 """What is known of ECR without asking it; the rest is in tests/integration/test_ecr.py."""
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from bakehouse.aws import Aws
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_hosts import check_host, is_ecr, registry_host
-from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
 
@@ -15,6 +17,19 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreached(aws: Aws) -> str:
+        raise PublishError(Diagnostic("no answer from STS"))
+
+    monkeypatch.setattr(Aws, "whom", unreached)
+    words = "User: x is not authorized to perform: ecr:CreateRepository on y"
+    with pytest.raises(RegistryAuthError) as caught, Aws("eu-west-1").told_as("make a repository"):
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": words}}, "CreateRepository")
+    assert caught.value.diagnostics[0].reasons == (
+        Reason("the AWS session is valid but lacks ecr:CreateRepository"),
+    )
 
 
 @pytest.mark.parametrize(

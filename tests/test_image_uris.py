@@ -90,9 +90,7 @@ def test_to_release_an_older_one_again_makes_it_no_newer(tmp_path: Path, name: s
 def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, name: str) -> None:
     staged = release(tmp_path, provides=names(pytorch="2.9.1"), candidate=True)
     release(tmp_path, provides=names(pytorch="2.9.1"))
-    append(
-        tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks"
-    )
+    append(tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks")
     assert retrieve(name, images=tmp_path) == staged.image_uri
 
 

@@ -135,20 +135,21 @@ ALLOWED = {
     "aws": "aws_answers",
     "ecr_hosts": "registry",
     "ecr_repositories": "registry_settings lifecycle aws",
-    "ecr": "plan registry registry_settings lifecycle aws ecr_hosts ecr_repositories",
+    "ecr": "plan registry registry_settings lifecycle transfer aws ecr_hosts ecr_repositories",
     "releases": "locks registry",
     "instance_gpus": "",
     "image_uris": "project registry releases instance_gpus",
     "recording": "plan smoke_report release_tags releases",
     "promotion": (
-        "plan locks smoke_report registry manifests distribution transfer refusals release_tags push releases"
+        "deadline plan locks smoke_report registry manifests distribution transfer refusals release_tags "
+        "push releases"
     ),
     "team_ledger": "aws_answers releases",
     "ledger": "locks project releases team_ledger",
     "fleet_size": "releases size_report",
     "size_tables": "size_report fleet_size",
     "measuring": "budgets plan rendering engine build layers saved_image size_report size_tables",
-    "verification": "registry manifests distribution releases",
+    "verification": "deadline registry manifests distribution releases",
     "destinations": (
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
         "ecr_hosts ecr"
@@ -156,14 +157,14 @@ ALLOWED = {
     "base_logins": "plan project registry scratch ecr_hosts destinations",
     "ecr_replication": "deadline registry manifests transfer release_tags ecr",
     "regions": "registry release_tags ecr releases",
-    "ecr_scan": "yamlfile registry_tables release_tags transfer releases ecr ecr_replication",
+    "ecr_scan": "yamlfile registry_tables release_tags transfer releases aws ecr ecr_replication",
     "attestation": (
         "deadline locks engine build registry manifests distribution transfer release_tags push releases "
         "installed sbom provenance attaching"
     ),
     "image_push": (
         "plan project revisions workspace engine build smoke_report registry manifests push push_queue "
-        "pusher attestation ecr release_tags releases image_uris recording ledger destinations regions "
+        "pusher attestation aws ecr release_tags releases image_uris recording ledger destinations regions "
         "ecr_replication ecr_scan"
     ),
     "publishing": (

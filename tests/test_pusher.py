@@ -9,7 +9,10 @@ from pathlib import Path
 
 import docker
 import pytest
+import requests
 
+from bakehouse import owners
+from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.plan import Digest
 from bakehouse.pusher import DockerPusher, docker_login
 from bakehouse.registry import Credentials
@@ -44,6 +47,68 @@ def test_a_login_is_found_through_dockers_helper(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     configured.write_text(json.dumps({"credHelpers": {HOST: "test"}}))
     assert docker_login(HOST) == Credentials("ci", "hunter2")
+
+
+def test_a_helper_that_fails_is_told_without_its_words(
+    configured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "docker-credential-test"
+    helper.write_text("#!/bin/sh\necho hunter2\nexit 1\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    configured.write_text(json.dumps({"credHelpers": {HOST: "test"}}))
+    with pytest.raises(RegistryAuthError) as caught:
+        docker_login(HOST)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"docker's login for `{HOST}` can't be read: its credential helper is missing or fails",
+            hint=f"see whether `docker login {HOST}` works; `credHelpers` and `credsStore` name the helper",
+        ),
+    )
+
+
+class Dying:
+    """An engine that dies when it is asked for this."""
+
+    base_url, api_version = "http://127.0.0.1:9", "1.44"
+
+    def __init__(self, *dead: str) -> None:
+        self._dead = dead
+
+    def tag(self, *_: object) -> None:
+        self._answer("tag")
+
+    def remove_image(self, *_: object, **__: object) -> None:
+        self._answer("remove")
+
+    def post(self, *_: object, **__: object) -> None:
+        raise requests.ConnectionError
+
+    def _answer(self, what: str) -> None:
+        if what in self._dead:
+            raise requests.ConnectionError
+
+
+@pytest.mark.parametrize("dead", [("tag", "remove"), ("remove",)])
+def test_an_engine_that_dies_is_a_failure_that_may_pass(tmp_path: Path, dead: tuple[str, ...]) -> None:
+    pusher = DockerPusher(Dying(*dead), tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(TransferError) as caught:
+        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, Watch(5.0), print)
+    assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine closed the connection")
+    # A later push takes the name back.
+    [note] = tmp_path.iterdir()
+    assert note.read_text() == f"{HOST}/x:y\n"
+
+
+def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -> None:
+    note = tmp_path / f"{owners.mine()}.0123"
+    note.write_text(f"{HOST}/x:y\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owners, "is_left_behind", lambda *_: True)
+        DockerPusher(Dying("remove"), tmp_path)  # type: ignore[arg-type]
+        assert note.exists()
+        DockerPusher(Dying(), tmp_path)  # type: ignore[arg-type]
+        assert not note.exists()
 
 
 @contextlib.contextmanager

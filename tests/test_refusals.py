@@ -174,13 +174,40 @@ def test_wrong_credentials() -> None:
     )
 
 
+def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
+    error = refusals().unanswered(DistributionError(403, "DENIED", "requested access is denied"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to read from `{PLACE}`",
+            reasons=(Reason("docker's login `ci` is valid, but may not: requested access is denied"),),
+            hint=(
+                "use credentials that may also read there (`ecr:BatchGetImage` and "
+                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then `./bake push mpi-cpu`"
+            ),
+        ),
+    )
+
+
+def test_who_may_not_set_a_tag_is_told_that() -> None:
+    error = replace(refusals(), command="promote").untagged(DistributionError(403, "DENIED", "no"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to set a tag in `{PLACE}`",
+            reasons=(Reason("docker's login `ci` is valid, but may not: no"),),
+            hint="use credentials with push rights, then `./bake promote mpi-cpu`",
+        ),
+    )
+
+
 def test_no_credentials() -> None:
     error = refusals(Somewhere(seen_as="")).unanswered(DistributionError(401, "", "authentication required"))
     assert error.diagnostics[0].reasons == (Reason("nobody is logged in there: authentication required"),)
 
 
 def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
-    error = refusals().unanswered(DistributionError(403, "DENIED", "requested access is denied"))
+    error = refusals().broken_off(TransferError(Fault.DENIED, "requested access is denied"), None, 1)
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
         Diagnostic(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import ecr_repositories
 from bakehouse.ecr import EcrRegistry
-from bakehouse.ecr_repositories import pull_policy
+from bakehouse.ecr_repositories import lifecycle_policy, pull_policy
 from bakehouse.registry_settings import Creation
 from bakehouse.testing.ecr import EcrStandin
 
@@ -131,9 +132,35 @@ def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_standin: Ecr
         f"it is encrypted with AES256, which can't be changed, not with {KEY}",
         "its tag `cost` is missing, not `7`",
         "its tag `team` is `web`, not `ml`",
+        "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants",
         "its policy does not name the account 210987654321, which is to pull",
         "its policy does not name the organisation o-a1b2c3d4e5, which is to pull",
     ]
+
+
+def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_standin: EcrStandin, name: str) -> None:
+    registry(ecr_standin, Creation()).make_repository(name, "mpi-cpu")
+    wanted = Creation(untagged_days=14)
+    assert differences(ecr_standin, name, wanted) == [
+        "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants"
+    ]
+    ecr_standin.client.put_lifecycle_policy(
+        repositoryName=name, lifecyclePolicyText=lifecycle_policy(Creation(untagged_days=3))
+    )
+    assert differences(ecr_standin, name, wanted) == [
+        "its lifecycle policy is another than `untagged_days` or `lifecycle` wants"
+    ]
+
+
+def test_who_we_are_is_asked_only_where_accounts_are_to_pull(
+    ecr_standin: EcrStandin, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: object) -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(ecr_repositories, "_partition", unknown)
+    registry(ecr_standin, Creation(pull_organization="o-a1b2c3d4e5")).make_repository(name, "mpi-cpu")
+    assert ecr_standin.client.get_repository_policy(repositoryName=name)["policyText"]
 
 
 def test_who_may_not_look_at_a_repository_may_push(ecr_standin: EcrStandin, name: str) -> None:

@@ -17,7 +17,7 @@ from bakehouse.publishing import Terms
 from bakehouse.registry_settings import RegistrySettings
 from bakehouse.releases import ReleasedFindings
 from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
-from bakehouse.testing.proxy import Reply, Request
+from bakehouse.testing.proxy import Proxy, Reply, Request
 from tests.integration.tiny_images import built, passed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -185,9 +185,33 @@ def test_moto_s_own_scan_is_asked_for_and_read(project: Project, image: BuiltIma
         push(project, image)
 
 
-def test_only_ecr_scans(project: Project, image: BuiltImage, registry_port: int) -> None:
+def test_only_ecr_scans_and_nothing_is_pushed_elsewhere(
+    project: Project, image: BuiltImage, registry_proxy: Proxy
+) -> None:
+    host = registry_proxy.host
     with pytest.raises(UsageError) as caught:
-        push(project, image, to=f"127.0.0.1:{registry_port}/team")
-    assert caught.value.diagnostics[0].message == (
-        f"`127.0.0.1:{registry_port}` scans nothing: only Amazon ECR does"
-    )
+        push(project, image, to=f"{host}/team")
+    assert caught.value.diagnostics[0].message == f"`{host}` scans nothing: only Amazon ECR does"
+    assert registry_proxy.requests == []
+
+
+def test_where_the_question_after_the_scan_fails_the_candidate_is_written_down(
+    project: Project, image: BuiltImage, answers: Answers
+) -> None:
+    answers({"__type": "InvalidParameterException", "message": "no"})
+    with pytest.raises(PublishError, match="could not read the findings of the scan"):
+        push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert (record.candidate, record.scanned, record.not_scanned) == (True, "", "")
+
+
+def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
+    project: Project, image: BuiltImage, answers: Answers
+) -> None:
+    push(project, image, severity="")
+    [released] = Ledger(project).records("mpi-cpu")
+    answers(found("COMPLETE", HIGH=1))
+    terms = Terms(severity="HIGH", image_uri=released.image_uri)
+    with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
+        publishing.promote_image(project, image.image, print, terms)
+    assert Ledger(project).records("mpi-cpu") == (released,)

@@ -284,16 +284,16 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
     ecr_standin: EcrStandin, team: Team, image: BuiltImage, status: str, kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
-    team.registry.require_kept(team.repository, released.tags)
+    team.registry.require_kept(team.repository, released.tags, print)
     counts = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
     rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
     text = json.dumps({"rules": [rule]})
     ecr_standin.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
     if kept:
-        team.registry.require_kept(team.repository, released.tags)
+        team.registry.require_kept(team.repository, released.tags, print)
         return
     with pytest.raises(PublishError) as caught:
-        team.registry.require_kept(team.repository, released.tags)
+        team.registry.require_kept(team.repository, released.tags, print)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"`{ecr_standin.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",

@@ -393,6 +393,20 @@ def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, imag
     assert blob.exists()
 
 
+def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, image: BuiltImage) -> None:
+    pushing(image)
+    shown = pushing.pusher.manifest(image.digest)
+    assert shown
+    name = shown.layers[0].digest.removeprefix("sha256:")
+    [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
+    blob.unlink()
+    pushing.scene.proxy.fail("POST", "/blobs/uploads/", 500, times=1)
+    pushing.lines.clear()
+    pushing(image)
+    assert "mpi-cpu: the push failed, but the registry has all of it" not in pushing.lines
+    assert blob.exists()
+
+
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     pushing: Pushing, image: BuiltImage, blow: signal.Signals

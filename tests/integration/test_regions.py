@@ -10,7 +10,7 @@ import pytest
 from bakehouse import destinations, image_push, image_uris, publishing, smoke_report
 from bakehouse.build import BuiltImage
 from bakehouse.ecr_replication import Waiting
-from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
+from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.ledger import Ledger
 from bakehouse.plan import ImageKey
 from bakehouse.project import Project
@@ -19,7 +19,7 @@ from bakehouse.registry_settings import RegistrySettings
 from bakehouse.releases import ReleasedRegion
 from bakehouse.testing.ecr import ACCOUNT, REGIONS, EcrStandin
 from bakehouse.testing.ecr_replication import replicated
-from bakehouse.testing.proxy import error_body
+from bakehouse.testing.proxy import Reply, Request, error_body
 from bakehouse.verification import require_all
 from tests.integration.tiny_images import built, passed
 
@@ -223,6 +223,52 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
         "rule 1 expires any images, all but the newest 3"
     )
     assert Ledger(project).records("mpi-cpu") == ()
+
+
+@pytest.mark.parametrize("operation", ["GetLifecyclePolicy", "DescribeRepositories"])
+def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the_ledger(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage, operation: str
+) -> None:
+    def refuse(request: Request) -> Reply | None:
+        if not request.headers.get("X-Amz-Target", "").endswith(f".{operation}"):
+            return None
+        return Reply(400, {}, json.dumps({"__type": "InvalidParameterException", "message": "no"}).encode())
+
+    ecr_standin.aws.answers.insert(0, refuse)
+    lines: list[str] = []
+    push(project, image, lines)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert [one.region for one in record.regions] == [EU, US]
+    place = f"`{ecr_standin.host}/{repository(project)}`"
+    told = {
+        "GetLifecyclePolicy": f"could not read the lifecycle policy of {place}; not checked: ",
+        "DescribeRepositories": f"{place}: not compared with the settings: ",
+    }
+    assert any(line.startswith(f"mpi-cpu: warning: {told[operation]}") for line in lines)
+
+
+def test_a_damaged_ledger_is_told_before_anything_is_pushed(
+    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+) -> None:
+    ledger = project.images / "mpi-cpu" / "releases.json"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text("{]")
+    with pytest.raises(RecipeError, match="the ledger of releases is damaged"):
+        push(project, image)
+    assert ecr_standin.registry.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
+
+
+def test_an_interrupt_while_something_is_attached_leaves_the_record(
+    project: Project, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_push, "attest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        push(project, image, terms=replace(TO_TEAM, attest=True))
+    [record] = Ledger(project).records("mpi-cpu")
+    assert record.digest == image.digest
 
 
 def test_no_secret_is_in_the_ledger(project: Project, ecr_standin: EcrStandin, image: BuiltImage) -> None:
