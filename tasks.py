@@ -923,22 +923,30 @@ def doctor(context: Context) -> None:
 @task(
     positional=["images"],
     help={
-        "images": "images to lock and pin, components to lock; none means all",
-        "upgrade": "make the components' locks again, with the newest versions that fit",
+        "images": "images and components to lock, with --upgrade also packages of Debian; none means all",
+        "upgrade": "lock them anew, as the newest that fits",
+        "check": "change nothing: tell what is not locked, and what is newer than its lock",
     },
 )
 @_command
-def pin(context: Context, images: str, upgrade: bool = False) -> None:
+def lock(context: Context, images: str, upgrade: bool = False, check: bool = False) -> None:
     """
-    Write down what nobody knows yet: fetch artifacts whose sha256 is `unknown`, lock requirements.
+    Write down each file that a build takes: packages of Python and of Debian, checksums that were `unknown`.
 
-    ./bake pin
-    ./bake pin churn
-    ./bake pin pytorch --upgrade
+    ./bake lock
+    ./bake lock churn
+    ./bake lock --check
+    ./bake lock pytorch --upgrade
+    ./bake lock --upgrade openssh-server
     """
-    from bakehouse import pinning
+    from bakehouse import drift, locking
 
-    for line in pinning.run(Path.cwd(), _patterns(images), _say, upgrade=upgrade):
+    if check:
+        found = locking.check(Path.cwd(), _patterns(images), _say)
+        print(drift.table(found), end="")
+        locking.require_locked(found)
+        return
+    for line in locking.run(Path.cwd(), _patterns(images), _say, upgrade=upgrade):
         print(line)
 
 

@@ -1,4 +1,8 @@
-"""Makes base images out of a distribution's packages, with mmdebstrap: no image registry is asked."""
+"""Makes base images out of a distribution's packages, with mmdebstrap: no image registry is asked.
+
+Where these are locked, a base consists of exactly those files, wherever it is made: no mirror is asked, and
+none is named in it.
+"""
 
 import contextlib
 import hashlib
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from bakehouse import aptconfig, processes
+from bakehouse.aptlock import Deb
 from bakehouse.buildevents import Tail
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -34,6 +39,8 @@ _REMOVED = (
     "var/log/*", "var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/ldconfig/aux-cache",
     "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "etc/*-", "etc/hostname", "etc/resolv.conf",
 )  # fmt: skip
+_REPOSITORY = "packages"
+_NO_MIRRORS = "# The packages of this image are locked by sha256. To install others, name a mirror here."
 _NETWORK = re.compile(
     r"Could not (?:resolve|connect)|Temporary failure|Connection (?:failed|timed out)|Cannot initiate"
 )
@@ -41,7 +48,13 @@ _SIGNATURE = re.compile(r"NO_PUBKEY|is not signed|keyring .* does not exist")
 _DISK = re.compile(r"No space left on device")
 
 
-def ensure(base: BootstrappedBase, *, engine: Engine, state: Path, say: Callable[[str], None]) -> None:
+Get = Callable[[Sequence[Deb], Path], None]
+"""Puts locked packages into a folder, each checked against its sha256."""
+
+
+def ensure(
+    base: BootstrappedBase, *, engine: Engine, state: Path, say: Callable[[str], None], get: Get
+) -> None:
     """Make `base` unless the engine has it.
 
     The image appears whole or not at all; of two runs at once, one makes it and the other waits. Raises
@@ -51,22 +64,26 @@ def ensure(base: BootstrappedBase, *, engine: Engine, state: Path, say: Callable
         return
     with exclusive(state / "bootstrap.lock", lambda: say("another run is making a base: waiting for it")):
         if not engine.image(base.reference):
-            _make(base, state, say)
+            _make(base, state, say, get)
 
 
-def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None]) -> None:
+def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None], get: Get) -> None:
     if shutil.which("mmdebstrap") is None:
         message = f"base `{base.reference}` is made with mmdebstrap, which is not on this machine"
         hint = "`apt-get install mmdebstrap`, on Debian or Ubuntu"
         raise EngineError(Diagnostic(message, hint=hint))
-    mirrors = aptconfig.for_suite(base.suite, aptconfig.sources())
-    if not mirrors and not _KEYRING.exists():
+    mirrors = () if base.debs else aptconfig.for_suite(base.suite, aptconfig.sources())
+    if not base.debs and not mirrors and not _KEYRING.exists():
         message = f"this machine has no key to check Debian `{base.suite}` with"
         raise EngineError(Diagnostic(message, hint="`apt-get install debian-archive-keyring`"))
     say(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages) or 'nothing more'}")
     with private_folder(state) as folder:
+        if base.debs:
+            get(base.debs, folder / _REPOSITORY)
+            command = _command_locked(base, folder)
+        else:
+            command = _command(base, mirrors, folder)
         layer = _Layer(folder / "layer.tar.gz")
-        command = _command(base, mirrors, folder)
         environment = {"SOURCE_DATE_EPOCH": str(EPOCH), "LC_ALL": "C.UTF-8"}
         if os.geteuid() == 0:
             environment["TMPDIR"] = str(folder)
@@ -91,26 +108,14 @@ def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], fol
     settings, source_list = folder / "apt.conf", folder / "sources.list"
     settings.write_text(aptconfig.written(aptconfig.settings()))
     source_list.write_text("".join(f"{mirror.line}\n" for mirror in mirrors))
-    exclude = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
-    removed = " ".join(f'"$1"/{pattern}' for pattern in _REMOVED)
     # apt's way to the mirrors is this machine's; the image keeps their bare addresses and nothing else of it.
     temporary = '"$1"/etc/apt/apt.conf.d/98machine'
     lists = '"$1"/etc/apt/sources.list.d/*.list'
     bare = f"sed 's#://[^/@]*@#://#' {lists} > \"$1\"/etc/apt/sources.list && rm {lists}"
     return [
-        # In namespaces of their own neither its mounts nor what it started outlive it.
-        *(("unshare", "--mount", "--pid", "--fork", "--kill-child", "--") if os.geteuid() == 0 else ()),
-        "mmdebstrap",
-        "--variant=minbase",
-        "--architectures=amd64",
-        *((f"--include={','.join(base.packages)}",) if base.packages else ()),
-        *exclude,
-        "--dpkgopt=path-include=/usr/share/doc/*/copyright",
-        "--dpkgopt=force-unsafe-io",
-        '--aptopt=APT::Install-Recommends "false"',
-        '--aptopt=Acquire::Languages "none"',
+        *_mmdebstrap("minbase", base.packages),
         f'--setup-hook=mkdir -p "$1"/etc/apt/apt.conf.d && cp {settings} {temporary}',
-        f"--customize-hook=rm -rf {temporary} {removed}",
+        f"--customize-hook=rm -rf {temporary} {_removed()}",
         *((f"--customize-hook={bare}",) if mirrors else ()),
         *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
         base.suite,
@@ -118,6 +123,57 @@ def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], fol
         # Without a list mmdebstrap takes Debian's own mirrors.
         *((str(source_list),) if mirrors else ()),
     ]
+
+
+def _command_locked(base: BootstrappedBase, folder: Path) -> list[str]:
+    """The base out of a repository on disk that has its packages and no others."""
+    repository = (folder / _REPOSITORY).absolute()
+    _index(repository, base)
+    sources = '"$1"/etc/apt/sources.list'
+    return [
+        *_mmdebstrap("essential", [deb.name for deb in base.debs]),
+        f"--customize-hook=rm -rf {_removed()} {sources}.d/*",
+        f"--customize-hook=echo '{_NO_MIRRORS}' > {sources}",
+        base.suite,
+        "-",
+        f"deb [trusted=yes] copy:{repository} ./",
+    ]
+
+
+def _index(repository: Path, base: BootstrappedBase) -> None:
+    """Write what makes a folder of packages a repository that apt reads."""
+    stanzas = []
+    for deb in base.debs:
+        said = subprocess.run(
+            ["dpkg-deb", "--field", deb.file], cwd=repository, capture_output=True, text=True, check=True
+        ).stdout
+        stanzas.append(f"{said}Filename: ./{deb.file}\nSize: {deb.bytes}\nSHA256: {deb.sha256}\n")
+    packages = "\n".join(stanzas).encode()
+    (repository / "Packages").write_bytes(packages)
+    listed = f" {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
+    release = f"Suite: {base.suite}\nCodename: {base.suite}\nArchitectures: amd64\nSHA256:\n{listed}"
+    (repository / "Release").write_text(release)
+
+
+def _mmdebstrap(variant: str, packages: Sequence[str]) -> list[str]:
+    return [
+        # In namespaces of their own neither its mounts nor what it started outlive it.
+        *(("unshare", "--mount", "--pid", "--fork", "--kill-child", "--") if os.geteuid() == 0 else ()),
+        "mmdebstrap",
+        f"--variant={variant}",
+        "--architectures=amd64",
+        *((f"--include={','.join(packages)}",) if packages else ()),
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT),
+        "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+        "--dpkgopt=force-unsafe-io",
+        '--aptopt=APT::Install-Recommends "false"',
+        '--aptopt=Acquire::Languages "none"',
+    ]
+
+
+def _removed() -> str:
+    """What differs from one run to the next, as words for a shell."""
+    return " ".join(f'"$1"/{pattern}' for pattern in _REMOVED)
 
 
 class _Layer:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse import bootstrap, buildx
+from bakehouse import aptfiles, bootstrap, buildx
 from bakehouse.buildfailure import ImagesFailed
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -53,7 +53,7 @@ def build(
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
     for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
-        bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
+        bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=aptfiles.get)
     failures: list[Diagnostic] = []
 
     def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:

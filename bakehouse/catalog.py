@@ -21,8 +21,10 @@ from bakehouse.registries import borrowed, frozen, registries
 from bakehouse.yamlfile import load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_RESERVED = ("base", "files", "image", "requirements", "toolchain", "venv")
+_RESERVED = ("base", "files", "image", "packages", "requirements", "toolchain", "venv")
 """Stages that every Dockerfile has."""
+_RESERVED_END = "-packages"
+"""Stages with what another one installs."""
 _NO_VERSION = "0"
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _LONGEST_LINE = 65_535
@@ -152,7 +154,7 @@ def _load_component(folder: Path, problems: Problems) -> Component:
 def read_component(fields: Fields, folder: Path) -> Component:
     """The component that a folder's `component.yaml` and the files beside it describe."""
     name_problem = "" if _NAME.fullmatch(folder.name) else "small letters, digits, single hyphens"
-    if folder.name in _RESERVED:
+    if folder.name in _RESERVED or folder.name.endswith(_RESERVED_END):
         name_problem = "a stage of every Dockerfile"
     if name_problem:
         fields.report(f"`{folder.name}` is no component name", fields.location, name_problem)

@@ -81,7 +81,7 @@ def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Near
     there, label, told = _causes(conflict, _refusals(conflict, catalog))
     hint = advice(nearest, conflict.recipe.name) if nearest else ""
     if any(one.packages for one in conflict.refusals) and not (nearest and _moves(nearest)):
-        hint = "make the locks again with `./bake pin`, for versions that agree"
+        hint = "make the locks again with `./bake lock`, for versions that agree"
     return Diagnostic(message, there, label, told, hint=hint)
 
 
@@ -158,7 +158,7 @@ def _told(combination: Combination, image: str) -> str:
     told = [f"ask for {' and '.join(asks)}"] if asks else []
     told += [f"leave {' and '.join(drops)} out"] if drops else []
     if any(one.pin.kind == "lock" for one in combination.changes):
-        told.append(f"make the requirements' lock again with `./bake pin {image}`")
+        told.append(f"make the requirements' lock again with `./bake lock {image}`")
     return ", and ".join(told)
 
 

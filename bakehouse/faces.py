@@ -141,7 +141,7 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
         fields.report(f"`{name}` is no plain path of a lock", fields.place("lock"), label)
     # One that can be made is missed by those who need it.
     elif not requirements and not is_file(path):
-        hint = "make it with `./bake pin`"
+        hint = "make it with `./bake lock`"
         fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
     return Lock(path, fields.place("lock"), requirements)
 
@@ -200,7 +200,7 @@ def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
 def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
     if fields.lacks("sha256"):
         place = fields.place("url") if fields.has("url") else fields.location
-        hint = "write `sha256: unknown`, run `./bake pin`, compare with the publisher's, then commit it"
+        hint = "write `sha256: unknown`, run `./bake lock`, compare with the publisher's, then commit it"
         message = f"artifact `{name}` of {owner.what} has no `sha256`"
         fields.report(message, place, "every artifact is pinned by content", hint)
         return None

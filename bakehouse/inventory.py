@@ -62,7 +62,9 @@ def inventory(workspace: Workspace, recipes: Iterable[Recipe], *, kept: bool = F
     if not kept:
         known = runs.merged(known, runs.load(project.state))
     resolutions = [resolution for _, resolution in found if resolution]
-    planned = make_plan(resolutions, workspace.templates, workspace.project.region).images
+    planned = make_plan(
+        resolutions, workspace.templates, workspace.project.region, workspace.apt_locks
+    ).images
     levels = {image.name: runs.level(image, known) for image in planned}
     return tuple(Entry(recipe, each, levels.get(recipe.name, Level.RENDERED)) for recipe, each in found)
 

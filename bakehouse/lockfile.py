@@ -71,7 +71,7 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         message = f"there is no lock `{path.name}`"
-        problems.add(Diagnostic(message, named_at, hint="make it with `./bake pin`"))
+        problems.add(Diagnostic(message, named_at, hint="make it with `./bake lock`"))
         return ()
     except UnicodeDecodeError:
         problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)))
@@ -83,7 +83,7 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
         spot = Location(path, number, 1, len(line), line)
         match = _LOCK_LINE.fullmatch(line)
         if match is None:
-            label, hint = "name==version --hash=sha256:…  # file bytes", "make it again with `./bake pin`"
+            label, hint = "name==version --hash=sha256:…  # file bytes", "make it again with `./bake lock`"
             problems.add(Diagnostic("this is no line of a lock", spot, label, hint=hint))
             continue
         name, size = match["name"], int(match["bytes"])

@@ -6,10 +6,13 @@ component in the same way have the same stage, with the same key and the same te
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
+from bakehouse.aptlock import AptLock, Deb
+from bakehouse.aptsteps import apt_of, apt_steps
 from bakehouse.budgets import OWN, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
@@ -46,6 +49,8 @@ class BootstrappedBase:
     """`bakehouse/debian:12-<key8>`: what FROM names."""
     suite: str
     packages: tuple[str, ...]
+    debs: tuple[Deb, ...] = ()
+    """All that it is made of; empty where nothing of the suite is locked, and its mirrors decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,13 @@ class Stage:
     build_apt: tuple[str, ...]
     facts: Mapping[str, str]
     files: Mapping[str, bytes]
+    debs: tuple[Deb, ...] = ()
+    """What `build_apt` adds to the toolchain, where it is locked."""
+
+    @property
+    def packages(self) -> str:
+        """The name of the stage that has those files; empty where there are none."""
+        return f"{self.name}-packages" if self.debs else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,27 @@ class Image:
     """In what form it is stored and pushed."""
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts whose sha256 nobody knows yet: built with a warning, refused by `push`."""
+    apt_debs: tuple[Deb, ...] = ()
+    """What `apt` adds to the base, where it is locked."""
+    toolchain_debs: tuple[Deb, ...] = ()
+    """What `toolchain` adds to the base, where it is locked."""
+
+    @property
+    def locks_apt(self) -> bool:
+        """Whether each of the distribution's packages in it is a file that is known by its sha256."""
+        return isinstance(self.base, BootstrappedBase) and bool(self.base.debs)
+
+    @property
+    def installs_apt(self) -> bool:
+        """Whether it has a layer of the distribution's packages."""
+        return bool(self.apt_debs) if self.locks_apt else bool(self.apt)
+
+    @property
+    def debs(self) -> tuple[Deb, ...]:
+        """All of the distribution's packages that a build needs, each once."""
+        base = self.base.debs if isinstance(self.base, BootstrappedBase) else ()
+        stages = (deb for stage in self.stages for deb in stage.debs)
+        return tuple(dict.fromkeys((*base, *self.toolchain_debs, *stages, *self.apt_debs)))
 
     @property
     def reference(self) -> str:
@@ -167,17 +200,22 @@ class Plan:
 
 
 def make_plan(
-    resolutions: Iterable[Resolution], templates: Mapping[str, str], region: str | None = None
+    resolutions: Iterable[Resolution],
+    templates: Mapping[str, str],
+    region: str | None = None,
+    locks: Mapping[str, AptLock] | None = None,
 ) -> Plan:
     """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
 
-    `region` is where bases are pulled from that have a registry in each.
-    Raises RecipeError where a base is not there, or an image would get more layers than engines take.
+    `region` is where bases are pulled from that have a registry in each; `locks` are those of the packages
+    of distributions, by suite. Raises RecipeError where a base is not there, a package is not locked, or an
+    image would get more layers than engines take.
     """
     problems = Problems()
     images = []
     for resolution in resolutions:
-        images.append(_image(resolution, templates, _host(resolution, region, problems)))
+        host = _host(resolution, region, problems)
+        images.append(_image(resolution, templates, host, locks or {}, problems))
         _check_layers(images[-1], resolution.recipe, problems)
         _check_apt(images[-1], resolution, problems)
         _check_budgets(images[-1], problems)
@@ -200,29 +238,39 @@ def _host(resolution: Resolution, region: str | None, problems: Problems) -> str
     return f"{hosts.get(region or '') or next(iter(hosts.values()))}/"
 
 
-def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> Image:
+def _image(
+    resolution: Resolution,
+    templates: Mapping[str, str],
+    host: str,
+    locks: Mapping[str, AptLock],
+    problems: Problems,
+) -> Image:
     recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
     source = resolution.base.face.base
     assert source is not None
-    base = _base(resolution.base, source, host)
+    apt = apt_of(resolution)
+    locked = apt_steps(resolution, locks, problems)
+    base = _base(resolution.base, source, host, locked.base)
     shared = texts_json(tuple(one for one in templates.items() if one[0] != _REQUIREMENTS))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
     face = resolution.base.face
-    foundation = key_of(asdict(base), build_reference, face.build_apt, face.facts, frozen, shared)
+    foundation = key_of(
+        _base_key(base), build_reference, face.build_apt, _sums(locked.toolchain), face.facts, frozen, shared
+    )
     stages: tuple[Stage, ...] = ()
     for choice in resolution.choices:
         if choice.candidate.component.template:
             names = _below(choice.candidate.component.template, choice.candidate.component.builds_on, stages)
             below = [stage.key for stage in stages if stage.name in names]
-            stages = (*stages, _stage(choice, resolution, foundation, below))
+            debs = locked.stages.get(choice.name, ())
+            stages = (*stages, _stage(choice, resolution, foundation, below, debs))
     if resolution.user_packages:
         names = _below(templates[_REQUIREMENTS], (), stages)
         below = [stage.key for stage in stages if stage.name in names]
         stages = (*stages, _user_stage(resolution, foundation, below, templates))
     environment = _environment(choices, recipe)
     parts = tuple(_part(choice) for choice in resolution.choices)
-    apt = sorted({*recipe.content.apt, *(package for choice in choices for package in choice.face.apt)})
     path = [folder for choice in choices for folder in choice.face.path]
     library_path = [folder for choice in choices for folder in choice.face.library_path]
     entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
@@ -237,6 +285,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
             COMPRESSION_LEVEL,
             [stage.key for stage in stages],
             apt,
+            _sums(locked.image),
             environment,
             path,
             library_path,
@@ -258,7 +307,7 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         entry_point=recipe.content.entry_point,
         environment=environment,
         stages=stages,
-        apt=tuple(apt),
+        apt=apt,
         path=tuple(dict.fromkeys(path)),
         library_path=tuple(dict.fromkeys(library_path)),
         entrypoint=entrypoint,
@@ -276,7 +325,20 @@ def _image(resolution: Resolution, templates: Mapping[str, str], host: str) -> I
         unpinned=tuple(
             artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
         ),
+        apt_debs=locked.image,
+        toolchain_debs=locked.toolchain if stages else (),
     )
+
+
+def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, str]:
+    """What tells a base from every other: a bootstrapped one has all it is made of in its name."""
+    if isinstance(base, BootstrappedBase):
+        return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
+    return base.reference, base.digest or ""
+
+
+def _sums(debs: tuple[Deb, ...]) -> list[str]:
+    return [deb.sha256 for deb in debs]
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
@@ -308,16 +370,23 @@ def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:
     )
 
 
-def _base(choice: Choice, source: BaseSource, host: str) -> BootstrappedBase | RegistryBase:
+def _base(
+    choice: Choice, source: BaseSource, host: str, debs: tuple[Deb, ...]
+) -> BootstrappedBase | RegistryBase:
     if source.suite:
-        return bootstrapped(choice.name, choice.version, source)
+        return bootstrapped(choice.name, choice.version, source, debs)
     return RegistryBase(host + source.reference, Digest(source.digest) if source.digest else None)
 
 
-def bootstrapped(name: str, version: str, source: BaseSource) -> BootstrappedBase:
+def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:
     """A base that is made here, under the name that all images on it have for it."""
-    key = key_of(source.suite, source.packages)
-    return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages)
+    key = _key_of_bootstrapped(source.suite, source.packages, debs)
+    return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages, debs)
+
+
+@lru_cache(64)
+def _key_of_bootstrapped(suite: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
+    return key_of(suite, packages, _sums(debs))
 
 
 def _part(choice: Choice) -> Part:
@@ -326,7 +395,9 @@ def _part(choice: Choice) -> Part:
     return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.face.provides.items())))
 
 
-def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[StageKey]) -> Stage:
+def _stage(
+    choice: Choice, resolution: Resolution, foundation: str, below: list[StageKey], debs: tuple[Deb, ...]
+) -> Stage:
     component, face = choice.candidate.component, choice.face
     packages = resolution.owners[choice.name]
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
@@ -339,6 +410,7 @@ def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[
         {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
         [package.requirement for package in packages],
         face.build_apt,
+        _sums(debs),
         face.facts,
         {name: sha256(data).hexdigest() for name, data in component.files.items()},
         *below,
@@ -355,6 +427,7 @@ def _stage(choice: Choice, resolution: Resolution, foundation: str, below: list[
         build_apt=face.build_apt,
         facts=face.facts,
         files=component.files,
+        debs=debs,
     )
 
 

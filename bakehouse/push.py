@@ -110,7 +110,7 @@ def _check_pinned(image: Image) -> None:
         problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
     for artifact in image.unpinned:
         message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
-        hint = "run `./bake pin`, compare what it prints with the publisher's, then build and test again"
+        hint = "run `./bake lock`, compare what it prints with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
     problems.raise_as(PublishError)
 

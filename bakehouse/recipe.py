@@ -304,12 +304,12 @@ def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Pac
     lock = path.with_name(path.name + ".lock")
     image = fields.what.split("`")[1]
     if not is_file(lock):
-        hint = f"make the lock with `./bake pin {image}` and commit it"
+        hint = f"make the lock with `./bake lock {image}` and commit it"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
     first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
     if first != lock_heading(path.name, data):
-        hint = f"make it again with `./bake pin {image}` and commit it"
+        hint = f"make it again with `./bake lock {image}` and commit it"
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
     return load_lock(lock, spot, fields.problems), path

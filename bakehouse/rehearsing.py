@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bakehouse import bootstrap, buildx, checks, rehearsal, rendering, standin_bases, standin_server, standins
+from bakehouse import (
+    aptfiles,
+    bootstrap,
+    buildx,
+    checks,
+    rehearsal,
+    rendering,
+    standin_bases,
+    standin_server,
+    standins,
+)
 from bakehouse.buildfailure import ImagesFailed, LayerLost
 from bakehouse.checks import Answer
 from bakehouse.engine import Engine
@@ -110,7 +120,7 @@ def carry_out(
         given = _supplied(supplies, url, folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
-            bootstrap.ensure(base, engine=engine, state=state, say=progress.say)
+            bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=aptfiles.get)
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
             try:

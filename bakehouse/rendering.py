@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakehouse import imagelock
 from bakehouse.budgets import FILES, STEPS, SYSTEM
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage, packages_below
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
+    from jinja2.environment import TemplateModule
 
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
@@ -66,7 +68,7 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
-    """The Dockerfile, the files it copies and the bake file of one image."""
+    """The Dockerfile, the files it copies, the bake file and the lock of one image."""
     dockerfile = (
         _environment(_frozen(templates))
         .get_template("Dockerfile.j2")
@@ -81,6 +83,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     return (
         RenderedFile(f"{image.name}/Dockerfile", _tidy(dockerfile).encode()),
         RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
+        RenderedFile(f"{image.name}/{imagelock.FILE}", imagelock.text(image).encode()),
         *(
             RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable)
             for file in (*image.content.files, *image.content.code)
@@ -93,7 +96,7 @@ def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[LayerOwner
     build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
     own, content = bool(image.content.files or image.content.code), image.content
     return (
-        *([LayerOwner(SYSTEM, "RUN")] if image.apt else []),
+        *([LayerOwner(SYSTEM, "RUN")] if image.installs_apt else []),
         *(LayerOwner(stage.name, word) for stage, text in chain for word in _layer_words(text)),
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
         *(LayerOwner(stage.name, "COPY") for stage, _ in build),
@@ -173,7 +176,8 @@ def leftovers(files: Iterable[RenderedFile], folder: Path, names: Iterable[str])
 
 def _rendered_paths(folder: Path) -> list[Path]:
     """What rendering owns in an image's folder: not the ledger."""
-    owned = [path for path in (folder / "Dockerfile", folder / "docker-bake.json") if path.is_file()]
+    names = ("Dockerfile", "docker-bake.json", imagelock.FILE)
+    owned = [path for name in names if (path := folder / name).is_file()]
     return owned + sorted(path for path in (folder / "files").rglob("*") if path.is_file())
 
 
@@ -251,7 +255,7 @@ def _stage_text(
     # Images share stages, and a key covers all of a stage: its text is made once.
     known = stage.key, block, *values.values()
     if known not in _STAGE_TEXTS:
-        macros = _environment(_frozen(templates)).get_template("macros.j2").module
+        macros = _macros(_frozen(templates), image.locks_apt)
         shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
         # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
@@ -276,6 +280,11 @@ def _template_mistake(stage: Stage, template: "Template | None", error: Exceptio
 
 def _frozen(templates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(templates.items()))
+
+
+@cache
+def _macros(templates: tuple[tuple[str, str], ...], locks_apt: bool) -> "TemplateModule":
+    return _environment(templates).get_template("macros.j2").make_module({"locks_apt": locks_apt})
 
 
 @cache

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ class Supplies:
     """What is handed to a build."""
 
     secrets: Mapping[str, Path] = field(default_factory=dict)
-    """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`."""
+    """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments that BuildKit itself knows: proxies."""
 
@@ -52,11 +52,13 @@ def supplies(
     mirrors: Sequence[str],
     ca: Path | None,
     say: Say,
+    suites: Iterable[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Supplies]:
     """Gather what this machine has, and serve its folders for as long as the context lasts.
 
-    `mirrors` are folders and URL prefixes. What steps of a build can't reach is said, and they go without it.
+    `mirrors` are folders and URL prefixes, `suites` those whose packages are locked, so that bases name no
+    mirror of them. What steps of a build can't reach is said, and they go without it.
     """
     pip, mirrors, proxies = _reachable(pipconfig.read(environment), mirrors, _proxies(environment), say)
     bundle = bundle_of(ca, pip, environment)
@@ -68,6 +70,7 @@ def supplies(
             "ca": certificates,
             "mirrors": "".join(f"{mirror}\n" for mirror in _mirror_urls(mirrors, shelves, url)),
             "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
+            "sources": _sources(suites),
         }
         secrets = {name: folder / name for name, text in texts.items() if text}
         for name, path in secrets.items():
@@ -223,6 +226,13 @@ def _apt_conf(say: Say, *, has_ca: bool) -> str:
         # apt fetches as a user who may not read a secret.
         settings["APT::Sandbox::User"] = "root"
     return aptconfig.written(settings)
+
+
+def _sources(suites: Iterable[str]) -> str:
+    """Where this machine gets suites from, as a list that apt reads."""
+    wanted = sorted({*suites})
+    known = aptconfig.sources() if wanted else ()
+    return "".join(f"{one.line}\n" for suite in wanted for one in aptconfig.for_suite(suite, known))
 
 
 def _certificates(bundle: Path, say: Say) -> str:

@@ -115,7 +115,13 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
         progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
         connected = stack.enter_context(engine(progress.say, *_BUILDS))
         provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
+        given = supplies(
+            state=project.state,
+            mirrors=project.mirrors,
+            ca=project.ca,
+            say=progress.say,
+            suites=[rehearsing.SUITE],
+        )
         return rehearsing.carry_out(
             prepared,
             debian=debian,
@@ -147,12 +153,13 @@ def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, runs.Run]:
 
 def _debian(workspace: Workspace) -> BootstrappedBase:
     """The base that stand-ins of other bases are made of."""
+    lock = workspace.apt_locks.get(rehearsing.SUITE)
     found = [
-        bootstrapped(component.name, release.version, variant.face.base)
+        bootstrapped(component.name, release.version, base, lock.base(base.packages) if lock else ())
         for component in workspace.catalog.components.values()
         for release in component.releases
         for variant in release.variants
-        if variant.face.base and variant.face.base.suite == rehearsing.SUITE
+        if (base := variant.face.base) and base.suite == rehearsing.SUITE
     ]
     if not found:
         message = f"no component bootstraps Debian `{rehearsing.SUITE}`, which stand-ins are made of"
@@ -176,7 +183,13 @@ def _build(project: Project, images: Sequence[Image], progress: Progress) -> tup
     with engine(progress.say, *_BUILDS) as connected, contextlib.ExitStack() as stack:
         if any(isinstance(image.base, BootstrappedBase) for image in images):
             provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        given = supplies(state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say)
+        given = supplies(
+            state=project.state,
+            mirrors=project.mirrors,
+            ca=project.ca,
+            say=progress.say,
+            suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
+        )
         logged_in = base_logins.of_bases(images, project, progress.say)
         return build.build(
             images,

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from bakehouse import explain, project, rendering
+from bakehouse.aptlock import AptLock, apt_locks
 from bakehouse.catalog import Catalog
 from bakehouse.catalogcache import cached_catalog
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
@@ -22,7 +24,7 @@ _MOST_WITH_WAYS_OUT = 3
 """A mistake in a component can break hundreds of images: for the first ones a way out is searched."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workspace:
     """A project with its recipes and catalogue read."""
 
@@ -30,6 +32,11 @@ class Workspace:
     catalog: Catalog
     recipes: dict[str, Recipe]
     templates: dict[str, str]
+
+    @cached_property
+    def apt_locks(self) -> dict[str, AptLock]:
+        """The locks of the packages of distributions, by suite."""
+        return apt_locks(self.project.recipe_roots)
 
 
 def open_workspace(start: Path | None = None) -> Workspace:
@@ -99,7 +106,8 @@ def plan_images(workspace: Workspace, patterns: Iterable[str]) -> Plan:
 
 def plan_recipes(workspace: Workspace, recipes: Iterable[Recipe]) -> Plan:
     """Stages and keys of the images of recipes."""
-    return make_plan(resolve_all(workspace, recipes), workspace.templates, workspace.project.region)
+    resolutions = resolve_all(workspace, recipes)
+    return make_plan(resolutions, workspace.templates, workspace.project.region, workspace.apt_locks)
 
 
 def orphans(workspace: Workspace) -> tuple[str, ...]:

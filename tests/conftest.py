@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 
 from bakehouse import explain, rendering
+from bakehouse.aptlock import apt_locks
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.errors import BakehouseError
 from bakehouse.plan import Image, Plan, make_plan
@@ -121,7 +122,8 @@ class Tree:
         return {one.name: str(one.candidate).partition(" ")[2] for one in (found.base, *found.choices)}
 
     def plan(self, *names: str) -> Plan:
-        return make_plan([self.resolve(name) for name in names or ["small"]], templates())
+        resolutions = [self.resolve(name) for name in names or ["small"]]
+        return make_plan(resolutions, templates(), locks=apt_locks([self.root]))
 
     def one(self, name: str = "small") -> Image:
         [found] = self.plan(name).images

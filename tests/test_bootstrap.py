@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import bootstrap
+from bakehouse import aptfiles, bootstrap
 from bakehouse.engine import StoredImage
 from bakehouse.errors import BakehouseError, BuildError, EngineError
 from bakehouse.plan import BootstrappedBase
@@ -49,7 +49,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def ensure(engine: Engine, folder: Path, said: list[str] | None = None) -> None:
-    bootstrap.ensure(BASE, engine=engine, state=folder, say=(said if said is not None else []).append)
+    say = (said if said is not None else []).append
+    bootstrap.ensure(BASE, engine=engine, state=folder, say=say, get=aptfiles.get)
 
 
 def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from bakehouse import pinning, pylock
+from bakehouse import locking, pylock
 from bakehouse.project import HOME
 from bakehouse.recipe import lock_heading
 from tests.conftest import Tree
@@ -53,7 +53,7 @@ def test_a_lock_with_another_version_is_refused_with_both_places(vendor: Tree) -
     assert "components/vendor/component.yaml:3:3" in text
     assert "the image locks torch 2.6.0" in text
     assert "images/requirements.txt.lock:3:1" in text
-    assert "hint: make the requirements' lock again with `./bake pin small`" in text
+    assert "hint: make the requirements' lock again with `./bake lock small`" in text
 
 
 def test_what_nobody_knows_the_version_of_is_refused_too(vendor: Tree) -> None:
@@ -118,7 +118,7 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
 
     monkeypatch.setattr(pylock, "resolve", resolve)
 
-    pinning.run(vendor.root, ["small"], lambda _: None)
+    locking.run(vendor.root, ["small"], lambda _: None)
 
     assert calls == [
         (["peft"], ["torch==2.5.1"], "3.11", {}),

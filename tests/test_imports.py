@@ -39,7 +39,9 @@ ALLOWED = {
     "fitting": "component catalog recipe candidates",
     "resolution": "lockfile component catalog recipe candidates fitting",
     "keys": "",
-    "plan": "yamlfile budgets lockfile component ownfiles recipe resolution keys",
+    "aptlock": "",
+    "aptsteps": "aptlock resolution",
+    "plan": "yamlfile aptlock aptsteps budgets lockfile component ownfiles recipe resolution keys",
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
     "nearest": "component catalog recipe candidates resolution wording pins",
@@ -50,7 +52,8 @@ ALLOWED = {
     ),
     "comparison": "yamlfile catalog lockfile recipe resolution",
     "outdated": "component catalog candidates resolution wording nearest explain chosen",
-    "rendering": "budgets plan",
+    "imagelock": "aptlock component lockfile plan",
+    "rendering": "budgets plan imagelock",
     "tomlplace": "",
     "registry_settings": "",
     "registry": "deadline plan",
@@ -58,7 +61,7 @@ ALLOWED = {
     "project": "yamlfile registry_settings registry_tables tomlplace",
     "revisions": "catalog recipe project",
     "catalogcache": "catalog",
-    "workspace": "yamlfile catalog catalogcache recipe resolution plan explain rendering project",
+    "workspace": "yamlfile aptlock catalog catalogcache recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
     "locks": "deadline",
@@ -86,8 +89,10 @@ ALLOWED = {
     "buildfailure": "buildevents",
     "buildx": "processes scratch buildevents buildfailure",
     "progress": "report buildevents buildtimes",
-    "bootstrap": "plan processes locks scratch engine aptconfig buildevents",
-    "build": "plan engine supplies buildfailure buildx progress bootstrap",
+    "aptfiles": "aptlock aptconfig",
+    "aptlocking": "aptlock aptconfig processes scratch",
+    "bootstrap": "aptlock plan processes locks scratch engine aptconfig buildevents",
+    "build": "plan engine supplies buildfailure buildx progress aptfiles bootstrap",
     # what an image weighs
     "elf": "",
     "decompression": "",
@@ -213,7 +218,12 @@ ALLOWED = {
     # pins and locks
     "pylock": "processes pipconfig",
     "pin": "component faces plan aptconfig serving pylock",
-    "pinning": "component catalog recipe resolution project workspace pipconfig supplies pylock pin",
+    "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
+    "drift": "aptlock component lockfile recipe resolution workspace pylock system_locks",
+    "locking": (
+        "component catalog lockfile recipe resolution project workspace pipconfig supplies "
+        "pylock pin system_locks drift"
+    ),
     # rehearsals, and how far images were run
     "rehearsal": "component lockfile plan",
     "standins": "plan project rehearsal",
@@ -275,6 +285,8 @@ SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests"}
 PROGRAMS = {
     "apt",
     "aptconfig",
+    "aptfiles",
+    "aptlocking",
     "bootstrap",
     "build",
     "daemon",

@@ -128,7 +128,7 @@ def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_pat
         Diagnostic(
             "nobody knows the sha256 of `smp`, which is in `mpi-cpu`",
             place,
-            hint="run `./bake pin`, compare what it prints with the publisher's, then build and test again",
+            hint="run `./bake lock`, compare what it prints with the publisher's, then build and test again",
         ),
     )
 

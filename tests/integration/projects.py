@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse import bootstrap, containers, workspace
+from bakehouse import aptfiles, bootstrap, containers, workspace
 from bakehouse.buildevents import Event
 from bakehouse.buildx import Target, bake
 from bakehouse.plan import BootstrappedBase, Image, ImageKey, RegistryBase
@@ -27,7 +27,7 @@ def base() -> str:
     wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
     assert isinstance(wanted, BootstrappedBase)
     with tempfile.TemporaryDirectory() as state, contextlib.closing(containers.connect()) as engine:
-        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print)
+        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print, get=aptfiles.get)
     return wanted.reference
 
 

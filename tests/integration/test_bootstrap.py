@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import bootstrap, containers
+from bakehouse import aptfiles, bootstrap, containers
 from bakehouse.plan import BootstrappedBase
 
 pytestmark = pytest.mark.engine
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.engine
 MAKE = """\
 import sys
 from pathlib import Path
-from bakehouse import bootstrap, containers
+from bakehouse import aptfiles, bootstrap, containers
 from bakehouse.plan import BootstrappedBase
 base = BootstrappedBase(sys.argv[1], "bookworm", ())
 say = lambda text: print(text, flush=True)
-bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=say)
+bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=say, get=aptfiles.get)
 """
 
 
@@ -55,9 +55,9 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     said: list[str] = []
     with contextlib.closing(containers.connect()) as engine:
         assert engine.image(reference) is None
-        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append)
+        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append, get=aptfiles.get)
         made = len(said)
-        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append)
+        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append, get=aptfiles.get)
     assert made > 5
     assert len(said) == made
     assert list((tmp_path / "private").iterdir()) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import bootstrap, containers, daemon, owners
+from bakehouse import aptfiles, bootstrap, containers, daemon, owners
 from bakehouse.daemon import Daemon
 from bakehouse.plan import BootstrappedBase
 
@@ -66,7 +66,8 @@ class Bare:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
-    bootstrap.ensure(BASE, engine=containers.connect(), state=tmp_path_factory.mktemp("state"), say=print)
+    state = tmp_path_factory.mktemp("state")
+    bootstrap.ensure(BASE, engine=containers.connect(), state=state, say=print, get=aptfiles.get)
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
     started = subprocess.run(
         [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import pinning
+from bakehouse import locking
 from bakehouse.errors import RecipeError, UsageError
 from tests.wheels import wheel
 
@@ -52,7 +52,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pin:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
 
     def run(*patterns: str, upgrade: bool = False) -> tuple[str, ...]:
-        return pinning.run(tmp_path, patterns, lambda _: None, upgrade=upgrade)
+        return locking.run(tmp_path, patterns, lambda _: None, upgrade=upgrade)
 
     return run
 
@@ -81,7 +81,7 @@ def test_what_its_own_wheels_bring_is_not_locked(pin: Pin, tmp_path: Path) -> No
 def test_a_lock_of_the_same_requirements_stays_as_it_is_until_an_upgrade(pin: Pin, tmp_path: Path) -> None:
     pin("top")
     wheel(tmp_path / "wheels", "needed", "1.1")
-    assert pin("top") == ("everything is pinned",)
+    assert pin("top") == ("everything is locked",)
     assert "needed==1.0" in _names(_lock(tmp_path, "2.0-py312.txt"))
     pin("top", upgrade=True)
     assert "needed==1.1" in _names(_lock(tmp_path, "2.0-py312.txt"))
@@ -102,5 +102,5 @@ def test_requirements_are_for_one_python(pin: Pin, tmp_path: Path) -> None:
 
 
 def test_a_name_that_nothing_has_is_told(pin: Pin) -> None:
-    with pytest.raises(UsageError, match="no image or component matches `tip`"):
+    with pytest.raises(UsageError, match="no image, component or locked package matches `tip`"):
         pin("tip")

@@ -1,15 +1,19 @@
-"""Writes down what a release must not leave open: the sha256 of artifacts, the locks of requirements."""
+"""Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
-from bakehouse import pin, pipconfig, project, pylock, supplies
+from bakehouse import drift, pin, pipconfig, project, pylock, supplies, system_locks
 from bakehouse.catalog import load_catalog
 from bakehouse.component import Artifact, Component, Face
-from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.drift import Drift, Kind
+from bakehouse.errors import Diagnostic, RecipeError, StaleError, UsageError
 from bakehouse.files import write_whole
+from bakehouse.lockfile import Lock
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
 from bakehouse.resolution import Resolution, resolve
@@ -19,29 +23,87 @@ _ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
 
 def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False) -> tuple[str, ...]:
-    """Lock the requirements and pin the artifacts of the images that names or globs mean; a line for each.
+    """Lock what the images and components need that names or globs mean; a line for each thing that changed.
 
-    Of the components they mean, make the locks that are missing or were made from other requirements; with
-    `upgrade`, all of them, from what the index has now.
+    Made are the locks that are missing or were made from other requirements, and the checksums that nobody
+    has written down. With `upgrade`, names may be packages of Debian too, and all that is meant is locked
+    anew, as the newest that fits.
     """
-    found = project.find(start)
-    catalog = load_catalog(found.recipe_roots)
-    recipes = load_recipes(found.recipe_roots, catalog, locked=False)
-    workspace = Workspace(found, catalog, recipes, {})
-    components = [one for name, one in catalog.components.items() if _is_meant(name, patterns)]
-    done = [line for one in components for line in _lock_component(one, found, say, upgrade=upgrade)]
-    chosen = [recipe for recipe in recipes.values() if _is_meant(recipe.name, patterns)]
-    if not chosen and not components:
-        message = f"no image or component matches {', '.join(f'`{one}`' for one in patterns)}"
-        hint = "`./bake list` names the images; components are the folders of recipes/components"
-        raise UsageError(Diagnostic(message, hint=hint))
-    done += [line for recipe in chosen for line in _lock(recipe, workspace, say)]
-    open_artifacts = list(_open_artifacts(chosen, workspace))
+    workspace = unlocked_workspace(start)
+    found = workspace.project
+    meant = _meant(workspace, patterns)
+    done = [line for one in meant.components for line in _lock_component(one, found, say, upgrade=upgrade)]
+    done += [line for recipe in meant.recipes for line in _lock(recipe, workspace, say)]
+    upgraded = meant.packages if upgrade else ()
+    needing = workspace.recipes.values() if upgraded is None or upgraded else meant.recipes
+    done += system_locks.lock(workspace, tuple(needing), say, upgrade=upgraded)
+    open_artifacts = list(_open_artifacts(meant.recipes, workspace))
     index = _index(found, "3.11")
     mirrors = [Path(one) for one in found.mirrors if Path(one).is_dir()]
     pinned = pin.pin(open_artifacts, mirrors=mirrors, state=found.state, index=index, say=say)
     done += [f"{one.artifact.file}: sha256:{one.sha256}, from {one.origin}" for one in pinned]
-    return tuple(done) or ("everything is pinned",)
+    return tuple(done) or ("everything is locked",)
+
+
+def check(start: Path, patterns: Sequence[str], say: Say) -> tuple[Drift, ...]:
+    """How the locks of images have drifted from what the recipes ask, the mirrors and the index have."""
+    workspace = unlocked_workspace(start)
+    chosen = _meant(workspace, patterns).recipes
+    found = [*drift.open_points(workspace, chosen)]
+    if not any(one.kind is Kind.NOT_LOCKED for one in found):
+        found += drift.newer_packages(workspace, chosen, say)
+    found += drift.newer_wheels(workspace, chosen, partial(_resolve_now, workspace.project), say)
+    return tuple(found)
+
+
+def require_locked(found: Iterable[Drift]) -> None:
+    """Raise StaleError where something is left open that a release must not leave open."""
+    if left := sum(one.kind.is_open for one in found):
+        message = f"{left} {'thing is' if left == 1 else 'things are'} left open by the locks"
+        raise StaleError(
+            Diagnostic(message, hint="`./bake lock` locks what is told above; commit the result")
+        )
+
+
+def _resolve_now(found: Project, lock: Lock, face: Face) -> tuple[pylock.LockedFile, ...]:
+    own = [one.file.split("-")[0] for one in face.artifacts if one.file.endswith(".whl")]
+    return pylock.resolve(lock.requirements, (), _index(found, python_of(face) or "3.11"), without=own)
+
+
+def unlocked_workspace(start: Path) -> Workspace:
+    """A project whose requirements may have no lock yet, or an old one."""
+    found = project.find(start)
+    catalog = load_catalog(found.recipe_roots)
+    return Workspace(found, catalog, load_recipes(found.recipe_roots, catalog, locked=False), {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    recipes: tuple[Recipe, ...]
+    components: tuple[Component, ...]
+    packages: tuple[str, ...] | None
+    """Packages of a distribution that an upgrade is about; None is all of them."""
+
+
+def _meant(workspace: Workspace, patterns: Sequence[str]) -> _Meant:
+    """What names or globs mean; no pattern means all."""
+    recipes, components = workspace.recipes, workspace.catalog.components
+    chosen = tuple(one for name, one in recipes.items() if not patterns or _is_meant(name, patterns))
+    parts = tuple(one for name, one in components.items() if not patterns or _is_meant(name, patterns))
+    locked = sorted({deb.name for lock in workspace.apt_locks.values() for deb in lock.debs})
+    packages = tuple(name for name in locked if _is_meant(name, patterns))
+    if not chosen and not parts and not packages:
+        message = f"no image, component or locked package matches {', '.join(f'`{one}`' for one in patterns)}"
+        hint = "`./bake list` names the images; components are the folders of recipes/components"
+        raise UsageError(Diagnostic(message, hint=hint))
+    is_all = bool(chosen) or any(map(_is_bootstrapped, parts))
+    return _Meant(chosen, parts, None if is_all else packages)
+
+
+def _is_bootstrapped(component: Component) -> bool:
+    """Whether a component is a base that is made of a distribution's packages."""
+    faces = [variant.face for release in component.releases for variant in release.variants]
+    return any(one.base and one.base.suite for one in faces)
 
 
 def _is_meant(name: str, patterns: Iterable[str]) -> bool:

@@ -1,0 +1,275 @@
+"""Reads what is locked of a distribution: each of its packages as the one file that is installed.
+
+A lock is a `Packages` index as every Debian mirror has one, `apt/<suite>.packages` in a folder of recipes,
+with a single version of each package in it. So what a package needs is known without asking a mirror.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
+
+FOLDER = "apt"
+SUFFIX = ".packages"
+FIELDS = (
+    "Package",
+    "Version",
+    "Architecture",
+    "Multi-Arch",
+    "Essential",
+    "Priority",
+    "Pre-Depends",
+    "Depends",
+    "Provides",
+    "Filename",
+    "Size",
+    "SHA256",
+)
+"""What is kept of a package: enough to find its file, to check it, and to know what it needs."""
+_NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
+_VERSION = re.compile(r"[A-Za-z0-9.+:~-]+")
+_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_/-]*\.deb")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_EXACTLY = re.compile(r"\(= ([^)]*)\)")
+_ALWAYS = "apt"
+"""What a base has beside the essential and the required packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deb:
+    """A package of Debian as the one file that is installed."""
+
+    name: str
+    version: str
+    sha256: str
+    bytes: int
+    path: str
+    """Below the root of any mirror, such as `pool/main/m/make-dfsg/make_4.3-4.1_amd64.deb`."""
+
+    @property
+    def file(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    deb: Deb
+    needs: tuple[tuple[str, ...], ...]
+    """Each group of names one of which has to be there."""
+    exactly: tuple[tuple[str, str], ...]
+    """Names that it needs in one version alone."""
+    provides: tuple[str, ...]
+    is_basic: bool
+    location: Location
+
+
+class NotLocked(Exception):
+    """A package that no lock of the suite has, or that has another version there than is asked for."""
+
+    def __init__(self, asked: str, locked: str = "") -> None:
+        super().__init__(asked)
+        self.asked = asked
+        self.locked = locked
+        """The version that is locked, where it is another one."""
+
+
+@dataclass(frozen=True)
+class AptLock:
+    """The lock of one suite, read when a package is asked for."""
+
+    suite: str
+    paths: tuple[Path, ...]
+    """A later one's packages replace an earlier one's."""
+
+    @cached_property
+    def _entries(self) -> dict[str, _Entry]:
+        found = {name: entry for path in self.paths for name, entry in _read(path).items()}
+        _check_versions(found)
+        return found
+
+    @cached_property
+    def _providers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, entry in sorted(self._entries.items()):
+            for provided in entry.provides:
+                found.setdefault(provided, []).append(name)
+        return found
+
+    @property
+    def debs(self) -> tuple[Deb, ...]:
+        """Every package that is locked, by name. Raises RecipeError where a lock can't be read."""
+        return tuple(entry.deb for _, entry in sorted(self._entries.items()))
+
+    def base(self, names: Iterable[str]) -> tuple[Deb, ...]:
+        """What a base consists of that has `names` beside what every one has.
+
+        Raises NotLocked where a package is in no lock, RecipeError where a lock can't be read.
+        """
+        basic = [name for name, entry in self._entries.items() if entry.is_basic]
+        return self._closure(tuple(sorted({*basic, _ALWAYS, *names})), frozenset())
+
+    def install(self, names: Iterable[str], on: Collection[Deb]) -> tuple[Deb, ...]:
+        """The packages that `apt-get install NAMES` adds to those that are there; raises as `base`."""
+        return self._closure(tuple(sorted({*names})), frozenset(deb.name for deb in on))
+
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[str, ...], frozenset[str]], tuple[Deb, ...]]:
+        return {}
+
+    def _closure(self, names: tuple[str, ...], there: frozenset[str]) -> tuple[Deb, ...]:
+        # Images ask for the same again and again
+        if (names, there) not in self._known:
+            self._known[names, there] = self._search(names, there)
+        return self._known[names, there]
+
+    def _search(self, names: Sequence[str], there: frozenset[str]) -> tuple[Deb, ...]:
+        left = [self._named(name) for name in names]
+        found = {*left}
+        while left:
+            for group in self._entries[left.pop(0)].needs:
+                if not any(self._is_met(one, found | there) for one in group):
+                    chosen = self._choose(group)
+                    found.add(chosen)
+                    left.append(chosen)
+        return tuple(self._entries[name].deb for name in sorted(found - there))
+
+    def _named(self, asked: str) -> str:
+        name, _, version = asked.partition("=")
+        if name not in self._entries and name in self._providers:
+            return self._providers[name][0]
+        if name not in self._entries:
+            raise NotLocked(asked)
+        locked = self._entries[name].deb.version
+        if version and version != locked:
+            raise NotLocked(asked, locked)
+        return name
+
+    def _is_met(self, name: str, there: Collection[str]) -> bool:
+        return name in there or any(one in there for one in self._providers.get(name, ()))
+
+    def _choose(self, group: Sequence[str]) -> str:
+        """As apt does: the first alternative that there is."""
+        for name in group:
+            if name in self._entries:
+                return name
+            if name in self._providers:
+                return self._providers[name][0]
+        raise NotLocked(" | ".join(group))
+
+
+def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
+    """The locks in folders of recipes, by suite; a later folder's packages replace an earlier one's."""
+    found: dict[str, list[Path]] = {}
+    for root in roots:
+        for path in sorted((root / FOLDER).glob(f"*{SUFFIX}")):
+            found.setdefault(path.name.removesuffix(SUFFIX), []).append(path)
+    return {suite: AptLock(suite, tuple(paths)) for suite, paths in found.items()}
+
+
+def stanzas(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The packages of an index: the line that each begins on, and its fields; what is folded is joined."""
+    fields: dict[str, str] = {}
+    first, name = 0, ""
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if not line.strip():
+            if fields:
+                yield first, fields
+            fields, name = {}, ""
+        elif line.startswith("#"):
+            continue
+        elif line[0] in " \t" and name:
+            fields[name] += f" {line.strip()}"
+        else:
+            first = first if fields else number
+            name, _, value = line.partition(":")
+            fields[name] = value.strip()
+
+
+def written(packages: Iterable[Mapping[str, str]]) -> str:
+    """An index of those packages, sorted by name, with the fields that a lock keeps."""
+    pieces = (
+        "".join(f"{name}: {one[name]}\n" for name in FIELDS if one.get(name))
+        for one in sorted(packages, key=lambda one: one["Package"])
+    )
+    return "\n".join(pieces)
+
+
+def _read(path: Path) -> Mapping[str, _Entry]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise RecipeError(Diagnostic(f"can't read `{path.name}`", Location(path, 1, 1))) from error
+    return _read_once(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(16)
+def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"can't read `{path.name}` as UTF-8 text"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
+    found: dict[str, _Entry] = {}
+    for line, fields in stanzas(text):
+        location = Location(path, line, 1)
+        entry = _entry(fields, location)
+        if entry is None:
+            reason, hint = Reason(f"a package has {', '.join(_NEEDED)}"), "make it again with `./bake lock`"
+            raise RecipeError(
+                Diagnostic("this is no package of a lock", location, reasons=(reason,), hint=hint)
+            )
+        if entry.deb.name in found:
+            message = f"package `{entry.deb.name}` stands twice in `{path.name}`"
+            first = Reason("it is described before", found[entry.deb.name].location)
+            raise RecipeError(Diagnostic(message, location, reasons=(first,)))
+        found[entry.deb.name] = entry
+    return found
+
+
+def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
+    name, version, path, size, digest = (fields.get(key, "") for key in _NEEDED)
+    is_well_formed = (
+        _NAME.fullmatch(name)
+        and _VERSION.fullmatch(version)
+        and _PATH.fullmatch(path)
+        and size.isascii()
+        and size.isdigit()
+        and _SHA256.fullmatch(digest)
+    )
+    if not is_well_formed:
+        return None
+    groups = [
+        group
+        for key in ("Pre-Depends", "Depends")
+        for group in fields.get(key, "").split(",")
+        if group.strip()
+    ]
+    exactly = ((_bare(one), match[1]) for one in groups if (match := _EXACTLY.search(one)) and "|" not in one)
+    return _Entry(
+        deb=Deb(name, version, digest, int(size), path),
+        needs=tuple(tuple(_bare(one) for one in group.split("|")) for group in groups),
+        exactly=tuple(exactly),
+        provides=tuple(_bare(one) for one in fields.get("Provides", "").split(",") if one.strip()),
+        is_basic=fields.get("Essential") == "yes" or fields.get("Priority") == "required",
+        location=location,
+    )
+
+
+def _bare(relation: str) -> str:
+    """A package's name, without the version and architecture that are asked of it."""
+    return re.split(r"[\s(:\[]", relation.strip(), maxsplit=1)[0]
+
+
+def _check_versions(entries: Mapping[str, _Entry]) -> None:
+    """Packages of one source need each other in one version: locks that were mixed would not install."""
+    for name, entry in sorted(entries.items()):
+        for needed, version in entry.exactly:
+            other = entries.get(needed)
+            if other and other.deb.version != version:
+                message = f"`{name}` needs `{needed}` {version}, and {other.deb.version} is locked"
+                hint = f"`./bake lock --upgrade {needed}` locks them together"
+                raise RecipeError(Diagnostic(message, entry.location, hint=hint))

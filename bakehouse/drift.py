@@ -1,0 +1,125 @@
+"""Tells by kind how locks have drifted: what is not locked, what is stale, what is newer now."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from bakehouse import system_locks
+from bakehouse.aptlock import NotLocked
+from bakehouse.component import Face
+from bakehouse.lockfile import Lock
+from bakehouse.pylock import LockedFile
+from bakehouse.recipe import Recipe, lock_heading
+from bakehouse.resolution import Resolution, resolve
+from bakehouse.workspace import Say, Workspace
+
+
+class Kind(Enum):
+    """How a lock and the world can differ; of the first ones a build would not be what its recipe says."""
+
+    NOT_LOCKED = "not locked"
+    OLDER = "older than its requirements"
+    UNKNOWN = "checksum unknown"
+    NEWER_SYSTEM = "newer in the distribution"
+    NEWER_PYTHON = "newer in the package index"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left open that a release must not leave open."""
+        return self in (Kind.NOT_LOCKED, Kind.OLDER, Kind.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    kind: Kind
+    where: str
+    """The suite, the component or the image."""
+    text: str
+
+
+class Resolve(Protocol):
+    """What requirements come to now, for one Python."""
+
+    def __call__(self, lock: Lock, face: Face) -> tuple[LockedFile, ...]: ...
+
+
+def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
+    """What is not locked of images, or not as their recipes have it; each once."""
+    seen = set()
+    for recipe in recipes:
+        for one in _open_points_of(resolve(recipe, workspace.catalog), workspace):
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
+    recipe = resolution.recipe
+    if recipe.requirements is not None:
+        data = recipe.requirements.read_bytes()
+        lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
+        heading = lock_heading(recipe.requirements.name, data)
+        if not lock.is_file():
+            yield Drift(Kind.NOT_LOCKED, recipe.name, recipe.requirements.name)
+        elif lock.read_text().partition("\n")[0] != heading:
+            yield Drift(Kind.OLDER, recipe.name, lock.name)
+    for choice in (resolution.base, *resolution.choices):
+        for artifact in choice.face.artifacts:
+            if artifact.sha256 is None:
+                yield Drift(Kind.UNKNOWN, str(choice.candidate), artifact.file)
+    source = resolution.base.face.base
+    if source and source.suite:
+        yield from _open_packages(resolution, source.suite, workspace)
+
+
+def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> Iterator[Drift]:
+    locked = workspace.apt_locks.get(suite)
+    if locked is None:
+        yield Drift(Kind.NOT_LOCKED, suite, "none of its packages")
+        return
+    for names in system_locks.wanted_of(resolution):
+        try:
+            locked.base(names)
+        except NotLocked as missing:
+            text = f"{missing.asked} ({missing.locked} is)" if missing.locked else missing.asked
+            yield Drift(Kind.NOT_LOCKED, suite, text)
+
+
+def newer_packages(workspace: Workspace, recipes: Sequence[Recipe], say: Say) -> Iterator[Drift]:
+    """Packages of distributions that mirrors have in another version than is locked."""
+    for suite, changes in system_locks.drift(workspace, recipes, say).items():
+        yield from (Drift(Kind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
+
+
+def newer_wheels(
+    workspace: Workspace, recipes: Iterable[Recipe], resolve_now: Resolve, say: Say
+) -> Iterator[Drift]:
+    """Packages of Python for which the index has another version than the components' locks."""
+    seen = set()
+    for recipe in recipes:
+        for choice in resolve(recipe, workspace.catalog).choices:
+            lock = choice.face.lock
+            if lock is None or not lock.requirements or lock.path in seen:
+                continue
+            seen.add(lock.path)
+            say(f"asking the package index for {choice.candidate}")
+            before = {one.name: one.version for one in lock.packages}
+            for file in resolve_now(lock, choice.face):
+                old = before.get(file.name)
+                if old != file.version:
+                    text = f"{file.name} {old or 'not locked'} -> {file.version}"
+                    yield Drift(Kind.NEWER_PYTHON, str(choice.candidate), text)
+
+
+def table(drifts: Iterable[Drift]) -> str:
+    """Each kind with what is of it, for people."""
+    found: dict[Kind, list[Drift]] = {}
+    for one in drifts:
+        found.setdefault(one.kind, []).append(one)
+    lines = []
+    for kind in (kind for kind in Kind if kind in found):
+        lines.append(f"{kind.value}:\n")
+        width = max(len(one.where) for one in found[kind])
+        lines += [f"  {one.where:{width}}  {one.text}\n" for one in found[kind]]
+    return "".join(lines) or "everything is locked, and nothing is newer\n"

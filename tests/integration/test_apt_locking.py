@@ -1,0 +1,104 @@
+"""The lock of Debian against this machine's real apt and its mirrors."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse import aptfiles, aptlocking, bootstrap, containers, workspace
+from bakehouse.aptlock import AptLock, apt_locks, written
+from bakehouse.errors import BuildError
+from bakehouse.plan import BootstrappedBase
+from bakehouse.project import HOME
+from tests.integration import projects
+
+pytestmark = pytest.mark.engine
+
+LISTS = (
+    ("ca-certificates", "python3"),
+    ("bash", "ca-certificates", "g++", "openssh-client", "openssh-server", "python3", "python3-dev"),
+    ("ca-certificates", "cmake", "libopenmpi-dev", "python3", "python3-pip"),
+)
+
+
+def locked(folder: Path, resolved: aptlocking.Resolved) -> AptLock:
+    (folder / "apt").mkdir(exist_ok=True)
+    (folder / "apt/bookworm.packages").write_text(written(resolved.packages.values()))
+    return apt_locks([folder])["bookworm"]
+
+
+def names(resolved: aptlocking.Resolved) -> set[str]:
+    return {*resolved.packages}
+
+
+def test_a_lock_comes_to_the_packages_that_apt_would_install(tmp_path: Path) -> None:
+    lock = locked(tmp_path, aptlocking.resolve("bookworm", LISTS, None, tmp_path))
+    for one in LISTS:
+        alone = aptlocking.resolve("bookworm", [one], lock, tmp_path)
+        assert {deb.name for deb in lock.base(one)} == names(alone)
+        assert [change for change in alone.changes if change.after] == []
+
+
+def test_what_is_locked_stays_until_it_is_upgraded(tmp_path: Path) -> None:
+    now = aptlocking.resolve("bookworm", LISTS[:1], None, tmp_path)
+    version = now.packages["ca-certificates"]["Version"]
+    text = written(now.packages.values()).replace(f"Version: {version}\n", "Version: 1.old\n")
+    (tmp_path / "apt").mkdir()
+    (tmp_path / "apt/bookworm.packages").write_text(text)
+    old = apt_locks([tmp_path])["bookworm"]
+    kept = aptlocking.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path)
+    assert kept.packages["ca-certificates"]["Version"] == "1.old"
+    assert "make" in kept.packages
+    upgraded = aptlocking.resolve("bookworm", LISTS[:1], old, tmp_path, upgrade=["ca-certificates"])
+    assert [one.text for one in upgraded.changes] == [f"ca-certificates 1.old -> {version}"]
+
+
+@pytest.fixture
+def base() -> Iterator[BootstrappedBase]:
+    """The base of the catalogue's images, under a name of its own."""
+    image = workspace.plan_images(workspace.open_workspace(HOME), ["mpi-cpu"]).images[0]
+    assert isinstance(image.base, BootstrappedBase)
+    reference = f"bakehouse/test-base:{uuid4().hex[:8]}"
+    yield replace(image.base, reference=reference)
+    subprocess.run(["docker", "image", "rm", "-f", reference], capture_output=True, check=False)
+
+
+def test_a_locked_base_is_the_same_each_time_and_names_no_mirror(
+    base: BootstrappedBase, tmp_path: Path
+) -> None:
+    with contextlib.closing(containers.connect()) as engine:
+        bootstrap.ensure(base, engine=engine, state=tmp_path, say=print, get=aptfiles.get)
+    assert _layers(base.reference) == _layers(projects.base())
+    look_at(base)
+
+
+def look_at(base: BootstrappedBase) -> None:
+    command = (
+        "cat /etc/apt/sources.list; ls /etc/apt/sources.list.d; dpkg-query -W -f '${Package}=${Version}\\n'"
+    )
+    shell = ["docker", "run", "--rm", "--network=none", base.reference, "sh", "-c", command]
+    said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0] == (
+        "# The packages of this image are locked by sha256. To install others, name a mirror here."
+    )
+    assert said[1:] == [f"{deb.name}={deb.version}" for deb in base.debs]
+
+
+def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_path: Path) -> None:
+    first, *others = base.debs
+    lying = replace(base, debs=(replace(first, sha256="0" * 64), *others))
+    with contextlib.closing(containers.connect()) as engine:
+        with pytest.raises(BuildError, match=f"no mirror has `{first.file}`"):
+            bootstrap.ensure(lying, engine=engine, state=tmp_path, say=print, get=aptfiles.get)
+        assert engine.image(base.reference) is None
+
+
+def _layers(reference: str) -> list[str]:
+    said = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, check=True).stdout
+    found: list[str] = json.loads(said)[0]["RootFS"]["Layers"]
+    return found

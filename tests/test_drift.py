@@ -1,0 +1,80 @@
+"""How locks have drifted is told by kind."""
+
+import pytest
+
+from bakehouse import drift, locking
+from bakehouse.drift import Drift, Kind
+from bakehouse.errors import StaleError
+from bakehouse.recipe import lock_heading
+from tests.conftest import COMPONENTS, IMAGE, Tree, said
+from tests.locked_debian import index
+
+
+@pytest.fixture
+def project(tree: Tree) -> Tree:
+    """The small catalogue as a user's project, on a Debian that Bakehouse itself has no lock of."""
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+    tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
+    tree.write("apt/sid.packages", index())
+    return tree
+
+
+def open_points(tree: Tree) -> list[Drift]:
+    workspace = locking.unlocked_workspace(tree.root)
+    return list(drift.open_points(workspace, [workspace.recipes["small"]]))
+
+
+def test_nothing_is_open_where_all_is_locked(project: Tree) -> None:
+    assert open_points(project) == []
+
+
+def test_a_package_that_no_lock_has(project: Tree) -> None:
+    project.image(IMAGE + "apt: [vim, gcc-12=11.0]\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "sid", "gcc-12=11.0 (12.2 is)")]
+
+
+def test_a_suite_without_a_lock(project: Tree) -> None:
+    project.component("debian", COMPONENTS["debian"].replace("bookworm", "forky"))
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "forky", "none of its packages")]
+
+
+def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None:
+    wanted = project.write("images/requirements.txt", "six\n")
+    project.image(IMAGE + "requirements: requirements.txt\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "small", "requirements.txt")]
+    lock = project.write("images/requirements.txt.lock", lock_heading("requirements.txt", b"seven\n") + "\n")
+    assert open_points(project) == [Drift(Kind.OLDER, "small", "requirements.txt.lock")]
+    lock.write_text(lock_heading("requirements.txt", wanted.read_bytes()) + "\n")
+    assert open_points(project) == []
+
+
+def test_a_checksum_that_nobody_knows(project: Tree) -> None:
+    text = (
+        COMPONENTS["toolkit"]
+        + '    artifacts:\n      file: {url: "https://x.example/f.tgz", sha256: unknown}\n'
+    )
+    project.component("toolkit", text)
+    assert open_points(project) == [Drift(Kind.UNKNOWN, "toolkit 5.1", "f.tgz")]
+
+
+def test_kinds_are_told_one_after_the_other() -> None:
+    found = [
+        Drift(Kind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
+        Drift(Kind.NOT_LOCKED, "bookworm", "vim"),
+        Drift(Kind.NEWER_PYTHON, "a", "b 1 -> 2"),
+    ]
+    assert drift.table(found) == (
+        "not locked:\n  bookworm  vim\n"
+        "newer in the package index:\n  torch 2.9  six 1.16 -> 1.17\n  a          b 1 -> 2\n"
+    )
+    assert drift.table([]) == "everything is locked, and nothing is newer\n"
+
+
+def test_what_is_left_open_fails_and_what_is_newer_does_not() -> None:
+    locking.require_locked([Drift(Kind.NEWER_SYSTEM, "bookworm", "vim 1 -> 2")])
+    with pytest.raises(StaleError) as caught:
+        locking.require_locked([Drift(Kind.UNKNOWN, "a", "b"), Drift(Kind.OLDER, "a", "b")])
+    assert said(caught.value) == (
+        "error: 2 things are left open by the locks\n\n"
+        "hint: `./bake lock` locks what is told above; commit the result\n"
+    )
