@@ -230,7 +230,7 @@ ALLOWED = {
     "standin_server": "fileserver",
     "standin_bases": "plan rendering project rehearsal standins standin_server",
     "rehearsing": (
-        "plan rendering engine scratch supplies buildx buildfailure bootstrap progress checks "
+        "plan rendering engine scratch supplies buildx buildfailure aptfiles bootstrap progress checks "
         "rehearsal standins standin_server standin_bases"
     ),
     "runs": "plan locks",
