@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from bakehouse.distribution import DistributionError, Repository
+from bakehouse.distribution import Repository
 from bakehouse.manifests import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from bakehouse.plan import Digest
+from bakehouse.registry_answers import DistributionError
 
 _EMPTY = b"{}"
 _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"

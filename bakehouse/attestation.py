@@ -7,7 +7,6 @@ from bakehouse import provenance, sbom
 from bakehouse.attaching import Artifact, ArtifactRepository, Attached
 from bakehouse.build import BuiltImage
 from bakehouse.deadline import OverdueError
-from bakehouse.distribution import DistributionError
 from bakehouse.engine import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
 from bakehouse.installed import Installed, list_installed
@@ -15,6 +14,7 @@ from bakehouse.locks import exclusive
 from bakehouse.manifests import short
 from bakehouse.push import Publication
 from bakehouse.registry import InTime, Registry
+from bakehouse.registry_answers import DistributionError
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleasedArtifact
 from bakehouse.transfer import Progress

@@ -1,77 +1,28 @@
 """Asks a registry what it holds, over the distribution API: what was published is read back from there."""
 
 import contextlib
-import email.utils
-import errno
-import json
 import random
 import re
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
 
 from bakehouse.deadline import NEVER, bounded
 from bakehouse.manifests import KINDS, Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.plan import Digest
 from bakehouse.registry import Credentials, Registry, is_loopback
+from bakehouse.registry_answers import DistributionError, document, error_in, unreached
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-_QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
-_FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
-"""How the registry of the distribution project says it, in no words."""
 _MANIFEST_LIMIT = 4 * 1024**2
-
-
-class Unreached(StrEnum):
-    """Why there was no answer, where the reason is not going to pass."""
-
-    NAME = "name"
-    """Nobody knows an address for the host's name."""
-    TRUST = "trust"
-    """Its certificate is not trusted, or it speaks no TLS."""
-
-
-class DistributionError(Exception):
-    """A registry answered with an error, or not at all."""
-
-    def __init__(
-        self,
-        status: int | None,
-        code: str,
-        text: str,
-        *,
-        unreached: Unreached | None = None,
-        retry_after: float = 0.0,
-    ) -> None:
-        super().__init__(text)
-        self.unreached = unreached
-        self.retry_after = retry_after
-        """Seconds after which the registry wants to be asked again."""
-        self.status = status
-        """None where there was no answer."""
-        self.code = code
-        """The registry's own word for it, such as NAME_UNKNOWN."""
-        self.text = text
-
-    @property
-    def is_expired(self) -> bool:
-        """Whether logging in again may help: ECR says 403 to a token that was right once."""
-        return self.status == 401 or (self.status == 403 and "expired" in self.text)
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether the same question may be answered later."""
-        if self.status is None:
-            return self.unreached is None
-        return self.status >= 500 or self.status == 429
+_PORTS = {"http": 80, "https": 443}
+_Login = Credentials | str | None
+"""A name and a password, a header as it stands, empty for none at all; None leaves it to ~/.netrc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +67,7 @@ class Repository:
         path = "tags/list"
         while path:
             answer = self._ask("GET", path)
-            tags += _document(answer).get("tags") or ()
+            tags += document(answer).get("tags") or ()
             path = answer.links.get("next", {}).get("url", "")
         return tuple(tags)
 
@@ -129,10 +80,15 @@ class Repository:
                 return None
             raise
         try:
-            return parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
+            found = parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
         except UnreadableManifestError as error:
             message = f"its answer for `{reference}` is no manifest"
             raise DistributionError(answer.status_code, "", message) from error
+        if ":" in reference and found.digest != reference:
+            # It may be about to get a release tag.
+            message = f"its answer for {reference} has another content"
+            raise DistributionError(answer.status_code, "", message)
+        return found
 
     def digest_of(self, reference: str) -> Digest | None:
         """The digest that a tag or digest names, without its manifest; None where it names nothing."""
@@ -142,7 +98,11 @@ class Repository:
             if error.status == 404:
                 return None
             raise
-        return Digest(answer.headers.get("Docker-Content-Digest", ""))
+        if told := answer.headers.get("Docker-Content-Digest"):
+            return Digest(told)
+        # The header is a registry's own choice: without it there is but the manifest to go by.
+        found = self.manifest(reference)
+        return found.digest if found else None
 
     def blob(self, digest: Digest) -> bytes:
         """Bytes stored under a digest, which they are checked to have."""
@@ -191,7 +151,9 @@ class Repository:
             try:
                 return self._send(method, path, dict(headers or {}), content)
             except DistributionError as error:
-                if error.is_expired and not renewed:
+                # What is answered to HEAD has no words that would tell an old login.
+                is_wordless = method == "HEAD" and error.status == 403
+                if (error.is_expired or is_wordless) and not renewed:
                     renewed = True
                     self._bearer = ""
                     self.registry.credentials(renew=True)
@@ -205,24 +167,31 @@ class Repository:
 
     def _send(self, method: str, path: str, headers: dict[str, str], content: bytes | None) -> "Response":
         root = f"{self._scheme}://{self.registry.host}/v2/{self.name}/"
-        credentials = self.registry.credentials()
-        answer = self._exchange(method, urljoin(root, path), headers, content, credentials)
-        challenge = answer.headers.get("WWW-Authenticate", "")
-        if answer.status_code == 401 and challenge.lower().startswith("bearer "):
-            self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
-            answer = self._exchange(method, urljoin(root, path), headers, content, credentials)
+        url = urljoin(root, path)
+        if _origin(url) != _origin(root):
+            # A registry may let content be sent elsewhere: nobody there is to see, or to ask for, its login.
+            answer, credentials = self._exchange(method, url, headers, content), None
+        else:
+            credentials = self.registry.credentials()
+            answer = self._exchange(method, url, headers, content, self._login(credentials))
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            if answer.status_code == 401 and challenge.lower().startswith("bearer "):
+                self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
+                answer = self._exchange(method, url, headers, content, self._login(credentials))
         if answer.ok:
             return answer
-        raise _error_in(answer, credentials)
+        raise error_in(answer, credentials)
+
+    def _login(self, credentials: Credentials | None) -> _Login:
+        return f"Bearer {self._bearer}" if self._bearer else credentials
 
     def _token(self, challenge: dict[str, str], credentials: Credentials | None) -> str:
         query = {name: value for name, value in challenge.items() if name in ("service", "scope")}
-        self._bearer = ""
         answer = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
         if not answer.ok:
-            raise _error_in(answer, credentials)
-        document = _document(answer)
-        return str(document.get("token") or document.get("access_token") or "")
+            raise error_in(answer, credentials)
+        told = document(answer)
+        return str(told.get("token") or told.get("access_token") or "")
 
     def _exchange(
         self,
@@ -230,7 +199,7 @@ class Repository:
         url: str,
         headers: dict[str, str],
         content: bytes | None,
-        credentials: Credentials | None,
+        login: _Login = "",
         query: dict[str, str] | None = None,
     ) -> "Response":
         import requests
@@ -240,11 +209,12 @@ class Repository:
                 # On loopback neither a proxy nor ~/.netrc has a say.
                 session.trust_env = self._scheme == "https"
                 sent = dict(headers)
-                if self._bearer:
-                    sent["Authorization"] = f"Bearer {self._bearer}"
+                if isinstance(login, Credentials):
+                    session.auth = (login.username, login.password)
+                elif login is not None:
                     session.auth = _as_it_is
-                elif credentials:
-                    session.auth = (credentials.username, credentials.password)
+                    if login:
+                        sent["Authorization"] = login
                 return session.request(
                     method,
                     url,
@@ -259,81 +229,19 @@ class Repository:
         try:
             return bounded(exchange, self._patience.until)
         except requests.RequestException as error:
-            unreached, text = _unreached(error)
-            raise DistributionError(None, "", text, unreached=unreached) from error
+            why, text = unreached(error)
+            raise DistributionError(None, "", text, unreached=why) from error
 
 
-def without_secrets(text: str, credentials: Credentials | None) -> str:
-    """Somebody else's words, fit to be shown: no password, no query of an address that may be signed."""
-    if credentials:
-        text = text.replace(credentials.password, "***")
-    return _QUERY.sub(r"\1", " ".join(text.split()))
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Whom a request goes to, and over what."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return "", None, None
 
 
 def _as_it_is(request: "PreparedRequest") -> "PreparedRequest":
     """Keeps ~/.netrc from replacing a bearer token."""
     return request
-
-
-def _document(answer: "Response") -> dict[str, Any]:
-    """The JSON object that an answer is."""
-    try:
-        document = answer.json()
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise DistributionError(answer.status_code, "", "its answer is no JSON object")
-    return document
-
-
-def _error_in(answer: "Response", credentials: Credentials | None) -> DistributionError:
-    try:
-        first = answer.json()["errors"][0]
-        code, text = str(first["code"]), str(first.get("message") or first["code"])
-        if _FULL.search(json.dumps(first.get("detail"))):
-            text = f"{text}: no space left on device"
-    except (ValueError, KeyError, TypeError, IndexError):
-        code, text = "", f"HTTP {answer.status_code} {answer.reason}"
-    return DistributionError(
-        answer.status_code,
-        code,
-        without_secrets(text, credentials),
-        retry_after=_seconds(answer.headers.get("Retry-After", "")),
-    )
-
-
-def _seconds(retry_after: str) -> float:
-    """The header's value, which is a number of seconds or a date."""
-    if retry_after.isdecimal():
-        return float(retry_after)
-    with contextlib.suppress(ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
-    return 0.0
-
-
-def _unreached(error: Exception) -> tuple[Unreached | None, str]:
-    """What stood in the way, and its words: those of requests may hold a signed address."""
-    for cause in _causes(error):
-        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
-            return Unreached.NAME, "no address is known for its name"
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return Unreached.TRUST, f"its certificate is not trusted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-            return Unreached.TRUST, "it speaks no TLS"
-    return None, f"none ({type(error).__name__})"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        waiting += [
-            one.__cause__,
-            one.__context__,
-            *(each for each in one.args if isinstance(each, Exception)),
-        ]

@@ -6,7 +6,7 @@ Nothing is pushed: neither an engine nor the image has to be on this machine.
 from dataclasses import replace
 
 from bakehouse.deadline import OverdueError
-from bakehouse.distribution import DistributionError, Repository
+from bakehouse.distribution import Repository
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.locks import exclusive
 from bakehouse.manifests import FORMS, short
@@ -14,6 +14,7 @@ from bakehouse.plan import Digest, Image, ImageKey
 from bakehouse.push import Publication
 from bakehouse.refusals import Refusals
 from bakehouse.registry import InTime, Registry, immutable_tag
+from bakehouse.registry_answers import DistributionError
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.releases import ReleaseRecord
 from bakehouse.smoke_report import SmokeReport, lacking

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bakehouse.build import BuiltImage
 from bakehouse.deadline import OverdueError, remaining
-from bakehouse.distribution import DistributionError, Patience, Repository
+from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.locks import exclusive
 from bakehouse.manifests import FORMS, Manifest, short, unfit
@@ -17,6 +17,7 @@ from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
 from bakehouse.registry import ECR_HOST, InTime, Registry, candidate_tag, check_names, immutable_tag
+from bakehouse.registry_answers import DistributionError
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.smoke_report import SmokeReport, lacking
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch

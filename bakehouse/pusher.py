@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse import owners
-from bakehouse.distribution import without_secrets
 from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
 from bakehouse.files import write_whole
 from bakehouse.manifests import Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.plan import Digest
 from bakehouse.registry import Credentials
+from bakehouse.registry_answers import without_secrets
 from bakehouse.transfer import Fault, Layers, Progress, TransferError, Watch, fault_in
 
 if TYPE_CHECKING:

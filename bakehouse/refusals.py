@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bakehouse.distribution import DistributionError, Unreached
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.manifests import FORMS, Descriptor, Form, Origin, short
 from bakehouse.plan import Digest, ImageKey
 from bakehouse.registry import Registry
+from bakehouse.registry_answers import DistributionError, Unreached
 from bakehouse.transfer import Fault, TransferError, fault_in
 
 

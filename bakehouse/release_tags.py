@@ -5,12 +5,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bakehouse.distribution import DistributionError, Repository
+from bakehouse.distribution import Repository
 from bakehouse.errors import PublishError, TagTakenError
 from bakehouse.manifests import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
 from bakehouse.plan import Digest
 from bakehouse.refusals import Refusals
 from bakehouse.registry import Dated, is_release_of
+from bakehouse.registry_answers import DistributionError
 
 _AT_ONCE = 4
 

@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bakehouse.deadline import OverdueError
-from bakehouse.distribution import DistributionError, Patience, Repository
+from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.manifests import short
 from bakehouse.registry import Registry
+from bakehouse.registry_answers import DistributionError
 from bakehouse.releases import ReleaseRecord
 
 _AT_ONCE = 8

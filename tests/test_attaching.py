@@ -8,10 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from bakehouse.attaching import Artifact, ArtifactRepository, fallback_tag
-from bakehouse.distribution import DistributionError, Patience
+from bakehouse.distribution import Patience
 from bakehouse.manifests import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
 from bakehouse.plan import Digest
 from bakehouse.registry import NamedRegistry
+from bakehouse.registry_answers import DistributionError
 from bakehouse.testing.proxy import LOST, Proxy, Reply, Request, error_body
 from bakehouse.testing.referrers import Referrers
 

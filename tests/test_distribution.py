@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bakehouse.distribution import DistributionError, Patience, Repository, Unreached, without_secrets
+from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Reason
 from bakehouse.manifests import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry import Credentials
+from bakehouse.registry_answers import DistributionError, Unreached, without_secrets
 from bakehouse.testing.proxy import LOST, Proxy, Reply, Request, error_body
 
 MANIFEST = json.dumps(
@@ -286,3 +287,58 @@ def test_a_name_that_nobody_knows_is_not_asked_for_again(
     with pytest.raises(DistributionError) as caught:
         Repository(server, "bakehouse/mpi-cpu", Patience(), told.append).tags()
     assert (caught.value.unreached, told) == (Unreached.NAME, [])
+
+
+def test_an_upload_that_goes_elsewhere_goes_there_without_the_login(server: Server) -> None:
+    with Proxy(1).running() as elsewhere:
+        realm = f'Bearer realm="http://{elsewhere.host}/token"'
+        elsewhere.answers.append(lambda _: Reply(401, {"WWW-Authenticate": realm}))
+        server.answers(Reply(202, {"Location": f"http://{elsewhere.host}/upload?signed=abc"}))
+        assert server.repository().refusal() is None
+        assert {(one.method, login_of(one)) for one in elsewhere.requests} == {("DELETE", " ")}
+
+
+@pytest.mark.parametrize("place", ["https://{host}/upload", "http://{host}:abc/upload"])
+def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, place: str) -> None:
+    sent: list[object] = []
+    repository = server.repository()
+    exchange = repository._exchange
+
+    def note(
+        method: str, url: str, headers: dict[str, str], content: bytes | None, login: object = ""
+    ) -> object:
+        sent.append(login)
+        return exchange(method, url, headers, content, login)  # type: ignore[arg-type]
+
+    server.answers(Reply(202, {"Location": place.format(host=server.host)}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repository, "_exchange", note)
+        assert repository.refusal() is None
+    assert sent[0] == Credentials("ci", "first")
+    assert set(sent[1:]) == {""}
+
+
+def test_an_upload_at_the_registry_itself_has_the_login(server: Server) -> None:
+    server.answers(Reply(202, {"Location": f"http://{server.host}/upload"}), Reply(204))
+    assert server.repository().refusal() is None
+    assert [login_of(one) for one in server.proxy.requests] == ["ci:first", "ci:first"]
+
+
+def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
+    """What is answered to HEAD has no content."""
+    server.answers(Reply(403), Reply(200, {"Content-Length": "7"}))
+    assert server.repository().has_blob(BLOB, 7)
+    assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:second"]
+
+
+def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    assert server.repository().digest_of("a-tag") == digest_of(MANIFEST)
+    assert [one.partition(" ")[0] for one in server.asked] == ["HEAD", "GET"]
+
+
+def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    assert server.repository().manifest(digest_of(MANIFEST))
+    with pytest.raises(DistributionError, match=f"its answer for {BLOB} has another content"):
+        server.repository().manifest(BLOB)

@@ -118,21 +118,22 @@ ALLOWED = {
     "junit": "checks smoke_report",
     # publishing
     "manifests": "keys plan",
-    "distribution": "deadline plan registry manifests",
+    "registry_answers": "registry",
+    "distribution": "deadline plan registry manifests registry_answers",
     "transfer": "deadline plan registry manifests",
-    "refusals": "plan registry manifests distribution transfer",
-    "release_tags": "plan registry manifests distribution refusals",
+    "refusals": "plan registry manifests registry_answers transfer",
+    "release_tags": "plan registry manifests registry_answers distribution refusals",
     "installed": "engine plan",
     "purls": "component lockfile plan installed",
     "sbom": "lockfile plan installed purls",
     "provenance": "plan purls",
-    "attaching": "plan manifests distribution",
+    "attaching": "plan manifests registry_answers distribution",
     "push_queue": "deadline plan",
     "push": (
-        "deadline plan locks build smoke_report registry manifests distribution transfer refusals "
-        "release_tags push_queue"
+        "deadline plan locks build smoke_report registry manifests registry_answers distribution transfer "
+        "refusals release_tags push_queue"
     ),
-    "pusher": "plan owners registry manifests distribution transfer",
+    "pusher": "plan owners registry manifests registry_answers transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
     "lifecycle": "",
@@ -146,15 +147,15 @@ ALLOWED = {
     "image_uris": "project registry releases instance_gpus",
     "recording": "plan smoke_report release_tags releases",
     "promotion": (
-        "deadline plan locks smoke_report registry manifests distribution transfer refusals release_tags "
-        "push releases"
+        "deadline plan locks smoke_report registry manifests registry_answers distribution transfer refusals "
+        "release_tags push releases"
     ),
     "team_ledger": "aws_answers releases",
     "ledger": "locks project releases team_ledger",
     "fleet_size": "releases size_report",
     "size_tables": "size_report fleet_size",
     "measuring": "budgets plan rendering engine build layers saved_image size_report size_tables",
-    "verification": "deadline registry manifests distribution releases",
+    "verification": "deadline registry manifests registry_answers distribution releases",
     "destinations": (
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
         "ecr_hosts ecr"
@@ -164,8 +165,8 @@ ALLOWED = {
     "regions": "registry release_tags ecr releases",
     "ecr_scan": "yamlfile registry_tables release_tags transfer releases aws ecr ecr_replication",
     "attestation": (
-        "deadline locks engine build registry manifests distribution transfer release_tags push releases "
-        "installed sbom provenance attaching"
+        "deadline locks engine build registry manifests registry_answers transfer release_tags push "
+        "releases installed sbom provenance attaching"
     ),
     "image_push": (
         "plan project revisions workspace engine build smoke_report registry manifests push push_queue "
@@ -274,7 +275,10 @@ DOORS = {
         "sbom",
         "standins",
     },
-    "requests": {"distribution", "docker_container", "embedded_registry", "engine_words", "pusher"},
+    "requests": {
+        *("distribution", "docker_container", "embedded_registry", "engine_words", "pusher"),
+        "registry_answers",
+    },
     "yaml": {"yamlfile"},
 }
 """Packages of others, each with the modules that may import it."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bakehouse.distribution import DistributionError, Unreached
 from bakehouse.errors import (
     Diagnostic,
     Reason,
@@ -14,6 +13,7 @@ from bakehouse.errors import (
 from bakehouse.manifests import Origin
 from bakehouse.refusals import Refusals
 from bakehouse.registry import Credentials
+from bakehouse.registry_answers import DistributionError, Unreached
 from bakehouse.transfer import Fault, TransferError, fault_in
 from tests.test_push import DIGEST, IMAGE, OTHER
 
