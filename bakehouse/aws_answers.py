@@ -28,6 +28,7 @@ _BUSY = {
     *("InternalServerError", "ServiceUnavailable", "ServiceUnavailableException"),
 }
 _ABSENT = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
+_VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
 _ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
 
 
@@ -131,8 +132,15 @@ def _unready(doing: str, error: Any) -> Refusal:
         address = str(error.kwargs.get("endpoint_url", ""))
         facts = (("address", address),) if address else ()
         return Refusal(Trouble.SILENT, Diagnostic(f"could not {doing}: AWS does not answer", facts=facts))
-    because = (("because", type(error).__name__),)
-    return Refusal(Trouble.REFUSED, Diagnostic(f"could not {doing}", facts=because))
+    why = type(error).__name__
+    telling = (
+        *(botocore.ParamValidationError, botocore.InvalidRegionError, botocore.NoRegionError),
+        *(botocore.ConfigParseError, botocore.ConfigNotFound, botocore.EndpointVariantError),
+    )
+    if isinstance(error, telling):
+        # Whatever may be a secret is left out: it is ours to know what was given.
+        why = _VALUE.sub("", " ".join(str(error).split()))
+    return Refusal(Trouble.REFUSED, Diagnostic(f"could not {doing}", facts=(("because", why),)))
 
 
 def _not_let_in(message: str, hint: str = "") -> Refusal:

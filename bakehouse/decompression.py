@@ -52,24 +52,39 @@ def _zstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
         message = "layers compressed with zstd can't be read here"
         raise EngineError(Diagnostic(message, hint="install the program `zstd`: `apt-get install zstd`"))
     with subprocess.Popen(
-        [program, "--decompress", "--stdout", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [program, "--decompress", "--stdout", "--quiet"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdin
         assert process.stdout
-        feeder = threading.Thread(target=_feed, args=(file, process.stdin), daemon=True)
+        unread: list[Exception] = []
+        feeder = threading.Thread(target=_feed, args=(file, process.stdin, unread), daemon=True)
         feeder.start()
         try:
             yield process.stdout
-        except BaseException:
+        except BaseException as error:
             process.kill()
-            raise
-        finally:
             feeder.join()
+            if unread and isinstance(error, Exception):
+                # What was read is half an archive.
+                raise unread[0] from error
+            raise
+        feeder.join()
+    if unread:
+        raise unread[0]
     if process.returncode:
         message = f"zstd ended with {process.returncode}"
         raise EOFError(message)
 
 
-def _feed(file: IO[bytes], program: IO[bytes]) -> None:
+def _feed(file: IO[bytes], program: IO[bytes], unread: list[Exception]) -> None:
+    """Give a program a file; what keeps that from being read is put beside."""
     with contextlib.suppress(BrokenPipeError), program:
-        shutil.copyfileobj(file, program, 1 << 20)
+        try:
+            shutil.copyfileobj(file, program, 1 << 20)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            unread.append(error)

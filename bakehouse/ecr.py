@@ -117,7 +117,11 @@ class EcrRegistry:
         return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, CloudTrail's PutImage tells by whom" if at else ""
 
     def whom(self) -> str:
-        return self.aws.whom()
+        try:
+            return self.aws.whom()
+        except PublishError:
+            # It is part of a refusal, which is told also where nobody can say who we are.
+            return "the AWS session"
 
     def troubles(self) -> tuple[Reason, ...]:
         return ()

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bakehouse.deadline import NEVER
+from bakehouse.deadline import NEVER, OverdueError, bounded
 from bakehouse.ecr import EcrRegistry
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
 from bakehouse.manifests import short
@@ -38,12 +38,21 @@ def await_replica(
 
     Raises PublishError where ECR failed to, or takes too long.
     """
-    if not _is_covered(source, target, published.repository):
-        return False
-    progress(f"{published.image}: waiting for Amazon ECR to replicate it to {target.region}")
     since = time.monotonic()
+    try:
+        if not bounded(lambda: _is_covered(source, target, published.repository), waiting.until):
+            return False
+        progress(f"{published.image}: waiting for Amazon ECR to replicate it to {target.region}")
+        return _await(source, target, published, waiting, since)
+    except OverdueError as error:
+        raise _late(target, published, since) from error
+
+
+def _await(
+    source: EcrRegistry, target: EcrRegistry, published: PublishedImage, waiting: Waiting, since: float
+) -> bool:
     while True:
-        status = _status(source, target, published)
+        status = bounded(lambda: _status(source, target, published), waiting.until)
         match status.get("status"):
             case "COMPLETE":
                 return True
@@ -56,14 +65,18 @@ def await_replica(
                 # It is older than the rule: ECR replicates what is pushed from then on.
                 return False
         if waiting.is_over(since):
-            message = (
-                f"Amazon ECR has not replicated `{published.image}` to {target.region} "
-                f"in {time.monotonic() - since:.0f} s"
-            )
-            facts = (("image", published.image_uri), ("digest", short(published.digest)))
-            hint = "run the same command again later: what is there stays"
-            raise PublishError(Diagnostic(message, facts=facts, hint=hint))
+            raise _late(target, published, since)
         time.sleep(waiting.pause)
+
+
+def _late(target: EcrRegistry, published: PublishedImage, since: float) -> PublishError:
+    message = (
+        f"Amazon ECR has not replicated `{published.image}` to {target.region} "
+        f"in {time.monotonic() - since:.0f} s"
+    )
+    facts = (("image", published.image_uri), ("digest", short(published.digest)))
+    hint = "run the same command again later: what is there stays"
+    return PublishError(Diagnostic(message, facts=facts, hint=hint))
 
 
 def _is_covered(source: EcrRegistry, target: EcrRegistry, repository: str) -> bool:

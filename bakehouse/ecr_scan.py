@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bakehouse.aws import words_of
+from bakehouse.deadline import OverdueError, bounded
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_replication import Waiting
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
@@ -61,12 +62,14 @@ def scan(registry: EcrRegistry, published: PublishedImage, progress: Progress, w
     last = "no scan of it was found"
     while True:
         try:
-            answer = _findings(registry, where)
+            answer = bounded(lambda: _findings(registry, where), waiting.until)
             if answer is None and not has_asked:
                 has_asked = True
-                _begin(registry, where)
+                bounded(lambda: _begin(registry, where), waiting.until)
         except _NotScannedError as error:
             return Scan(why_not=str(error))
+        except OverdueError:
+            answer = None
         if answer:
             found = _scan_in(answer)
             if found:

@@ -15,6 +15,7 @@ from bakehouse import (
 from bakehouse.attestation import Attested, attest
 from bakehouse.aws import words_of
 from bakehouse.build import BuiltImage
+from bakehouse.deadline import OverdueError, bounded
 from bakehouse.destinations import Destination
 from bakehouse.ecr import EcrRegistry
 from bakehouse.ecr_replication import Waiting
@@ -67,7 +68,7 @@ class ImagePush:
         # Before anything is attached, which takes a while and may be interrupted.
         record = self._write(spread.published, report, found, spread.regions)
         attested = Attested()
-        if self.engine:
+        if self.engine and not spread.interrupt:
             attested = attest(self.built, taken, self.engine, self.publication, self.say)
             record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
         spread.require_all()
@@ -85,7 +86,8 @@ class ImagePush:
         try:
             found = scanned(first, staged, self.say, self._waiting)
             ecr_scan.require_clean(found, self.severity, staged)
-        except PublishError:
+        except BaseException:
+            # Also where somebody does not wait for it: the candidate is there.
             self._write(staged, report, found, regions.places([(first, staged)]))
             raise
         return found
@@ -97,15 +99,12 @@ class ImagePush:
             # What arrives by itself is found there, and looked at as after a push.
             ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
         published = self._pushed(target, of_the_day(self.publication, first), report)
-        require_kept(target, published, Ledger(self.project), self.say)
+        until = self.publication.until
+        require_kept(target, published, Ledger(self.project), self.say, until)
         if isinstance(target, EcrRegistry):
             # Bakehouse changes nothing that is there.
             place = f"`{target.host}/{published.repository}`"
-            try:
-                reasons = target.differences(published.repository, published.image)
-            except PublishError as error:
-                reasons = (Reason(f"not compared with the settings: {words_of(error)}"),)
-            for reason in reasons:
+            for reason in differences(target, published, until):
                 self.say(f"{published.image}: warning: {place}: {reason.text}")
         return published
 
@@ -161,8 +160,25 @@ def of_the_day(publication: push.Publication, first: PublishedImage | None) -> p
     return replace(publication, day=day) if day else publication
 
 
+def differences(target: EcrRegistry, published: PublishedImage, until: float) -> tuple[Reason, ...]:
+    """What a repository has otherwise than the settings say, or why that is not known."""
+    try:
+        return bounded(lambda: target.differences(published.repository, published.image), until)
+    except PublishError as error:
+        why = words_of(error)
+    except OverdueError as error:
+        why = str(error)
+    return (Reason(f"not compared with the settings: {why}"),)
+
+
 def require_kept(
-    target: Registry, published: PublishedImage, ledger: Ledger, say: Say, *, alias: bool = False
+    target: Registry,
+    published: PublishedImage,
+    ledger: Ledger,
+    say: Say,
+    until: float,
+    *,
+    alias: bool = False,
 ) -> None:
     """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
     if isinstance(target, EcrRegistry):
@@ -173,7 +189,12 @@ def require_kept(
         def tell(line: str) -> None:
             say(f"{published.image}: {line}")
 
-        target.require_kept(published.repository, {*published.tags, *moving, *known}, tell)
+        tags = {*published.tags, *moving, *known}
+        try:
+            bounded(lambda: target.require_kept(published.repository, tags, tell), until)
+        except OverdueError as error:
+            place = f"`{target.host}/{published.repository}`"
+            tell(f"warning: could not read the lifecycle policy of {place}; not checked: {error}")
 
 
 def tell_newer(project: Project, record: ReleaseRecord, say: Say) -> None:

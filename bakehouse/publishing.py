@@ -36,6 +36,8 @@ from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleaseRecord
 from bakehouse.workspace import Say
 
+_LONGEST = 30 * 24 * 3600
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -59,6 +61,13 @@ class Terms:
     """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
     severity: str = ""
     """The least severity of a scan's finding that is too much; empty is what the settings say."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no time: it is found out before anything is built."""
+        if not 0 <= self.deadline <= _LONGEST:
+            message = f"`--deadline` can't be `{self.deadline:g}`"
+            hint = f"it is seconds, at most {_LONGEST} (30 days); 0 is six hours"
+            raise UsageError(Diagnostic(message, hint=hint))
 
 
 def push_images(
@@ -113,31 +122,48 @@ def promote_image(project: Project, image: Image, say: Say, terms: Terms) -> Rel
     report = smoke_report.together(found) if found else None
     publication = _publication(project, terms)
     places = _everywhere(candidate, known)
+    taken: list[tuple[Registry, PublishedImage]] = []
 
     def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
         same_day = of_the_day(publication, first)
         published = promotion.promote(places[target.host], image, report, target, same_day, say)
-        require_kept(target, published, ledger, say, alias=terms.alias)
-        if terms.alias:
-            promotion.move_alias(published, target, publication)
+        require_kept(target, published, ledger, say, publication.until, alias=terms.alias)
+        taken.append((target, published))
         return published
 
     with contextlib.ExitStack() as stack:
         targets = [stack.enter_context(destinations.registry(project, host, say)) for host in places]
         candidate = _scanned(project, candidate, targets[0], say, terms, publication)
         spread = regions.in_each(targets, promote)
-    record = candidate
-    if candidate.candidate:
-        assert report, "a promotion without a report"
-        released = replace(candidate, candidate=False, date=publication.day.isoformat())
-        record = recording.with_report(released, report, image.required)
-    record = _in_regions(record, spread)
-    ledger.add(record)
+        record = candidate
+        if candidate.candidate:
+            assert report, "a promotion without a report"
+            released = replace(candidate, candidate=False, date=publication.day.isoformat())
+            record = recording.with_report(released, report, image.required)
+        record = _in_regions(record, spread)
+        # Before the alias, which a registry may not let move: it is released all the same.
+        ledger.add(record)
+        if terms.alias and not spread.interrupt:
+            unmoved = _move_aliases(taken, publication)
+            spread = replace(spread, failures=(*spread.failures, *unmoved))
     spread.require_all()
     if terms.alias:
         say(f"{image.name}: the tag `{image.name}` means it now")
     tell_newer(project, record, say)
     return record
+
+
+def _move_aliases(
+    released: Sequence[tuple[Registry, PublishedImage]], publication: push.Publication
+) -> tuple[PublishError, ...]:
+    """Let the moving tag mean a release in each registry that has it; what kept it where it was."""
+    failures = []
+    for target, published in released:
+        try:
+            promotion.move_alias(published, target, publication)
+        except PublishError as error:
+            failures.append(error)
+    return tuple(failures)
 
 
 def _scanned(

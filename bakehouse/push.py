@@ -16,7 +16,7 @@ from bakehouse.manifests import FORMS, Manifest, short, unfit
 from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
-from bakehouse.registry import ECR_HOST, InTime, Registry, candidate_tag, check_names, immutable_tag
+from bakehouse.registry import InTime, Registry, candidate_tag, check_names, immutable_tag
 from bakehouse.registry_answers import DistributionError
 from bakehouse.release_tags import PublishedImage, ReleaseTags
 from bakehouse.smoke_report import SmokeReport, lacking
@@ -50,7 +50,7 @@ class Publication:
     history: Callable[[str, Digest], str] = lambda image, digest: ""
     """What the ledger says of an image's digest."""
     settle: float = 1.0
-    """Seconds after a push until the tag is looked at once more, where tags can be overwritten."""
+    """Seconds after a push until the tag is looked at once more: it may be one that can be overwritten."""
 
 
 def publish(
@@ -165,8 +165,9 @@ class _Push:
             pushed = self._send(self._shown())
             tag, manifest = self.tag, self.tags.read_back()
         self.tags.check(manifest)
-        if not found and not ECR_HOST.fullmatch(self.registry.host):
-            # Who looked before our push and pushed after it is seen only now.
+        if not found:
+            # Who looked before our push and pushed after it is seen only now; on Amazon ECR too, where a
+            # repository that somebody else made may have tags that can be overwritten.
             time.sleep(min(self.publication.settle, remaining(self.publication.until)))
             self.tags.read_back()
         published = self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
@@ -263,7 +264,7 @@ class _Push:
                     raise self.refusals.broken_off(failure, complaint, attempts, before) from failure
                 before = failure.text
             else:
-                there = self._there() if sent != self.built.digest else None
+                there = self._named() if sent != self.built.digest else None
                 if sent != self.built.digest and not (there and self.tags.is_it(there)):
                     # An engine that has shown the manifest sends no other, unless another push of this
                     # machine has given it the name meanwhile.
@@ -286,6 +287,13 @@ class _Push:
             return not ReleaseTags(self._hasty, self.refusals).absent(there)
         except PublishError:
             return False
+
+    def _named(self) -> Manifest | None:
+        """What the tag names after a push that went well."""
+        try:
+            return self.tags.remote.manifest(self.tag)
+        except DistributionError as error:
+            raise self.refusals.unanswered(error) from error
 
     def _there(self) -> Manifest | None:
         try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bakehouse import owners
 from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
@@ -54,8 +54,8 @@ class DockerPusher:
         layers = Layers(progress)
         try:
             with self._named(image, reference), self._asked(reference, credentials, watch) as answer:
-                for line in answer.iter_lines():
-                    layers.see(json.loads(line))
+                for event in _events(answer):
+                    layers.see(event)
                     watch.check(layers.moved_at, layers.settling)
                     _listen_for(answer, watch.patience(layers.settling))
         except TransferError as error:
@@ -245,6 +245,19 @@ def docker_login(host: str) -> Credentials | None:
     login = {name.lower(): value for name, value in found.items()}
     username, password = login.get("username"), login.get("password")
     return Credentials(username, password) if username and password else None
+
+
+def _events(answer: "Response") -> Iterator[dict[str, Any]]:
+    """The events in the engine's stream."""
+    for line in answer.iter_lines():
+        # Where a piece of the stream ends between the two characters of a line's end, there is one too many.
+        if not line:
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            message = "the engine broke off"
+            raise TransferError(Fault.TRANSIENT, message) from error
 
 
 def _listen_for(answer: "Response", seconds: float) -> None:

@@ -21,9 +21,13 @@ class Spread:
     regions: tuple[ReleasedRegion, ...]
     failures: tuple[BakehouseError, ...]
     """Why it is not in the others."""
+    interrupt: BaseException | None = None
+    """What ended it before all the others were tried, such as Ctrl-C."""
 
     def require_all(self) -> None:
         """Raise what kept it out of a registry, once the rest is written down."""
+        if self.interrupt:
+            raise self.interrupt
         if not self.failures:
             return
         problems = Problems()
@@ -35,12 +39,13 @@ class Spread:
 def in_each(
     registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
 ) -> Spread:
-    """Publish to one registry after the other; raises only where none took it.
+    """Publish to one registry after the other; raises, whatever happens, only where none took it.
 
     `publish` is given what was published first, whose tag the others are to have.
     """
     found: list[tuple[Registry, PublishedImage]] = []
     failures: list[tuple[Registry, BakehouseError]] = []
+    interrupt: BaseException | None = None
     for registry in registries:
         try:
             first = found[0][1] if found else None
@@ -49,6 +54,11 @@ def in_each(
                 raise _another(first, published)
         except BakehouseError as error:
             failures.append((registry, error))
+        except BaseException as error:
+            if not found:
+                raise
+            interrupt = error
+            break
         else:
             found.append((registry, published))
     if not found:
@@ -56,7 +66,7 @@ def in_each(
     regions = places(found)
     names = ", ".join(one.region for one in regions)
     told = tuple(_told(registry, error, names) for registry, error in failures)
-    return Spread(found[0][1], regions, told)
+    return Spread(found[0][1], regions, told, interrupt)
 
 
 def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:

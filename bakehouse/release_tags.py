@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bakehouse.deadline import OverdueError
 from bakehouse.distribution import Repository
 from bakehouse.errors import PublishError, TagTakenError
 from bakehouse.manifests import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
@@ -85,12 +86,12 @@ class ReleaseTags:
     def taken(self, there: Manifest) -> TagTakenError:
         """The tag names this instead: what can be found out about it is told, nothing else is asked."""
         origin, pushed, registry = Origin(), "", self.remote.registry
-        with contextlib.suppress(DistributionError):
+        with contextlib.suppress(DistributionError, OverdueError):
             if there.config:
                 origin = origin_of(self.remote.blob(there.config.digest))
         if isinstance(registry, Dated):
             # It may ask for rights that pushing doesn't.
-            with contextlib.suppress(PublishError):
+            with contextlib.suppress(PublishError, OverdueError):
                 pushed = registry.pushed(self.remote.name, there.digest)
         return self.refusals.tag_taken(there.digest, origin, pushed)
 

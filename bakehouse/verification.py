@@ -1,5 +1,6 @@
 """Asks registries whether they still hold what the ledger says, under the tags that it says."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from bakehouse.deadline import OverdueError
 from bakehouse.distribution import Patience, Repository
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.manifests import short
-from bakehouse.registry import Registry
+from bakehouse.plan import Digest
+from bakehouse.registry import InTime, Registry
 from bakehouse.registry_answers import DistributionError
 from bakehouse.releases import ReleaseRecord
 
@@ -27,12 +29,17 @@ class Verified:
 def verify(
     records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
 ) -> tuple[Verified, ...]:
-    """Ask for the manifest and the tags of each record in each region; nothing is fetched but headers."""
+    """Ask for the manifest of each record, its tags and what hangs on it, in each region.
+
+    Nothing is fetched but headers, where a registry puts digests into them.
+    """
     records = [one for record in records for one in record.places]
-    registries = {host: registry_of(host) for host in dict.fromkeys(record.registry for record in records)}
+    hosts = dict.fromkeys(record.registry for record in records)
+    registries = {host: InTime(registry_of(host), patience.until) for host in hosts}
     for registry in registries.values():
-        # Once, before threads would: boto3's sessions are not made for those.
-        registry.credentials()
+        # Once, before threads would: boto3's sessions are not made for those. Each record tells a failure.
+        with contextlib.suppress(PublishError, OverdueError):
+            registry.credentials()
 
     def ask(record: ReleaseRecord) -> Verified:
         repository = Repository(registries[record.registry], record.repository, patience)
@@ -53,7 +60,10 @@ def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
                 yield f"the tag `{tag}` is gone"
             elif found != record.digest:
                 yield f"the tag `{tag}` means {short(found)}, not {short(record.digest)}"
-    except (DistributionError, OverdueError) as error:
+        for one in record.artifacts:
+            if repository.digest_of(Digest(one.digest)) is None:
+                yield f"its {one.media_type}, {short(one.digest)}, is gone"
+    except (DistributionError, OverdueError, PublishError) as error:
         yield f"{record.registry} can't be asked: {error}"
 
 

@@ -32,6 +32,37 @@ def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pyt
     )
 
 
+def test_a_refusal_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreached(aws: Aws) -> str:
+        raise PublishError(Diagnostic("no answer from STS"))
+
+    monkeypatch.setattr(Aws, "whom", unreached)
+    assert EcrRegistry(region="eu-west-1").whom() == "the AWS session"
+
+
+@pytest.mark.parametrize(
+    ("region", "why"),
+    [
+        ("not a region", "Provided region_name 'not a region' doesn't match a supported format."),
+        (
+            "eu-west-1",
+            "Parameter validation failed: Invalid type for parameter repositoryNames, type: <class 'str'>, "
+            "valid types: <class 'list'>, <class 'tuple'>",
+        ),
+    ],
+)
+def test_what_boto3_does_not_take_is_told_without_what_was_given(
+    monkeypatch: pytest.MonkeyPatch, region: str, why: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    aws = Aws(region)
+    with pytest.raises(PublishError) as caught, aws.told_as("ask"):
+        aws.client("ecr").describe_repositories(repositoryNames="hunter2")
+    [told] = caught.value.diagnostics
+    assert told.facts == (("because", why),)
+
+
 @pytest.mark.parametrize(
     ("region", "host"),
     [

@@ -122,7 +122,7 @@ ALLOWED = {
     "distribution": "deadline plan registry manifests registry_answers",
     "transfer": "deadline plan registry manifests",
     "refusals": "plan registry manifests registry_answers transfer",
-    "release_tags": "plan registry manifests registry_answers distribution refusals",
+    "release_tags": "deadline plan registry manifests registry_answers distribution refusals",
     "installed": "engine plan",
     "purls": "component lockfile plan installed",
     "sbom": "lockfile plan installed purls",
@@ -155,7 +155,7 @@ ALLOWED = {
     "fleet_size": "releases size_report",
     "size_tables": "size_report fleet_size",
     "measuring": "budgets plan rendering engine build layers saved_image size_report size_tables",
-    "verification": "deadline registry manifests registry_answers distribution releases",
+    "verification": "deadline plan registry manifests registry_answers distribution releases",
     "destinations": (
         "yamlfile project registry registry_settings workspace provision pusher embedded_registry aws "
         "ecr_hosts ecr"
@@ -163,15 +163,15 @@ ALLOWED = {
     "base_logins": "plan project registry scratch ecr_hosts destinations",
     "ecr_replication": "deadline registry manifests transfer release_tags ecr",
     "regions": "registry release_tags ecr releases",
-    "ecr_scan": "yamlfile registry_tables release_tags transfer releases aws ecr ecr_replication",
+    "ecr_scan": "deadline yamlfile registry_tables release_tags transfer releases aws ecr ecr_replication",
     "attestation": (
         "deadline locks engine build registry manifests registry_answers transfer release_tags push "
         "releases installed sbom provenance attaching"
     ),
     "image_push": (
-        "plan project revisions workspace engine build smoke_report registry manifests push push_queue "
-        "pusher attestation aws ecr release_tags releases image_uris recording ledger destinations regions "
-        "ecr_replication ecr_scan"
+        "deadline plan project revisions workspace engine build smoke_report registry manifests push "
+        "push_queue pusher attestation aws ecr release_tags releases image_uris recording ledger "
+        "destinations regions ecr_replication ecr_scan"
     ),
     "publishing": (
         "plan project workspace containers provision build smoke_report registry distribution push "

@@ -113,7 +113,7 @@ def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -
 
 @contextlib.contextmanager
 def engine(*lines: bytes) -> Iterator[DockerPusher]:
-    """One that says this of a push, and then no more."""
+    """One that says this of a push, and then no more; an empty last line ends the stream."""
     ended = threading.Event()
 
     class Engine(http.server.BaseHTTPRequestHandler):
@@ -129,7 +129,8 @@ def engine(*lines: bytes) -> Iterator[DockerPusher]:
             if is_push:
                 for line in lines:
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-                ended.wait(60)
+                if lines[-1]:
+                    ended.wait(60)
 
         def do_DELETE(self) -> None:
             self.send_response(200)
@@ -170,3 +171,18 @@ def test_an_engine_that_falls_silent_is_not_waited_for(watch: Callable[[], Watch
     with engine(PUSHING) as pushing, pytest.raises(TransferError) as caught:
         pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, watch(), lambda _: None)
     assert caught.value.fault is fault
+
+
+PUSHED = b'{"aux":{"Digest":"sha256:%s"}}' % (b"0" * 64)
+
+
+def test_a_stream_that_is_cut_between_the_ends_of_a_line_is_read(tmp_path: Path) -> None:
+    digest = Digest("sha256:" + "0" * 64)
+    with engine(PUSHING[:-1], b"\n", PUSHED + b"\r\n", b"") as pushing:
+        assert pushing.push(digest, f"{HOST}/a:b", None, Watch(30.0), lambda _: None) == digest
+
+
+def test_an_engine_that_breaks_off_within_a_line_is_a_failure_that_may_pass() -> None:
+    with engine(PUSHING[:20] + b"\r\n") as pushing, pytest.raises(TransferError) as caught:
+        pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, Watch(30.0), lambda _: None)
+    assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine broke off")

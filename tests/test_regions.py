@@ -31,3 +31,23 @@ def test_what_no_registry_took_is_raised_as_it_was() -> None:
     with pytest.raises(BakehouseError) as caught:
         regions.in_each([FIRST], publish)
     assert type(caught.value) is EngineError
+
+
+def test_an_interrupt_between_two_registries_keeps_what_the_first_one_took() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        if first:
+            raise KeyboardInterrupt
+        return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
+
+    spread = regions.in_each([FIRST, SECOND, FIRST], publish)
+    assert spread.published.registry == FIRST.host
+    with pytest.raises(KeyboardInterrupt):
+        spread.require_all()
+
+
+def test_an_interrupt_before_any_registry_took_it_is_one() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regions.in_each([FIRST], publish)

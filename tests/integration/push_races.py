@@ -95,7 +95,7 @@ def immutable(folder: Path) -> Iterator[Course]:
             ecr.client.create_repository(repositoryName=repository, imageTagMutability="IMMUTABLE")
 
         login = base64.b64encode(f"AWS:{_TOKEN}".encode()).decode()
-        # ECR's own host names tell that tags there stay; the stand-in's doesn't.
+        # Where tags stay a second look finds what the first one found.
         yield Course(ecr.host, ecr.host, login, prepare, settle="0")
 
 

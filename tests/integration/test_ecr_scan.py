@@ -205,6 +205,19 @@ def test_where_the_question_after_the_scan_fails_the_candidate_is_written_down(
     assert (record.candidate, record.scanned, record.not_scanned) == (True, "", "")
 
 
+def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
+    project: Project, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_push, "scanned", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        push(project, image)
+    [record] = Ledger(project).records("mpi-cpu")
+    assert (record.candidate, record.digest) == (True, image.digest)
+
+
 def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
     project: Project, image: BuiltImage, answers: Answers
 ) -> None:

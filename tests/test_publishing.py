@@ -1,0 +1,224 @@
+"""Promotions as the task does them, with registries in memory and no engine."""
+
+import json
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse import image_push, promotion, publishing, smoke_report, verification
+from bakehouse.distribution import Patience
+from bakehouse.ecr import EcrRegistry
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.image_push import require_kept
+from bakehouse.ledger import Ledger
+from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
+from bakehouse.project import Project
+from bakehouse.publishing import Terms
+from bakehouse.registry import Credentials, NamedRegistry
+from bakehouse.release_tags import PublishedImage
+from bakehouse.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.testing.proxy import Proxy
+from bakehouse.transfer import Progress
+from tests.test_attaching import Shelf
+from tests.test_push import IMAGE, PASSED
+from tests.test_releases import a_record
+
+CONFIG, LAYER = b'{"os": "linux", "architecture": "amd64"}', b"a layer"
+
+
+def described(media_type: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
+
+
+MANIFEST = json.dumps(
+    {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": described("application/vnd.docker.container.image.v1+json", CONFIG),
+        "layers": [described(GZIP_LAYER, LAYER)],
+    }
+).encode()
+DIGEST = digest_of(MANIFEST)
+
+
+def holding(shelf: Shelf) -> None:
+    """Let a registry in memory hold the image."""
+    shelf.manifests[DIGEST] = (DOCKER_MANIFEST, MANIFEST)
+    shelf.blobs |= {digest_of(one): one for one in (CONFIG, LAYER)}
+
+
+@pytest.fixture
+def shelves() -> tuple[Shelf, Shelf]:
+    both = Shelf(), Shelf()
+    for one in both:
+        holding(one)
+    return both
+
+
+@pytest.fixture
+def proxies(
+    shelves: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Proxy, Proxy]]:
+    """Two registries, both of which have the candidate."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with Proxy(1).running() as first, Proxy(1).running() as second:
+        first.answers.append(shelves[0].answer)
+        second.answers.append(shelves[1].answer)
+        yield first, second
+
+
+@pytest.fixture
+def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
+    """One that has staged an image in both, and seen it pass."""
+    made = Project(tmp_path, ())
+    smoke_report.save(replace(PASSED, digest=DIGEST), made.state)
+    Ledger(made).add(candidate(*proxies))
+    return made
+
+
+def candidate(*proxies: Proxy) -> ReleaseRecord:
+    at = [f"{one.host}/team/image@{DIGEST}" for one in proxies]
+    return replace(
+        a_record(),
+        digest=DIGEST,
+        registry=proxies[0].host,
+        repository="team/image",
+        image_uri=at[0],
+        tags=("mpi-cpu-candidate",),
+        candidate=True,
+        regions=tuple(ReleasedRegion("", uri, "mpi-cpu-candidate") for uri in at),
+    )
+
+
+def promote(project: Project, **terms: bool) -> ReleaseRecord:
+    return publishing.promote_image(project, IMAGE, print, Terms(**terms))  # type: ignore[arg-type]
+
+
+def released(project: Project) -> list[ReleaseRecord]:
+    return [one for one in Ledger(project).records("mpi-cpu") if not one.candidate]
+
+
+def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
+    project: Project, shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
+    with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
+        promote(project, alias=True)
+    assert len(caught.value.diagnostics) == 1
+    [record] = released(project)
+    assert record.registry == proxies[0].host
+    assert shelves[0].manifests[record.tags[0]][1] == MANIFEST
+    assert shelves[1].manifests["mpi-cpu"][1] == MANIFEST
+
+
+def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
+    project: Project,
+    shelves: tuple[Shelf, Shelf],
+    proxies: tuple[Proxy, Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = promotion.promote
+
+    def interrupted(place: ReleaseRecord, *given: object) -> object:
+        if place.registry == proxies[1].host:
+            raise KeyboardInterrupt
+        return there(place, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(promotion, "promote", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        promote(project, alias=True)
+    [record] = released(project)
+    assert record.registry == proxies[0].host
+    assert "mpi-cpu" not in shelves[0].manifests
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
+def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
+    with pytest.raises(UsageError) as caught:
+        Terms(deadline=seconds)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`--deadline` can't be `{seconds:g}`",
+            hint="it is seconds, at most 2592000 (30 days); 0 is six hours",
+        ),
+    )
+
+
+def test_what_hangs_on_a_release_is_asked_for_too(
+    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    there, gone = digest_of(b"there"), digest_of(b"gone")
+    for shelf in shelves:
+        shelf.manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
+    shelves[0].manifests[there] = (OCI_MANIFEST, b"there")
+    artifacts = ReleasedArtifact("application/vnd.a+json", there), ReleasedArtifact("text/b", gone)
+    record = replace(candidate(*proxies), artifacts=artifacts)
+    found = verification.verify(
+        [record], lambda host: NamedRegistry(host, lambda _: None), Patience(attempts=1)
+    )
+    assert [one.missing for one in found] == [
+        (f"its text/b, {gone[:19]}, is gone",),
+        (f"its application/vnd.a+json, {there[:19]}, is gone", f"its text/b, {gone[:19]}, is gone"),
+    ]
+
+
+def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
+    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    shelves[1].manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
+
+    def login(host: str) -> Credentials | None:
+        if host == proxies[0].host:
+            raise RegistryAuthError(Diagnostic("no AWS credentials were found"))
+        return None
+
+    found = verification.verify(
+        [candidate(*proxies)], lambda host: NamedRegistry(host, login), Patience(attempts=1)
+    )
+    refused = f"{proxies[0].host} can't be asked: no AWS credentials were found"
+    assert [one.missing for one in found] == [(refused,), ()]
+
+
+@pytest.mark.timeout(60)
+def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Proxy]) -> None:
+    never = threading.Event()
+
+    def login(_: str) -> Credentials | None:
+        never.wait()
+        raise AssertionError
+
+    patience = Patience(attempts=1, until=time.monotonic() + 0.3)
+    found = verification.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), patience)
+    assert [one.missing for one in found] == [
+        (f"{proxies[0].host} can't be asked: the time for it was over",)
+    ]
+
+
+class Silent(EcrRegistry):
+    """One whose API never answers."""
+
+    def require_kept(self, repository: str, tags: Collection[str], progress: Progress) -> None:
+        threading.Event().wait()
+
+    def differences(self, repository: str, alias: str) -> tuple[Reason, ...]:
+        threading.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.timeout(60)
+def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
+    host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+    target, lines = Silent(host=host), list[str]()
+    published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
+    until = time.monotonic() + 0.3
+    require_kept(target, published, Ledger(Project(tmp_path, ())), lines.append, until)
+    over = "the time for it was over"
+    place = f"`{host}/team/mpi-cpu`"
+    assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]
+    assert image_push.differences(target, published, until) == (
+        Reason(f"not compared with the settings: {over}"),
+    )
