@@ -1,14 +1,18 @@
 """Images as the engine saves them, read in one pass."""
 
+import io
 import json
 import shutil
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bakehouse import saved_image
+from bakehouse.decompression import opened
 from bakehouse.errors import EngineError
 from bakehouse.layers import Contents, File
 from tests.conftest import said
@@ -115,6 +119,28 @@ def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         "\n"
         "hint: install the program `zstd`: `apt-get install zstd`\n"
     )
+
+
+class Torn(io.BytesIO):
+    """A file that can't be read to its end."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if found := super().read(size):
+            return found
+        message = "unexpected end of data"
+        raise tarfile.ReadError(message)
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="needs the program `zstd`")
+def test_what_keeps_a_layer_of_zstd_from_being_read_is_raised_and_not_printed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    whole = subprocess.run(["zstd", "-q", "-c"], input=bytes(100_000), capture_output=True, check=True).stdout
+    opening = opened(Torn(whole[:-9]), "zstd")
+    with pytest.raises(tarfile.ReadError, match="unexpected end of data"), opening as file:
+        file.read()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_layers_that_all_have_one_name_are_told_apart() -> None:
