@@ -474,9 +474,10 @@ def push(
     ./bake push pytorch-cpu --to 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     ./bake push pytorch-cu130 --stage
     """
-    from bakehouse import ecr_scan, workflow
+    from bakehouse import destinations, ecr_scan, workflow
 
     workspace = open_workspace()
+    destinations.check(workspace.project, to)
     level = ecr_scan.level(severity, is_asked=scan)
     terms = workflow.Terms(
         to=to, create=create, stage=stage, attest=attest, severity=level, deadline=deadline

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from bakehouse import buildtimes, provision, push, smoke_report, snippets, tables, workflow
+from bakehouse import buildtimes, provision, releasable, smoke_report, snippets, tables, workflow
 from bakehouse.progress import Progress
 from bakehouse.workspace import Say, Workspace
 
@@ -37,7 +37,7 @@ def run(workspace: Workspace, say: Say) -> str:
         reports = workflow.smoke_images(workspace, built, say, wishes)
     with account.of("push"):
         records = workflow.push_images(workspace, built, say, wishes)
-    tested = push.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
+    tested = releasable.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
     work = buildtimes.spent(progress.steps())
     inside = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(work.items()) if seconds >= 1)

@@ -11,10 +11,13 @@ from bakehouse.ecr_hosts import check_host, is_ecr, registry_host
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.errors import Diagnostic, EngineError, PublishError, UsageError
 from bakehouse.project import Project
-from bakehouse.registry import NamedRegistry, Registry
+from bakehouse.registry import NamedRegistry, Registry, check_names
 from bakehouse.registry_settings import RegistrySettings
 from bakehouse.workspace import Say
 from bakehouse.yamlfile import suggestion
+
+_BY_NAME = ("local", "ecr")
+"""What is no address, and needs no settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,20 @@ def destination(project: Project, to: str, say: Say, *, create: bool = False) ->
     with registry(project, host, say, create=create) as found:
         known = settings_of(project, host)
         yield Destination((found,), prefix or own, known.scan if known else "")
+
+
+def check(project: Project, to: str) -> None:
+    """Refuse what can't be a destination before anything is built for it; nobody is asked."""
+    name, _, prefix = (to or project.registry).partition("/")
+    settings = project.registries.get(name)
+    hosts = [settings.host if settings else name]
+    if settings and not settings.host:
+        hosts = [host for _, host in _hosts(settings)]
+    prefix = prefix or (settings.prefix if settings else "") or project.repository_prefix
+    for host in hosts:
+        _check_known(project, host)
+        check_host(host)
+        check_names("localhost" if host in _BY_NAME else host, f"{prefix}/image")
 
 
 @contextlib.contextmanager
@@ -105,7 +122,7 @@ def _of_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrR
 
 def _check_known(project: Project, host: str) -> None:
     """A host has a dot or a port: what has neither was meant to be a name of the settings."""
-    if host in ("local", "ecr", "localhost") or "." in host or ":" in host:
+    if host in (*_BY_NAME, "localhost") or "." in host or ":" in host:
         return
     known = ("local", "ecr", *project.registries)
     hint = suggestion(host, known) or "name one of [tool.bakehouse.registries], or a host"

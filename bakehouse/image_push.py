@@ -28,6 +28,7 @@ from bakehouse.plan import Digest
 from bakehouse.project import Project
 from bakehouse.push_queue import PushQueue
 from bakehouse.registry import Registry, release_day
+from bakehouse.releasable import is_tested
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.smoke_report import SmokeReport
@@ -55,7 +56,7 @@ class ImagePush:
         Ledger(self.project).records(self.built.image.name)
         report = smoke_report.known(self.project.state, self.built.digest)
         found = Scan()
-        if self.severity and (self.publication.stage or push.is_tested(self.built, report)):
+        if self.severity and (self.publication.stage or is_tested(self.built, report)):
             found = self._scanned(report)
         taken: list[tuple[Registry, PublishedImage]] = []
 

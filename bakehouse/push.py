@@ -10,16 +10,17 @@ from pathlib import Path
 from bakehouse.build import BuiltImage
 from bakehouse.deadline import OverdueError, remaining
 from bakehouse.distribution import Patience, Repository
-from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
+from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.locks import exclusive
 from bakehouse.manifests import FORMS, Manifest, short, unfit
-from bakehouse.plan import Digest, Image, RegistryBase
+from bakehouse.plan import Digest
 from bakehouse.push_queue import PushQueue
 from bakehouse.refusals import Refusals
 from bakehouse.registry import InTime, Registry, candidate_tag, check_names, immutable_tag
 from bakehouse.registry_answers import DistributionError
+from bakehouse.releasable import check_pinned, check_tested
 from bakehouse.release_tags import PublishedImage, ReleaseTags
-from bakehouse.smoke_report import SmokeReport, lacking
+from bakehouse.smoke_report import SmokeReport
 from bakehouse.transfer import Fault, Progress, Pusher, TransferError, Watch
 
 SIX_HOURS = 21600.0
@@ -71,9 +72,9 @@ def publish(
     if built.is_rehearsed:
         message = f"`{image.name}` was rehearsed, not built: there are stand-ins in it"
         raise PublishError(Diagnostic(message, hint=f"run `./bake release {image.name}`"))
-    _check_pinned(image)
+    check_pinned(image)
     if not publication.stage:
-        _check_tested(built, report)
+        check_tested(built, report)
     name = f"{publication.prefix}/{image.name}"
     tag = immutable_tag(image.name, publication.day, image.key)
     if publication.stage:
@@ -96,44 +97,6 @@ def publish(
             return one.run()
     except OverdueError as error:
         raise one.refusals.overdue() from error
-
-
-def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
-    """Whether this very digest passed all that has to be passed before it is released."""
-    return report is not None and report.digest == built.digest and not lacking(report, built.image.required)
-
-
-def _check_pinned(image: Image) -> None:
-    """Refuse what nobody could build a second time."""
-    problems = Problems()
-    if isinstance(image.base, RegistryBase) and image.base.digest is None:
-        message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
-        problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
-    for artifact in image.unpinned:
-        message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
-        hint = "run `./bake lock`, compare what it prints with the publisher's, then build and test again"
-        problems.add(Diagnostic(message, artifact.location, hint=hint))
-    problems.raise_as(PublishError)
-
-
-def _check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
-    if is_tested(built, report):
-        return
-    name = built.image.name
-    here = short(built.digest)
-    facts: tuple[tuple[str, str], ...] = ()
-    if report is None:
-        reasons: tuple[str, ...] = (f"no smoke test of {here} is on record",)
-    elif report.digest != built.digest:
-        reasons = ("the smoke test on record is of another build",)
-        facts = (("tested", report.digest), ("built", built.digest))
-    else:
-        reasons = lacking(report, built.image.required)
-        facts = (("digest", built.digest),)
-    hint = f"run `./bake smoke {name}`, or publish it as a candidate with `./bake push --stage {name}`"
-    message = f"`{name}` has not passed its smoke test"
-    told = tuple(Reason(text) for text in reasons)
-    raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))
 
 
 @dataclass(frozen=True, slots=True)

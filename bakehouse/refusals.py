@@ -237,7 +237,7 @@ class Refusals:
     def _not_allowed(self, said: str) -> RegistryAuthError:
         reasons = (
             self._may_not(said),
-            Reason(f"nothing was pushed; the image is built, as {short(self.digest)}"),
+            Reason(f"no tag was set; the image is built, as {short(self.digest)}"),
         )
         hint = f"use credentials with push rights, then {self.again}: what was built is reused"
         message = f"not allowed to push to `{self.place}`"

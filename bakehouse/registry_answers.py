@@ -119,7 +119,9 @@ def unreached(error: Exception) -> tuple[Unreached | None, str]:
             return Unreached.TRUST, f"its certificate is not trusted: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
             return Unreached.TRUST, "it speaks no TLS"
-    return None, f"none ({type(error).__name__})"
+    told = (one.strerror for one in _causes(error) if isinstance(one, OSError) and one.strerror)
+    why = next((f": {words.lower()}" for words in told), "")
+    return None, f"none ({type(error).__name__}{why})"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -14,6 +14,7 @@ from bakehouse import (
     checks,
     containers,
     daemon,
+    destinations,
     junit,
     measuring,
     provision,
@@ -264,6 +265,7 @@ def release_images(
     workspace: Workspace, patterns: Sequence[str], say: Say, wishes: Wishes
 ) -> tuple[ReleaseRecord, ...]:
     """Build, smoke and push."""
+    destinations.check(workspace.project, wishes.terms.to)
     built = build_images(workspace, patterns, say, wishes)
     state = workspace.project.state
     seen = {one.digest: smoke_report.known(state, one.digest) for one in built}

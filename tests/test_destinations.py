@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from bakehouse.destinations import Destination, destination
+from bakehouse import workflow
+from bakehouse.destinations import Destination, check, destination
 from bakehouse.ecr import EcrRegistry
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.project import Project
 from bakehouse.registry import NamedRegistry
 from bakehouse.registry_settings import RegistrySettings
+from bakehouse.workspace import Workspace
 
 ACCOUNT = "123456789012"
 EU = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com"
@@ -106,3 +110,37 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
     assert hosts(named(project, EU)) == [EU]
     with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
         named(project, "wrong")
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("nowhere", "there is no registry `nowhere`"),
+        ("htps://x", "`htps:` is not the address of a registry"),
+        ("team/Upper", "`Upper/image` can't be the name of a repository"),
+        ("local/Upper", "`Upper/image` can't be the name of a repository"),
+        (
+            f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com",
+            "there is no AWS region `eu-wst-1`",
+        ),
+    ],
+)
+def test_what_can_be_no_destination_is_refused_before_anything_is_built(
+    project: Project, to: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow, "build_images", None)
+    workspace = cast("Workspace", SimpleNamespace(project=project))
+    with pytest.raises((PublishError, UsageError)) as caught:
+        workflow.release_images(workspace, [], print, workflow.Wishes(terms=workflow.Terms(to=to)))
+    assert caught.value.diagnostics[0].message == message
+
+
+@pytest.mark.parametrize("to", ["", "team", "own/more", "local", "ecr/x", "localhost:5000/x", f"{EU}/team"])
+def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
+    check(project, to)
+
+
+def test_a_region_of_the_settings_that_is_none_is_refused_too(project: Project) -> None:
+    wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
+    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+        check(wrong, "")

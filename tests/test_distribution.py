@@ -279,6 +279,12 @@ def test_asking_again_is_told(server: Server) -> None:
     assert told == [f"{server.host} is asked again, its answer was: none (ConnectionError)"]
 
 
+def test_why_there_is_no_answer_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "host", "127.0.0.1:1")
+    with pytest.raises(DistributionError, match=r"^none \(ConnectionError: connection refused\)$"):
+        server.repository().tags()
+
+
 def test_a_name_that_nobody_knows_is_not_asked_for_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,9 +129,10 @@ ALLOWED = {
     "provenance": "plan purls",
     "attaching": "plan manifests registry_answers distribution",
     "push_queue": "deadline plan",
+    "releasable": "plan build smoke_report manifests",
     "push": (
         "deadline plan locks build smoke_report registry manifests registry_answers distribution transfer "
-        "refusals release_tags push_queue"
+        "refusals release_tags push_queue releasable"
     ),
     "pusher": "plan owners registry manifests registry_answers transfer",
     "registry_keeper": "",
@@ -170,7 +171,7 @@ ALLOWED = {
     ),
     "image_push": (
         "deadline plan project revisions workspace engine build smoke_report registry manifests push "
-        "push_queue pusher attestation aws ecr release_tags releases image_uris recording ledger "
+        "push_queue pusher attestation aws ecr release_tags releasable releases image_uris recording ledger "
         "destinations regions ecr_replication ecr_scan"
     ),
     "publishing": (
@@ -246,7 +247,7 @@ ALLOWED = {
     "size_reporting": (
         "daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
     ),
-    "demo": "workspace provision buildtimes progress smoke_report push snippets workflow tables",
+    "demo": "workspace provision buildtimes progress smoke_report releasable snippets workflow tables",
     "selftest": "project workspace provision",
     "cli": "report yamlfile project",
 }

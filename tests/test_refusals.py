@@ -214,7 +214,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             f"not allowed to push to `{PLACE}`",
             reasons=(
                 Reason("docker's login `ci` is valid, but may not: requested access is denied"),
-                Reason("nothing was pushed; the image is built, as sha256:4f1c09d2a7be"),
+                Reason("no tag was set; the image is built, as sha256:4f1c09d2a7be"),
             ),
             hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),

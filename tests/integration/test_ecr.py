@@ -187,7 +187,7 @@ def test_missing_rights_to_push_name_the_identity(
             f"not allowed to push to `{ecr_standin.host}/{push.repository}`",
             reasons=(
                 Reason(f"the AWS user `moto` is valid, but may not: {text}"),
-                Reason(f"nothing was pushed; the image is built, as {short(image.digest)}"),
+                Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
             ),
             hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),

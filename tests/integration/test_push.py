@@ -262,7 +262,7 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     push = Push(tmp_path, "127.0.0.1:1")
     with pytest.raises(PublishError) as caught:
         push(image)
-    facts = (("answer", "none (ConnectionError)"),)
+    facts = (("answer", "none (ConnectionError: connection refused)"),)
     hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
     assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 
@@ -282,7 +282,7 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
             f"not allowed to push to `{place}`",
             reasons=(
                 Reason("nobody is logged in there: requested access to the resource is denied"),
-                Reason(f"nothing was pushed; the image is built, as {short(image.digest)}"),
+                Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
             ),
             hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
         ),
