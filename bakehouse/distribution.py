@@ -160,7 +160,8 @@ class Repository:
                 elif not error.may_pass or attempt >= self._patience.attempts - 1:
                     raise
                 else:
-                    self._tell(f"{self.registry.host} is asked again, its answer was: {error.text}")
+                    pause = f" in {error.retry_after:.0f} s" if error.retry_after else ""
+                    self._tell(f"{self.registry.host} is asked again{pause}, its answer was: {error.text}")
                     if not self._patience.wait(attempt, error.retry_after):
                         raise
                     attempt += 1

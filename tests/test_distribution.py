@@ -273,10 +273,13 @@ def test_a_full_disk_is_told_in_words(server: Server) -> None:
 
 
 def test_asking_again_is_told(server: Server) -> None:
-    server.answers(LOST, Reply(200, {}, b'{"tags": ["a"]}'))
+    server.answers(LOST, Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
     told: list[str] = []
     Repository(server, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01), told.append).tags()
-    assert told == [f"{server.host} is asked again, its answer was: none (ConnectionError)"]
+    assert told == [
+        f"{server.host} is asked again, its answer was: none (ConnectionError)",
+        f"{server.host} is asked again in 1 s, its answer was: HTTP 429 Too Many Requests",
+    ]
 
 
 def test_why_there_is_no_answer_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
