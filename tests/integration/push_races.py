@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Protocol
 from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
@@ -99,8 +100,14 @@ def immutable(folder: Path) -> Iterator[Course]:
         yield Course(ecr.host, ecr.host, login, prepare, settle="0")
 
 
+class Run(Protocol):
+    """Runs a round of a number, with the first of the pushers where not all are to take part."""
+
+    def __call__(self, number: int, random: Random, of: int = ...) -> Race: ...
+
+
 @contextlib.contextmanager
-def racers(course: Course, count: int, folder: Path) -> Iterator[Callable[[int, Random], Race]]:
+def racers(course: Course, count: int, folder: Path) -> Iterator[Run]:
     """So many pushers; what is given runs a round of a number."""
     with contextlib.ExitStack() as stack:
         digests, started = [], []
@@ -132,17 +139,17 @@ def racers(course: Course, count: int, folder: Path) -> Iterator[Callable[[int, 
             )
             stack.callback(_end, started[-1])
 
-        def race(number: int, random: Random) -> Race:
-            prefix = f"round-{count}-{number}"
+        def race(number: int, random: Random, of: int = count) -> Race:
+            prefix = f"round-{of}-{number}"
             course.prepare(f"{prefix}/{NAME}")
-            order = random.sample(range(count), count)
+            order = random.sample(range(of), of)
             for racer in order:
-                time.sleep(random.uniform(0, _SPREAD / count))
+                time.sleep(random.uniform(0, _SPREAD / of))
                 inlet = started[racer].stdin
                 assert inlet
                 inlet.write(f"{prefix}\n")
                 inlet.flush()
-            codes = tuple(_code(racer) for racer in started)
+            codes = tuple(_code(racer) for racer in started[:of])
             there = course.named(f"{prefix}/{NAME}")
             return Race(codes, digests.index(there) if there in digests else None)
 
