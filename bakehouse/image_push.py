@@ -70,7 +70,9 @@ class ImagePush:
         record = self._write(spread.published, report, found, spread.regions)
         attested = Attested()
         if self.engine and not spread.interrupt:
-            attested = attest(self.built, taken, self.engine, self.publication, self.say)
+            # Not to another manifest, which counts as a failure of its registry.
+            alike = [one for one in taken if one[1].digest == spread.published.digest]
+            attested = attest(self.built, alike, self.engine, self.publication, self.say)
             record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
         spread.require_all()
         attested.require_all()

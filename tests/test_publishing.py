@@ -1,30 +1,48 @@
 """Promotions as the task does them, with registries in memory and no engine."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from bakehouse import image_push, promotion, publishing, smoke_report, verification
+from bakehouse import (
+    ecr_replication,
+    ecr_scan,
+    image_push,
+    promotion,
+    publishing,
+    push,
+    pusher,
+    smoke_report,
+    verification,
+)
+from bakehouse.attestation import Attested
+from bakehouse.destinations import Destination
 from bakehouse.distribution import Patience
 from bakehouse.ecr import EcrRegistry
+from bakehouse.ecr_replication import Waiting
+from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
-from bakehouse.image_push import require_kept
+from bakehouse.image_push import ImagePush, require_kept
 from bakehouse.ledger import Ledger
 from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
 from bakehouse.project import Project
 from bakehouse.publishing import Terms
+from bakehouse.push_queue import PushQueue
 from bakehouse.registry import Credentials, NamedRegistry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.testing.proxy import Proxy
 from bakehouse.transfer import Progress
 from tests.test_attaching import Shelf
-from tests.test_push import IMAGE, PASSED
+from tests.test_push import BUILT, IMAGE, PASSED
 from tests.test_releases import a_record
 
 CONFIG, LAYER = b'{"os": "linux", "architecture": "amd64"}', b"a layer"
@@ -201,6 +219,10 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
 class Silent(EcrRegistry):
     """One whose API never answers."""
 
+    @property
+    def api(self) -> Any:
+        threading.Event().wait()
+
     def require_kept(self, repository: str, tags: Collection[str], progress: Progress) -> None:
         threading.Event().wait()
 
@@ -222,3 +244,46 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     assert image_push.differences(target, published, until) == (
         Reason(f"not compared with the settings: {over}"),
     )
+
+
+@pytest.mark.timeout(60)
+def test_no_wait_for_a_scan_or_a_replica_outlasts_the_deadline() -> None:
+    first, second = (
+        Silent(host=f"123456789012.dkr.ecr.{region}.amazonaws.com") for region in ("eu-west-1", "us-east-1")
+    )
+    published = PublishedImage("mpi-cpu", first.host, "team/mpi-cpu", ("x",), DIGEST)
+    found = ecr_scan.scan(first, published, print, Waiting(until=time.monotonic() + 0.3))
+    assert found.completed == ""
+    assert re.fullmatch("no scan of it was found after [0-9]+ s", found.why_not)
+    within = Waiting(until=time.monotonic() + 0.3)
+    with pytest.raises(PublishError, match=r"has not replicated `mpi-cpu` to us-east-1 in [0-9]+ s"):
+        ecr_replication.await_replica(first, second, published, print, within)
+
+
+def test_nothing_is_attached_to_a_manifest_that_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine without manifests may make two, one for each of two registries."""
+    first, second = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
+
+    def published(_: object, __: object, target: NamedRegistry, *___: object) -> PublishedImage:
+        digest = DIGEST if target is first else digest_of(b"another")
+        return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("x",), digest)
+
+    attested: list[str] = []
+
+    def attest(_: object, places: list[tuple[NamedRegistry, object]], *__: object) -> Attested:
+        attested.extend(target.host for target, _ in places)
+        return Attested()
+
+    monkeypatch.setattr(push, "publish", published)
+    monkeypatch.setattr(pusher, "connect", lambda _: None)
+    monkeypatch.setattr(image_push, "attest", attest)
+    publication = push.Publication(date(2026, 11, 20), tmp_path)
+    where = Destination((first, second), "team")
+    one = ImagePush(
+        Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())
+    )
+    with pytest.raises(PublishError, match=r"`two\.example\.com` has another manifest of `mpi-cpu`"):
+        one.run()
+    assert attested == ["one.example.com"]
