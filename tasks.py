@@ -557,10 +557,12 @@ def uri(
     ./bake uri pytorch --version 2.9 --instance-type ml.p4d.24xlarge --region eu-west-1
     """
     from bakehouse import image_uris, project
+    from bakehouse.instance_gpus import find_gpus
 
     if candidate:
-        folder = project.find(Path.cwd()).images
-        print(image_uris.candidate(folder, image, registry=registry or None).image_uri)
+        instance = find_gpus(instance_type) if instance_type else None
+        wanted = image_uris.Wanted(region, version, py_version, registry, instance)
+        print(image_uris.candidate(project.images_folder(Path.cwd()), image, wanted).image_uri)
         return
     print(
         image_uris.retrieve(

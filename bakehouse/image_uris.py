@@ -42,6 +42,9 @@ class Wanted:
     instance: InstanceGpus | None = None
 
 
+_ANYTHING = Wanted()
+
+
 def retrieve(
     framework: str,
     region: str | None = None,
@@ -101,9 +104,11 @@ def find(images: Path, name: str, wanted: Wanted) -> ReleaseRecord:
     return _place(found, wanted) or found
 
 
-def candidate(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
-    """The newest that was staged of an image, whether or not it was promoted since."""
-    return _staged(images, image, lambda one: one.candidate and _is_there(one, registry or ""))[-1]
+def candidate(images: Path, image: str, wanted: Wanted = _ANYTHING) -> ReleaseRecord:
+    """The newest that was staged of an image and fits, whether or not it was promoted since."""
+    staged = _staged(images, image, lambda one: one.candidate)
+    found = _newest_that_fits(staged, wanted, f"no candidate of `{image}` fits")
+    return _place(found, wanted) or found
 
 
 def to_promote(
@@ -144,14 +149,17 @@ def _of_image(image: str, records: Sequence[ReleaseRecord], wanted: Wanted) -> R
         if staged:
             hint = f"a candidate is there: smoke-test it, then run `./bake promote {image}`"
         raise UsageError(Diagnostic(message, hint=hint))
-    framework = next((one for one in FRAMEWORKS if released[-1].version_of(one)), "")
-    fitting = [record for record in released if not _unfit(record, framework, wanted)]
-    if not fitting:
-        why = _unfit(released[-1], framework, wanted)
-        raise UsageError(
-            Diagnostic(f"no release of `{image}` fits", reasons=(Reason(_told(released[-1], why)),))
-        )
-    return fitting[-1]
+    return _newest_that_fits(released, wanted, f"no release of `{image}` fits")
+
+
+def _newest_that_fits(records: Sequence[ReleaseRecord], wanted: Wanted, otherwise: str) -> ReleaseRecord:
+    """Of one image's records, oldest first; raises UsageError with what the newest of them lacks."""
+    framework = next((one for one in FRAMEWORKS if records[-1].version_of(one)), "")
+    for record in reversed(records):
+        if not _unfit(record, framework, wanted):
+            return record
+    why = _unfit(records[-1], framework, wanted)
+    raise UsageError(Diagnostic(otherwise, reasons=(Reason(_told(records[-1], why)),)))
 
 
 def _of_framework(framework: str, ledgers: Iterable[Path], wanted: Wanted) -> ReleaseRecord:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.image_uris import candidate, newest, retrieve, to_promote
+from bakehouse.image_uris import Wanted, candidate, newest, retrieve, to_promote
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, append
 from tests.test_releases import a_record
@@ -110,6 +110,36 @@ def test_where_nothing_was_staged(tmp_path: Path) -> None:
         candidate(tmp_path, "mpi-cpu")
     assert caught.value.diagnostics == (
         Diagnostic("no candidate of `mpi-cpu` was staged", hint="run `./bake push --stage mpi-cpu`"),
+    )
+
+
+@pytest.mark.parametrize("wanted", [Wanted(region="us-east-1"), Wanted(registry=US)])
+def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: Wanted) -> None:
+    staged = release(tmp_path, registry=ECR, candidate=True)
+    there = staged.image_uri.replace(ECR, US)
+    regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", there, "t"))
+    path = tmp_path / "mpi-cpu" / "releases.json"
+    append(path, replace(staged, regions=regions), tmp_path / "locks")
+    release(tmp_path, registry=ECR, candidate=True)
+    assert candidate(tmp_path, "mpi-cpu", wanted).image_uri == there
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Wanted(region="us-east-1"), "is in eu-west-1"),
+        (Wanted(registry="local"), f"is in `{ECR}`"),
+        (Wanted(version="3"), "has pytorch 2.9.1"),
+    ],
+)
+def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: Wanted, why: str) -> None:
+    release(tmp_path, registry=ECR, candidate=True, provides=names(pytorch="2.9.1"))
+    with pytest.raises(UsageError) as caught:
+        candidate(tmp_path, "mpi-cpu", wanted)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)
+        ),
     )
 
 
