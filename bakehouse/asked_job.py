@@ -118,6 +118,8 @@ def checked(
         message = "a request of boto3 names the role that the job runs as"
         _refuse(message, "`--role arn:aws:iam::123456789012:role/SageMakerRole`")
     request = _request(image, job, catalog, folder)
+    if job.sdk == "boto3" and request.is_local:
+        _refuse("a local job is not sent to SageMaker", "`./bake run` runs it on this machine")
     found = check(request, replace(image, entry_point=""))
     if errors := [one for one in found if one.is_error]:
         raise UsageError(*(one.diagnostic for one in errors))

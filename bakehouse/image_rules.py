@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from bakehouse import launch_rules
 from bakehouse.findings import Findings
-from bakehouse.instance_gpus import is_within
+from bakehouse.instance_gpus import is_arm, is_within
 from bakehouse.launch_settings import numbers
 from bakehouse.training_request import LaunchImage, TrainingRequest
 
@@ -93,8 +93,19 @@ def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Find
 
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     for group in request.groups:
+        if is_arm(group.instance_type):
+            message = f"`{group.instance_type}` has an Arm processor, and `{image.name}` is for x86"
+            findings.add(launch_rules.PROCESSOR, message, "take a type with a processor of Intel or AMD")
+        has = group.gpu_architecture
+        # The catalogue may have lost a part since; the release tells of all.
+        if has and not image.needs and not is_within(has, image.gpu_architecture):
+            message = (
+                f"`{image.name}` has code for GPU architectures {image.gpu_architecture}, "
+                f"and `{group.instance_type}` has {has}"
+            )
+            findings.add(launch_rules.HOST_NEEDS, message, "take a type whose GPUs it has code for")
         for need in image.needs:
-            has, asked = group.gpu_architecture, need.requirement
+            asked = need.requirement
             if has and asked.name == "gpu-architecture" and not is_within(has, asked.specifier):
                 message = (
                     f"{need.part} runs on GPU architectures {asked.specifier}, "

@@ -46,22 +46,32 @@ def find_gpus(name: str) -> InstanceGpus:
     """What is known of an instance type, or of the SDK's local mode; raises UsageError where nothing is."""
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
-    if _ARM.match(name) or _NEURON.match(name):
-        why = "its processor is Arm, the images are for x86" if _ARM.match(name) else "it has Neuron devices"
+    if is_arm(name) or _NEURON.match(name):
+        why = "its processor is Arm, the images are for x86" if is_arm(name) else "it has Neuron devices"
         hint = "types with NVIDIA's GPUs, or with none, are for these images"
         raise UsageError(Diagnostic(f"no image is for `{name}`: {why}", hint=hint))
     known = _known()
     found = known.get(name)
     if found is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, known, 1, 0.7)
-        hint = f"did you mean `{near[0]}`?" if near else "name an image, as `./bake list` shows them"
+        hint = meant(name) or "name an image, as `./bake list` shows them"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
     if found == "unknown":
         message = f"nobody has written down which GPUs `{name}` has"
         raise UsageError(Diagnostic(message, hint="name an image, as `./bake list` shows them"))
     return InstanceGpus(name, gpu=found != "none", architecture="" if found == "none" else found)
+
+
+def is_arm(name: str) -> bool:
+    """Whether no image runs on an instance type: all are for x86."""
+    return _ARM.match(name) is not None
+
+
+def meant(name: str) -> str:
+    """A hint at the instance type that an unknown one was meant to be; empty where none is like it."""
+    import difflib
+
+    near = difflib.get_close_matches(name, _known(), 1, 0.7)
+    return f"did you mean `{near[0]}`?" if near else ""
 
 
 @cache

@@ -26,6 +26,8 @@ class InstanceGroup:
     efa_interfaces: int | None = None
     gpu_architecture: str = ""
     """Such as `8.0`; empty where nobody knows it, or there is none."""
+    is_known: bool = True
+    """Whether SageMaker is known to have such a type."""
 
 
 def instance_group(
@@ -41,6 +43,7 @@ def instance_group(
         found.rdma_read,
         found.efa_interfaces,
         found.gpu_architecture,
+        is_known=not known or instance_type in known,
     )
 
 

@@ -97,6 +97,11 @@ GROUPS_LOCAL = Rule("groups-local", f"{_GUIDE}/train-heterogeneous-cluster.html"
 GROUPS_CHANNELS = Rule(
     "groups-channels", f"{_GUIDE}/train-heterogeneous-cluster-configure.html", _REFUSED_LATER
 )
+LOCAL_V3 = Rule(
+    "local-of-version-3",
+    f"{_V3}: model_trainer.py",
+    "it has a training mode for that: as a type, SageMaker refuses it after the code was uploaded",
+)
 LOCAL_GPU = Rule("local-gpu-count", f"{_V2}: estimator.py")
 GROUPS_V3 = Rule(
     "groups-of-version-3", f"{_V3}: container_drivers", "its drivers know no groups", is_error=False
@@ -107,6 +112,8 @@ RANKS_V3 = Rule(
     "the number is that of the whole job",
     is_error=False,
 )
+
+INSTANCE = Rule("unknown-instance", _API, _REFUSED_LATER, is_error=False)
 
 # EFA
 RDMA = Rule("rdma-not-there", _INSTANCES, "libfabric aborts where it is told to use what is not there")
@@ -123,7 +130,12 @@ LAUNCHER = Rule(
     "launcher-not-there", "the release of the image", "the launcher isn't found when the job starts"
 )
 OPEN_MPI_5 = Rule("open-mpi-5", f"{_TOOLKIT}: mpi.py", "the toolkit speaks to Open MPI 4: mpirun fails")
-HOST_NEEDS = Rule("instance-not-fit", "the part in recipes/components", "its kernels don't run on the GPU")
+HOST_NEEDS = Rule(
+    "instance-not-fit",
+    "the release of the image, the part in recipes/components",
+    "its kernels don't run on the GPU",
+)
+PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image are for x86")
 GPU = Rule(
     "gpu-unused", f"the release of the image, {_INSTANCES}", "GPUs are paid for, or missing", is_error=False
 )

@@ -30,6 +30,7 @@ from bakehouse.training_service import ServiceError, TrainingService
 from bakehouse.workspace import Workspace
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
+_LONGEST_NAME = 63
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MOST_CHANNELS = 20
@@ -218,7 +219,7 @@ def _check(wanted: Launch) -> None:
         report("nobody said which instances the job runs on", hint)
     if any(kind in LOCAL for kind in (job.instance_type, *(kind for _, kind, _ in job.groups))):
         report("a local job is not sent to SageMaker", "`./bake run` runs it on this machine")
-    if wanted.name and not _NAME.fullmatch(wanted.name):
+    if wanted.name and not (_NAME.fullmatch(wanted.name) and len(wanted.name) <= _LONGEST_NAME):
         report(f"`{wanted.name}` can't be the name of a job", "63 letters, digits and hyphens at most")
     if wanted.max_run < 1:
         report(f"a job of {wanted.max_run} seconds", "`--max-run` is how long it may take")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from bakehouse import launch_rules
 from bakehouse.findings import Findings
+from bakehouse.instance_gpus import meant
 from bakehouse.launch_settings import numbers
-from bakehouse.training_request import LaunchImage, TrainingRequest
+from bakehouse.training_request import LOCAL, LaunchImage, TrainingRequest
 
 LONGEST_URI = 255
 _MOST_PARAMETERS, _LONGEST_NAME, _LONGEST_VALUE = 100, 256, 2500
@@ -16,6 +17,8 @@ _MOST_VARIABLES, _LONGEST_VARIABLE = 100, 512
 _LONGEST_KEEP_ALIVE = 21600
 _NO_MPS_IMAGE = "2.0.1-gpu-py310-cu121"
 _OWN = ("sagemaker_program", "sagemaker_submit_directory", "sagemaker_job_name", "sagemaker_region")
+_ALL_OWN = (*_OWN, "sagemaker_container_log_level")
+_VARIABLE = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
 _SAFE = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._+-]*(/[A-Za-z0-9._+-]+)*")
 """Names of scripts that the toolkit starts."""
 TORCH_DISTRIBUTED = (
@@ -105,7 +108,16 @@ def _check_groups(request: TrainingRequest, findings: Findings) -> None:
         findings.add(
             launch_rules.GROUPS_LOCAL, "local mode has no instance groups", "`./bake run --group` has"
         )
+    if request.is_local and request.sender == "ModelTrainer":
+        message = "a ModelTrainer of version 3 has no instance type `local`"
+        hint = (
+            "`./bake run` runs a job on this machine; the SDK does with `training_mode=Mode.LOCAL_CONTAINER`"
+        )
+        findings.add(launch_rules.LOCAL_V3, message, hint)
     for group in request.groups:
+        if not group.is_known and group.instance_type not in LOCAL:
+            hint = meant(group.instance_type) or "SageMaker's types are like `ml.g5.12xlarge`"
+            findings.add(launch_rules.INSTANCE, f"unknown instance type `{group.instance_type}`", hint)
         if group.instance_type == "local_gpu" and group.count > 1 and not group.name:
             findings.add(launch_rules.LOCAL_GPU, f"{group.count} instances of `local_gpu`", "there is one")
     for_groups = [name for name, groups in request.channels.items() if groups]
@@ -180,12 +192,16 @@ def _check_limits(request: TrainingRequest, image: LaunchImage | None, findings:
         if len(there) > most:
             findings.add(launch_rules.LIMITS, f"{what}: {len(there)}", f"SageMaker takes {most}")
 
-    check("hyperparameters", request.hyperparameters, _MOST_PARAMETERS)
+    own = _ALL_OWN if request.sends_code and request.sender != "ModelTrainer" else ()
+    check("hyperparameters, with the SDK's own", {*request.hyperparameters, *own}, _MOST_PARAMETERS)
     check("environment variables", request.environment, _MOST_VARIABLES)
     for name, value in request.hyperparameters.items():
         check(f"characters of a hyperparameter's name `{name[:20]}…`", name, _LONGEST_NAME)
         check(f"characters of hyperparameter `{name[:20]}`", json.dumps(value), _LONGEST_VALUE)
     for name, text in request.environment.items():
+        if not _VARIABLE.fullmatch(name):
+            message = f"`{name}` can't be the name of an environment variable"
+            findings.add(launch_rules.LIMITS, message, "letters, digits and `_`, no digit first")
         check(f"characters of a variable's name `{name[:20]}…`", name, _LONGEST_VARIABLE)
         check(f"characters of variable `{name[:20]}`", text, _LONGEST_VARIABLE)
     if image is not None and len(image.uri) > LONGEST_URI:

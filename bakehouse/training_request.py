@@ -43,6 +43,8 @@ class LaunchImage:
     needs: tuple[HostNeed, ...] = ()
     parts: frozenset[str] = frozenset()
     """The components themselves, without what they provide."""
+    gpu_architecture: str = ""
+    """The GPUs that it has code for, as its release says."""
 
     @property
     def framework(self) -> Framework:
@@ -119,6 +121,7 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         record.gpu,
         tuple(needs),
         frozenset(part.component for part in record.parts),
+        record.gpu_architecture,
     )
 
 

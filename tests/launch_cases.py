@@ -144,6 +144,7 @@ RARE = (
         "PyTorch", "pytorch", _ONE, {"mpi": _ON}, hyperparameters={f"a{number}": 1 for number in range(101)}
     ),
     Case("PyTorch", "up to A100", (("", "ml.p5.48xlarge", 2),), {"mpi": _ON}),
+    Case("PyTorch", "pytorch", (("", "ml.p6e-gb200.36xlarge", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", _TWO, {"mpi": _ON, "instance_groups": ["train"]}, framework_version="1.9.1"),
     Case(
         "PyTorch",
@@ -162,6 +163,7 @@ RARE = (
     Case("PyTorch", "", _ONE, {"mpi": _ON}, framework_version="1.6.0", py_version="py2"),
 )
 """What the dice would hardly ever give, and the SDK takes."""
+RARE_TRAINERS = (Case("ModelTrainer", "pytorch", (("", "local", 1),), source_dir="code"),)
 
 
 def estimators(count: int) -> Iterator[Case]:

@@ -12,7 +12,7 @@ from bakehouse.catalog import load_catalog
 from bakehouse.estimator import check
 from bakehouse.findings import Rule
 from bakehouse.instance_groups import InstanceGroup, instance_group
-from bakehouse.instances import instances
+from bakehouse.instances import Instance, instances
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedPart
 from bakehouse.training_request import LaunchImage, TrainingRequest, launch_image
@@ -24,6 +24,7 @@ C5 = InstanceGroup("ml.c5.xlarge", 2, gpus=0, rdma_read=False, efa_interfaces=0)
 A100 = InstanceGroup("ml.p4d.24xlarge", 2, gpus=8, rdma_read=True, efa_interfaces=4, gpu_architecture="8.0")
 H200 = replace(A100, instance_type="ml.p5en.48xlarge", gpu_architecture="9.0")
 G4 = replace(A100, instance_type="ml.g4dn.12xlarge", gpus=4, rdma_read=False, gpu_architecture="7.5")
+GB200 = replace(A100, instance_type="ml.p6e-gb200.36xlarge", gpus=4, gpu_architecture="10.0")
 TWO = (replace(C5, name="data"), replace(A100, name="train"))
 TENSORFLOW_2_9 = replace(TENSORFLOW, versions={**TENSORFLOW.versions, "tensorflow": "2.9.1"})
 SMP: Mapping[str, object] = {"smdistributed": {"modelparallel": ON}}
@@ -205,8 +206,22 @@ CASES: dict[str, Case] = {
         launch_rules.LIMITS,
         request(hyperparameters={str(number): 1 for number in range(101)}),
         PYTORCH,
-        "hyperparameters: 101",
+        "hyperparameters, with the SDK's own: 106",
         "SageMaker takes 100",
+    ),
+    "many hyperparameters with the SDK's": (
+        launch_rules.LIMITS,
+        request(hyperparameters={str(number): 1 for number in range(96)}),
+        PYTORCH,
+        "hyperparameters, with the SDK's own: 101",
+        "SageMaker takes 100",
+    ),
+    "a variable that is no name": (
+        launch_rules.LIMITS,
+        request(environment={"NCCL-DEBUG": "INFO"}),
+        PYTORCH,
+        "`NCCL-DEBUG` can't be the name of an environment variable",
+        "letters, digits and `_`, no digit first",
     ),
     "a long hyperparameter": (
         launch_rules.LIMITS,
@@ -370,6 +385,43 @@ CASES: dict[str, Case] = {
         "pytorch 1.13.1 (cu117) runs on GPU architectures <9, and `ml.p5en.48xlarge` has 9.0",
         "`./bake resolve image --with instance=ml.p5en.48xlarge` shows what would fit",
     ),
+    "a GPU that the release is not for": (
+        launch_rules.HOST_NEEDS,
+        request(replace(A100, instance_type="ml.p5.48xlarge", gpu_architecture="9.0")),
+        replace(PYTORCH, gpu_architecture=">=7,<9"),
+        "`image` has code for GPU architectures >=7,<9, and `ml.p5.48xlarge` has 9.0",
+        "take a type whose GPUs it has code for",
+    ),
+    "an Arm processor": (
+        launch_rules.PROCESSOR,
+        request(GB200),
+        PYTORCH,
+        "`ml.p6e-gb200.36xlarge` has an Arm processor, and `image` is for x86",
+        "take a type with a processor of Intel or AMD",
+    ),
+    "a mistyped instance type": (
+        launch_rules.INSTANCE,
+        request(instance_group({"ml.c5.xlarge": Instance("ml.c5.xlarge")}, "ml.c5.xlarg")),
+        PYTORCH,
+        "unknown instance type `ml.c5.xlarg`",
+        "did you mean `ml.c5.xlarge`?",
+    ),
+    "a type like no other": (
+        launch_rules.INSTANCE,
+        request(instance_group({"ml.c5.xlarge": Instance("ml.c5.xlarge")}, "g5")),
+        PYTORCH,
+        "unknown instance type `g5`",
+        "SageMaker's types are like `ml.g5.12xlarge`",
+    ),
+    "a local job of version 3": (
+        launch_rules.LOCAL_V3,
+        request(
+            InstanceGroup("local"), sender="ModelTrainer", distribution={"Torchrun": {}}, source_dir="code"
+        ),
+        PYTORCH,
+        "a ModelTrainer of version 3 has no instance type `local`",
+        "`./bake run` runs a job on this machine; the SDK does with `training_mode=Mode.LOCAL_CONTAINER`",
+    ),
     "an image for GPUs without": (
         launch_rules.GPU,
         request(C5),
@@ -532,10 +584,9 @@ def test_code_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
-    gb200 = replace(A100, instance_type="ml.p6e-gb200.36xlarge", gpus=4, gpu_architecture="10.0")
-    driver = request(gb200, sender="ModelTrainer", distribution={"Torchrun": {}}, source_dir="code")
-    assert told(request(gb200), PYTORCH) == []
-    assert [rule for rule, _, _ in told(driver, PYTORCH)] == [launch_rules.EFA_MISSING]
+    driver = request(GB200, sender="ModelTrainer", distribution={"Torchrun": {}}, source_dir="code")
+    assert [rule for rule, _, _ in told(request(GB200), None)] == [launch_rules.IMAGE_OR_VERSION]
+    assert launch_rules.EFA_MISSING in [rule for rule, _, _ in told(driver, None)]
 
 
 def test_open_mpi_5_of_our_own_understands_the_toolkit() -> None:

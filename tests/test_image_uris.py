@@ -137,9 +137,7 @@ def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: Want
     with pytest.raises(UsageError) as caught:
         candidate(tmp_path, "mpi-cpu", wanted)
     assert caught.value.diagnostics == (
-        Diagnostic(
-            "no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)
-        ),
+        Diagnostic("no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)),
     )
 
 

@@ -144,7 +144,8 @@ def test_a_group_with_what_is_known_of_its_type() -> None:
     assert instance_group(known, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
         "ml.p4d.24xlarge", 2, "dnn", gpus=8, rdma_read=True
     )
-    assert instance_group(known, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
+    assert instance_group(known, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge", is_known=False)
+    assert instance_group({}, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
 
 
 MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {

@@ -257,6 +257,16 @@ def test_boto3_needs_a_role() -> None:
     ]
 
 
+def test_a_local_job_is_no_request_of_boto3() -> None:
+    with pytest.raises(UsageError) as caught:
+        snippet(
+            PYTORCH, Job(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1)
+        )
+    assert caught.value.diagnostics == (
+        Diagnostic("a local job is not sent to SageMaker", hint="`./bake run` runs it on this machine"),
+    )
+
+
 def test_groups_of_version_2() -> None:
     groups = (("data", "ml.c5.18xlarge", 2), ("train", "ml.p4d.24xlarge", 1))
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["train"]}

@@ -16,13 +16,13 @@ from bakehouse.findings import Finding
 from bakehouse.instances import instances
 from bakehouse.project import HOME
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
-from tests.launch_cases import IMAGES, RARE, SCRIPTS, Case, estimators, trainers
+from tests.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 ESTIMATORS = tuple(estimators(500)) + RARE
-TRAINERS = tuple(trainers(120))
+TRAINERS = tuple(trainers(120)) + RARE_TRAINERS
 
 WITHOUT_AWS = """
 import io
