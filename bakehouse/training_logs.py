@@ -1,9 +1,10 @@
 """Reads what the hosts of a job on SageMaker print, from CloudWatch, each event once."""
 
+import math
 import re
+from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from operator import itemgetter
+from dataclasses import dataclass, field
 from typing import Any
 
 from bakehouse.cluster import Heard
@@ -19,6 +20,7 @@ _BAD_TOKEN = "InvalidParameterException"
 class _Place:
     """How far a log was read."""
 
+    host: str
     token: str = ""
     since: int = 0
     """From which time on it is read: what belongs to the token."""
@@ -27,6 +29,22 @@ class _Place:
     """The events of that time that were read."""
     passed: int = 0
     """Of these, how many were met again where a token was no longer taken."""
+    waiting: deque[tuple[int, str]] = field(default_factory=deque)
+    """What was read and not handed on, with its time."""
+
+
+@dataclass(slots=True)
+class _End:
+    """The last lines of a host."""
+
+    lines: deque[str] = field(default_factory=deque)
+    size: int = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+        self.size += len(line)
+        while self.size - len(self.lines[0]) >= _KEPT:
+            self.size -= len(self.lines.popleft())
 
 
 class TrainingLogs:
@@ -36,28 +54,57 @@ class TrainingLogs:
         self._service = service
         self._job = job
         self._places: dict[str, _Place] = {}
-        self.texts = dict.fromkeys(hosts, "")
+        self._ends = {host: _End() for host in hosts}
+
+    @property
+    def texts(self) -> dict[str, str]:
         """The end of what each host printed."""
+        return {host: "".join(end.lines)[-_KEPT:] for host, end in self._ends.items()}
 
     def hear(self, heard: Heard) -> bool:
         """Hand on what is new, in the order in which it was printed; whether there was anything.
 
-        What was read before an error is handed on too.
+        A page of each log at a time: the first lines of a long job don't wait for its last. What was read
+        before an error is handed on too.
         """
-        found: list[tuple[int, str, str]] = []
+        unread: set[str] = set()
+        for stream in self._service.log_streams(self._job):
+            named = _HOST.search(stream)
+            if named and named["host"] in self._ends:
+                self._places.setdefault(stream, _Place(named["host"]))
+                unread.add(stream)
+        found = False
         try:
-            for stream in self._service.log_streams(self._job):
-                named = _HOST.search(stream)
-                if named and named["host"] in self.texts:
-                    self._read(stream, named["host"], found)
-        finally:
-            for _, host, text in sorted(found, key=itemgetter(0)):
-                self.texts[host] = (self.texts[host] + text)[-_KEPT:]
-                heard(host, text.encode())
-        return bool(found)
+            while unread:
+                for stream in sorted(unread):
+                    if not self._places[stream].waiting and not self._read(stream):
+                        unread.remove(stream)
+                # Of what comes later, a page that was not read yet may hold something earlier.
+                ends = (max(time for time, _ in self._places[stream].waiting) for stream in unread)
+                found |= self._hand_on(min(ends, default=math.inf), heard)
+        except ServiceError:
+            self._hand_on(math.inf, heard)
+            raise
+        return found
 
-    def _read(self, stream: str, host: str, found: list[tuple[int, str, str]]) -> None:
-        place = self._places.setdefault(stream, _Place())
+    def _hand_on(self, until: float, heard: Heard) -> bool:
+        """Hand on what was read, up to a time; whether there was anything."""
+        found = False
+        while True:
+            ready = [one for one in self._places.values() if one.waiting and one.waiting[0][0] <= until]
+            if not ready:
+                return found
+            place = min(ready, key=lambda one: one.waiting[0][0])
+            _, text = place.waiting[0]
+            heard(place.host, text.encode())
+            # Only now: an interrupt loses no line.
+            place.waiting.popleft()
+            self._ends[place.host].add(text)
+            found = True
+
+    def _read(self, stream: str) -> bool:
+        """Read on in a log up to a page that has something new; whether there was one before its end."""
+        place = self._places[stream]
         while True:
             try:
                 page = self._service.log_events(stream, place.token, place.since)
@@ -67,15 +114,15 @@ class TrainingLogs:
                 # A token is good for a day.
                 place.token, place.since, place.passed = "", place.time, 0
                 continue
-            found += [
-                (event["timestamp"], host, f"{event['message']}\n")
+            place.waiting += [
+                (int(event["timestamp"]), f"{event['message']}\n")
                 for event in page.events
                 if _is_new(event, place)
             ]
             is_last = page.token == place.token
             place.token = page.token
-            if is_last:
-                return
+            if is_last or place.waiting:
+                return bool(place.waiting)
 
 
 def _is_new(event: Mapping[str, Any], place: _Place) -> bool:

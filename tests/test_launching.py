@@ -31,7 +31,7 @@ from bakehouse.testing.proxy import Reply
 from bakehouse.training_service import TrainingService
 from bakehouse.workspace import Workspace, open_workspace
 from tests.test_releases import a_record
-from tests.training_front import ACCOUNT, REGION, TrainingFront, training_front
+from tests.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -335,6 +335,7 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
         ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is no role"]),
         ({"job": replace(ON_TWO, instance_type="local")}, ["a local job is not sent to SageMaker"]),
         ({"name": "no_name"}, ["`no_name` can't be the name of a job"]),
+        ({"name": "a-" * 31 + "ab"}, [f"`{'a-' * 31}ab` can't be the name of a job"]),
         ({"max_run": 0}, ["a job of 0 seconds"]),
         ({"volume_gib": 0}, ["a host without a disk"]),
         (
@@ -764,6 +765,51 @@ def test_a_place_in_a_log_that_is_no_longer_known_loses_and_repeats_nothing(sess
     session.launch(job)
 
     assert session.written == ["algo-1   │ one", "algo-1   │ two", "algo-1   │ three"]
+
+
+LONG = 12_000
+"""Lines: more than CloudWatch gives at once."""
+
+
+def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session) -> None:
+    aws, job = session.aws, "long"
+    asked: list[int] = []
+    aws.played[job] = Played("Completed", more={"TrainingEndTime": 1.0})
+    aws.client("sagemaker").create_training_job(
+        TrainingJobName=job,
+        AlgorithmSpecification={"TrainingImage": URI, "TrainingInputMode": "File"},
+        RoleArn=ROLE,
+        OutputDataConfig={"S3OutputPath": "s3://models/"},
+        ResourceConfig={"InstanceType": "ml.c5.2xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30},
+        StoppingCondition={"MaxRuntimeInSeconds": 60},
+    )
+    aws.print(job, "algo-1", *map(str, range(LONG)), at=1)
+    aws.print(job, "algo-2", "before", at=0)
+    aws.print(job, "algo-2", "after", at=2)
+
+    def hear(line: str) -> None:
+        session.written.append(line.partition("│ ")[2])
+        asked.append(aws.asked("GetLogEvents"))
+
+    telling = replace(session.telling, write=hear)
+    follow_again(session.workspace, job, REGION, telling, session.pace)
+    assert session.written == ["before", *map(str, range(LONG)), "after"]
+    assert asked[0] < asked[-1]
+
+
+def test_an_interrupt_loses_no_line(session: Session) -> None:
+    aws, job = session.aws, "lines"
+    session.steps = [lambda: aws.print(job, "algo-1", "one", "two", "three", at=1)]
+    hear = session.written.append
+
+    def interrupted(line: str) -> None:
+        if line.endswith("two") and not aws.stopped:
+            raise KeyboardInterrupt
+        hear(line)
+
+    session.telling = replace(session.telling, write=interrupted)
+    session.launch(job, stop_on_interrupt=True)
+    assert session.written == [f"algo-1   │ {word}" for word in ("one", "two", "three")]
 
 
 # Interrupts
