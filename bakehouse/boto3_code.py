@@ -12,7 +12,8 @@ def request_code(
     request: TrainingRequest, image: LaunchImage, role: str, name: str, registry: str
 ) -> list[str]:
     """Code that sends the training script to S3, where there is one, and asks for the job."""
-    region = literal(region_of(registry) or Code("boto3.Session().region_name"))
+    known = region_of(registry)
+    region = literal(known or Code("boto3.Session().region_name"))
     sends = bool(request.entry_point)
     uploads = sends and not request.source_dir.startswith("s3://")
     told: dict[str, object] = dict(request.hyperparameters)
@@ -22,6 +23,14 @@ def request_code(
         "# The bucket that SageMaker's SDK makes and uses: any other in the region does as well.",
         'bucket = f"sagemaker-{region}-{account}"',
         f'name = {literal(name)} + time.strftime("-%Y%m%d-%H%M%S")',
+        's3 = boto3.client("s3", region)',
+        "try:",
+        "    # Anybody could have made a bucket of that name before.",
+        "    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)",
+        "except s3.exceptions.ClientError as error:",
+        '    if error.response["Error"]["Code"] != "404":',
+        "        raise",
+        f"    s3.create_bucket(Bucket=bucket{_place(known)})",
     ]
     if sends:
         archive = Code('f"s3://{bucket}/{key}"') if uploads else request.source_dir
@@ -57,8 +66,16 @@ def _upload(request: TrainingRequest) -> list[str]:
         "packed = io.BytesIO()",
         'with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:',
         f"    archive.add({literal(packed)}, arcname={literal(inside)})",
-        'boto3.client("s3", region).put_object(Bucket=bucket, Key=key, Body=packed.getvalue())',
+        "s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue(), ExpectedBucketOwner=account)",
     ]
+
+
+def _place(region: str) -> str:
+    """What names the region of a bucket; us-east-1 is the one that S3 does not let be named."""
+    if region == "us-east-1":
+        return ""
+    place = 'CreateBucketConfiguration={"LocationConstraint": region}'
+    return f", {place}" if region else f', **({{}} if region == "us-east-1" else dict({place}))'
 
 
 def _block(name: str, values: Mapping[str, object]) -> list[str]:

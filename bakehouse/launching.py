@@ -37,7 +37,7 @@ _MOST_CHANNELS = 20
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _TELLING_APART = (
     *("AlgorithmSpecification", "RoleArn", "ResourceConfig"),
-    *("InputDataConfig", "OutputDataConfig"),
+    *("InputDataConfig", "OutputDataConfig", "StoppingCondition"),
 )
 
 
@@ -309,7 +309,7 @@ def _is_ours(service: TrainingService, request: Mapping[str, Any], began: dateti
         return False
     return bool(
         there["CreationTime"] >= began - _CLOCKS_DIFFER
-        and there.get("HyperParameters", {}) == request["HyperParameters"]
+        and all(there.get(key, {}) == request.get(key, {}) for key in ("HyperParameters", "Environment"))
         and all(_holds(there.get(key, []), request.get(key, [])) for key in _TELLING_APART)
     )
 

@@ -108,8 +108,13 @@ class TrainingService:
         return Page(tuple(answer["events"]), str(answer["nextForwardToken"]))
 
     def _make(self, bucket: str) -> None:
-        with _told_as(f"make the bucket `{bucket}`"):
-            self._client("s3").create_bucket(Bucket=bucket, **self._place())
+        try:
+            with _told_as(f"make the bucket `{bucket}`"):
+                self._client("s3").create_bucket(Bucket=bucket, **self._place())
+        except ServiceError as error:
+            # Another launch was faster.
+            if error.code != "BucketAlreadyOwnedByYou":
+                raise
 
     def _place(self) -> dict[str, Any]:
         # The one region that S3 does not let be named.

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from bakehouse.launch_report import LaunchReport
 from bakehouse.launching import Launch, Telling, default_region, first_ranks, follow_again, launch
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedPart, ReleaseRecord, text_of
+from bakehouse.snippets import snippet
 from bakehouse.testing.proxy import Reply
 from bakehouse.training_service import TrainingService
 from bakehouse.workspace import Workspace, open_workspace
@@ -254,6 +256,13 @@ def test_the_sdks_bucket_is_made_for_the_model_alone(session: Session) -> None:
     assert {one.headers["x-amz-expected-bucket-owner"] for one in heads} == {ACCOUNT}
 
 
+def test_the_sdks_bucket_may_be_made_by_two_launches_at_once(session: Session) -> None:
+    service = TrainingService(REGION)
+    service._make("sagemaker-made-at-once")
+    service._make("sagemaker-made-at-once")
+    assert session.aws.client("s3").head_bucket(Bucket="sagemaker-made-at-once")
+
+
 def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
     job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
     fault = session.aws.fail("HEAD", f"sagemaker-{REGION}-{ACCOUNT}", 403)
@@ -264,6 +273,39 @@ def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
 
     assert told.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
     assert session.aws.asked("CreateTrainingJob") == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        (f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com", "ap-south-1"),
+        (f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com", "us-east-1"),
+        ("registry.example", "us-east-1"),
+        ("registry.example", "us-west-2"),
+    ],
+)
+def test_a_printed_request_makes_the_bucket_where_it_is_missing(
+    project: Path, aws: TrainingFront, monkeypatch: pytest.MonkeyPatch, host: str, region: str
+) -> None:
+    """It runs as it is printed, beside a script."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    record = released(registry=host, image_uri=f"{host}/team/pytorch-cpu@{DIGEST}")
+    code = snippet(record, replace(ON_TWO, sdk="boto3")).code
+    bucket, s3 = f"sagemaker-{region}-{ACCOUNT}", aws.client("s3")
+    for _ in range(2):
+        run(code.replace('strftime("', f'strftime("-{uuid.uuid4().hex[:8]}'))
+    place = s3.get_bucket_location(Bucket=bucket)["LocationConstraint"]
+    assert place == (region if region != "us-east-1" else None)
+    found = s3.list_objects_v2(Bucket=bucket)["Contents"]
+    assert len(found) >= 2
+    assert all(one["Key"].endswith("/source/sourcedir.tar.gz") for one in found)
+    for one in found:
+        s3.delete_object(Bucket=bucket, Key=one["Key"])
+    s3.delete_bucket(Bucket=bucket)
+
+
+def run(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
@@ -423,6 +465,8 @@ DATA = {"train": "s3://data/a"}
     [
         {"volume_gib": 50},
         {"job": replace(CODE_IN_S3, instance_count=1)},
+        {"job": replace(CODE_IN_S3, environment={"SEED": "2"})},
+        {"max_run": 60},
         {"inputs": {"train": "s3://data/b"}},
         {"inputs": {**DATA, "test": "s3://data/a"}},
         {"inputs": {}},

@@ -211,11 +211,19 @@ account = boto3.client("sts", region).get_caller_identity()["Account"]
 # The bucket that SageMaker's SDK makes and uses: any other in the region does as well.
 bucket = f"sagemaker-{region}-{account}"
 name = "pytorch-cpu" + time.strftime("-%Y%m%d-%H%M%S")
+s3 = boto3.client("s3", region)
+try:
+    # Anybody could have made a bucket of that name before.
+    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
+except s3.exceptions.ClientError as error:
+    if error.response["Error"]["Code"] != "404":
+        raise
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
 key = f"{name}/source/sourcedir.tar.gz"
 packed = io.BytesIO()
 with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:
     archive.add("train.py", arcname="train.py")
-boto3.client("s3", region).put_object(Bucket=bucket, Key=key, Body=packed.getvalue())
+s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue(), ExpectedBucketOwner=account)
 hyperparameters = {
     "sagemaker_torch_distributed_enabled": True,
     "sagemaker_instance_type": "ml.c5.2xlarge",
