@@ -1,8 +1,9 @@
 """The ledger of a project: its own files, and the team's in S3 where it has one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.files import write_whole
 from bakehouse.locks import exclusive
 from bakehouse.project import Project
@@ -25,7 +26,10 @@ class Ledger:
         if team is None:
             append(self._path(record.image), record, self.project.state / "locks")
             return
-        team.add(record)
+        try:
+            team.add(record)
+        except PublishError as error:
+            raise type(error)(*(_unwritten(record, told) for told in error.diagnostics)) from error
         self._copy(team, record.image)
 
     def records(self, image: str) -> tuple[ReleaseRecord, ...]:
@@ -58,3 +62,10 @@ class Ledger:
             if told != own:
                 write_whole(path, text_of(told))
             return told
+
+
+def _unwritten(record: ReleaseRecord, told: Diagnostic) -> Diagnostic:
+    """Why a record could not be written down, with what becomes of the image."""
+    reason = Reason("the image is published all the same: the same command, once more, writes it down")
+    facts = (*told.facts, ("not written down", record.image_uri))
+    return replace(told, facts=facts, reasons=(*told.reasons, reason))

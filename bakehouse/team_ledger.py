@@ -14,11 +14,12 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from bakehouse.aws_answers import Refusal, Trouble, refusal
+from bakehouse.aws_answers import Refusal, Trouble, not_aws, refusal, unfit_settings
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.releases import ReleaseRecord, WrongRecordError, record_in
 
 _AT_ONCE = 16
+_CONNECT_SECONDS, _READ_SECONDS = 10, 30
 _ATTEMPTS = 5
 _READ, _WRITE = "read", "write to"
 _THERE = ("PreconditionFailed", "412")
@@ -93,7 +94,7 @@ class TeamLedger:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _record(self, key: str) -> ReleaseRecord:
-        body = self._read("get_object", Key=key)["Body"].read()
+        body = self._read("get_object", Key=key)
         try:
             record = record_in(json.loads(body))
         except (ValueError, RecursionError, WrongRecordError) as error:
@@ -109,13 +110,11 @@ class TeamLedger:
     def _client(self) -> Any:
         import boto3  # type: ignore[import-untyped]
         from botocore.config import Config  # type: ignore[import-untyped]
-        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
-        try:
-            config = Config(max_pool_connections=_AT_ONCE)
-            return boto3.Session(region_name=self._region).client("s3", config=config)
-        except BotoCoreError as error:
-            raise self._told(refusal(f"reach the ledger `{self.address}`", error)) from error
+        config = Config(
+            max_pool_connections=_AT_ONCE, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
+        )
+        return boto3.Session(region_name=self._region).client("s3", config=config)
 
     def _read(self, operation: str, **arguments: Any) -> Any:
         try:
@@ -124,12 +123,20 @@ class TeamLedger:
             raise self._told(error.refusal) from error
 
     def _ask(self, operation: str, doing: str, **arguments: Any) -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
+        what = f"{doing} the ledger `{self.address}`"
         try:
-            return getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+            answer = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+            # The line may break while it is read.
+            return answer["Body"].read() if "Body" in answer else answer
         except (ClientError, BotoCoreError) as error:
-            raise _RefusedError(refusal(f"{doing} the ledger `{self.address}`", error)) from error
+            raise _RefusedError(refusal(what, error)) from error
+        except ResponseParserError as error:
+            raise _RefusedError(not_aws(what)) from error
+        except ValueError as error:
+            raise _RefusedError(unfit_settings(what)) from error
 
     def _told(self, found: Refusal) -> PublishError:
         told = found.diagnostic

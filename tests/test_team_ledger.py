@@ -1,5 +1,6 @@
 """The ledger in S3, played by moto's server."""
 
+import io
 import json
 import os
 import subprocess
@@ -12,8 +13,9 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
+from botocore.exceptions import ResponseStreamingError  # type: ignore[import-untyped]
 
-from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
+from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError
 from bakehouse.image_uris import newest
 from bakehouse.ledger import Ledger
 from bakehouse.project import Project
@@ -167,6 +169,54 @@ def test_without_credentials(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(RegistryAuthError, match="no AWS credentials were found"):
         team().records("mpi-cpu")
+
+
+def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    team().add(numbered(1))
+    client = s3
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise ResponseStreamingError(error="connection broken")
+
+    class Client:
+        def get_object(self, **asked: Any) -> Any:
+            return {**client.get_object(**asked), "Body": Broken()}
+
+        def list_objects_v2(self, **asked: Any) -> Any:
+            return client.list_objects_v2(**asked)
+
+    ledger = team()
+    monkeypatch.setitem(vars(ledger), "_client", Client())
+    with pytest.raises(PublishError) as caught:
+        ledger.records("mpi-cpu")
+    assert caught.value.diagnostics[0].message == (
+        f"could not read the ledger `{ADDRESS}`: AWS does not answer"
+    )
+
+
+def test_an_endpoint_that_is_no_address(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    with pytest.raises(PublishError) as caught:
+        team().records("mpi-cpu")
+    [told] = caught.value.diagnostics
+    assert told.message == f"could not read the ledger `{ADDRESS}`"
+    assert told.facts == (("because", "boto3 does not take its settings"),)
+
+
+def test_a_record_that_the_team_did_not_get_is_named(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    record = numbered(1)
+    with pytest.raises(PublishError) as caught:
+        Ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
+    [told] = caught.value.diagnostics
+    assert told.message == f"could not write to the ledger `{ADDRESS}`"
+    assert ("not written down", record.image_uri) in told.facts
+    assert told.reasons == (
+        Reason("the image is published all the same: the same command, once more, writes it down"),
+    )
 
 
 WRITE = """
