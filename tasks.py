@@ -598,8 +598,7 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
 
     project = open_workspace().project
     ledger = Ledger(project)
-    names = [name for name in ledger.images() if tables.is_meant(name, _patterns(images))]
-    records = [record for name in names for record in ledger.records(name)]
+    records = [record for name in ledger.chosen(_patterns(images)) for record in ledger.records(name)]
     print(text_of(records) if json else tables.released(records), end="")
     if verify:
         verified = publishing.verify(project, records, _say)

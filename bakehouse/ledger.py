@@ -1,14 +1,17 @@
 """The ledger of a project: its own files, and the team's in S3 where it has one."""
 
+import fnmatch
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
 from bakehouse.files import write_whole
 from bakehouse.locks import exclusive
 from bakehouse.project import Project
 from bakehouse.releases import ReleaseRecord, append, load, text_of, with_record
 from bakehouse.team_ledger import TeamLedger
+from bakehouse.yamlfile import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,24 @@ class Ledger:
         """The images that have records."""
         own = {path.parent.name for path in self.project.images.glob("*/releases.json")}
         return tuple(sorted(own.union(self._team.images() if self._team else ())))
+
+    def chosen(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        """The images that have records, of those that names or globs mean; none means all.
+
+        Raises UsageError where one means none: nobody is to take that for nothing being amiss.
+        """
+        images, problems = self.images(), Problems()
+        found: set[str] = set()
+        for pattern in patterns:
+            meant = fnmatch.filter(images, pattern)
+            if not meant:
+                hint = suggestion(pattern, images) or "`./bake releases` lists all"
+                problems.add(
+                    Diagnostic(f"no release and no candidate of `{pattern}` was published", hint=hint)
+                )
+            found.update(meant)
+        problems.raise_as(UsageError)
+        return tuple(sorted(found)) if patterns else images
 
     @property
     def _team(self) -> TeamLedger | None:

@@ -4,7 +4,6 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 
 from bakehouse import chosen, comparison, inventory, outdated, question, revisions
 from bakehouse.build import BuiltImage
@@ -192,11 +191,6 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
 def uris(records: Sequence[ReleaseRecord]) -> str:
     """The address of each published image."""
     return "".join(f"{record.image_uri}\n" for record in records)
-
-
-def is_meant(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name is one of those, or matches a glob; no pattern means all."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def released(records: Sequence[ReleaseRecord]) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import tasks
 from bakehouse.cli import Bake, help_first, with_named_values
 from bakehouse.errors import UsageError
 from bakehouse.project import HOME
+from bakehouse.releases import ReleasedRegion, append
+from tests.test_image_uris import ECR, US, release
 
 COLLECTION = Collection.from_module(tasks)
 
@@ -164,3 +167,47 @@ def test_the_committed_dockerfiles_pass_hadolint() -> None:
     command = [str(Path(sys.executable).with_name("hadolint")), *map(str, HOME.glob("images/*/Dockerfile"))]
 
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
+
+
+@pytest.fixture
+def in_two_regions(tmp_path: Path) -> Path:
+    """A project with a release and a candidate, each in two regions."""
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    for is_candidate in (False, True):
+        record = release(tmp_path / "other", registry=ECR, candidate=is_candidate)
+        there = record.image_uri.replace(ECR, US)
+        regions = (
+            ReleasedRegion("eu-west-1", record.image_uri, "t"),
+            ReleasedRegion("us-east-1", there, "t"),
+        )
+        path = tmp_path / "images" / "mpi-cpu" / "releases.json"
+        append(path, replace(record, regions=regions), tmp_path / "locks")
+    return tmp_path
+
+
+def test_an_estimator_names_the_address_in_the_region(in_two_regions: Path) -> None:
+    for region, host in (("eu-west-1", ECR), ("us-east-1", US)):
+        ended = bake("estimator", "mpi-cpu", "--region", region, cwd=in_two_regions)
+        assert f'image_uri="{host}/bakehouse/mpi-cpu@sha256:' in ended.stdout, ended.stderr
+
+
+def test_an_estimator_in_a_region_without_the_image(in_two_regions: Path) -> None:
+    ended = bake("estimator", "mpi-cpu", "--region", "ap-south-1", cwd=in_two_regions)
+    told = "  because `mpi-cpu` of 2026-11-20 is in eu-west-1 and us-east-1\n"
+    assert (ended.returncode, ended.stdout) == (64, "")
+    assert ended.stderr == f"error: no release of `mpi-cpu` fits\n{told}"
+
+
+def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> None:
+    there = bake("uri", "mpi-cpu", "--candidate", "--region", "us-east-1", cwd=in_two_regions)
+    assert there.stdout.startswith(f"{US}/bakehouse/mpi-cpu@sha256:"), there.stderr
+    nowhere = bake("uri", "mpi-cpu", "--candidate", "--version", "3", cwd=in_two_regions)
+    assert nowhere.returncode == 64
+    assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
+
+
+def test_releases_of_nothing_are_told(in_two_regions: Path) -> None:
+    ended = bake("releases", "mpi-cup", "--verify", cwd=in_two_regions)
+    message = "no release and no candidate of `mpi-cup` was published"
+    assert (ended.returncode, ended.stdout) == (64, "")
+    assert ended.stderr == f"error: {message}\n\nhint: did you mean `mpi-cpu`?\n"

@@ -152,7 +152,7 @@ ALLOWED = {
         "release_tags push releases"
     ),
     "team_ledger": "aws_answers releases",
-    "ledger": "locks project releases team_ledger",
+    "ledger": "locks project releases team_ledger yamlfile",
     "fleet_size": "releases size_report",
     "size_tables": "size_report fleet_size",
     "measuring": "budgets plan rendering engine build layers saved_image size_report size_tables",
@@ -191,7 +191,7 @@ ALLOWED = {
     "efa_rules": "findings launch_rules instance_groups training_request",
     "compiler_rules": "findings launch_rules launch_settings training_request",
     "image_rules": "instance_gpus findings launch_rules launch_settings training_request",
-    "sending_rules": "findings launch_rules launch_settings training_request",
+    "sending_rules": "instance_gpus findings launch_rules launch_settings training_request",
     "estimator": (
         "findings launch_rules launch_settings model_trainer training_request efa_rules compiler_rules "
         "image_rules sending_rules"

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from bakehouse.checks import Outcome
 from bakehouse.ecr_scan import Scan
-from bakehouse.errors import RecipeError
+from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.ledger import Ledger
 from bakehouse.plan import Part
+from bakehouse.project import Project
 from bakehouse.recording import record_of, with_known
 from bakehouse.release_tags import PublishedImage
 from bakehouse.releases import (
@@ -329,6 +331,26 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert {record.digest for record in load(path)} == {f"sha256:{n:064x}" for n in range(3 * each)}
     assert [*tmp_path.glob(".*")] == []
+
+
+def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
+    project = Project(tmp_path, ())
+    for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
+        append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
+    ledger = Ledger(project)
+    assert ledger.chosen([]) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
+    assert ledger.chosen(["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
+    with pytest.raises(UsageError) as caught:
+        ledger.chosen(["mpi-cpu", "pytorch-cup", "x*"])
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
+        ),
+        Diagnostic(
+            "no release and no candidate of `x*` was published",
+            hint="known here: `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
+        ),
+    )
 
 
 def damaged(folder: Path, text: str) -> str:
