@@ -13,6 +13,7 @@ _TORCHRUN = ("torch_distributed", "Torchrun")
 _BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
 _SMDDP = ("smdistributed.dataparallel", "pytorchddp")
 _SMP = "smdistributed.modelparallel"
+_DRIVER = ("sshd", "mpi4py")
 _WRAPPED_HERE = frozenset({"open-mpi", "efa"})
 """Components whose `mpirun` of Open MPI 5 understands what the toolkit says."""
 
@@ -47,6 +48,10 @@ def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Fin
     has = f"it has {there}" if there else "it has no launcher"
     if is_asked(request, _MPIRUN) and "mpirun" not in image.launchers:
         lacks(_MPIRUN, "`mpirun`", has)
+    elif "MPI" in request.distribution and (missing := [one for one in _DRIVER if one not in image.versions]):
+        message = f"the SDK's MPI driver needs {' and '.join(f'`{one}`' for one in missing)}"
+        hint = "add the component `sagemaker-drivers`, or see that its base has them"
+        findings.add(launch_rules.DRIVER, f"{message}, which no part of `{image.name}` is", hint)
     if is_asked(request, _TORCHRUN) and "torchrun" not in image.launchers:
         lacks(_TORCHRUN, "`torchrun`", has)
     elif request.is_on("torch_distributed") and "pytorch" not in image.training_module:

@@ -129,6 +129,12 @@ EFA_MISSING = Rule(
 LAUNCHER = Rule(
     "launcher-not-there", "the release of the image", "the launcher isn't found when the job starts"
 )
+DRIVER = Rule(
+    "driver-needs",
+    f"{_V3}: container_drivers",
+    "the driver of MPI starts sshd, and the script with mpi4py",
+    is_error=False,
+)
 OPEN_MPI_5 = Rule("open-mpi-5", f"{_TOOLKIT}: mpi.py", "the toolkit speaks to Open MPI 4: mpirun fails")
 HOST_NEEDS = Rule(
     "instance-not-fit",

@@ -310,6 +310,13 @@ CASES: dict[str, Case] = {
         "`mpi` needs `mpirun`, and `image` has none",
         "it has `torchrun`",
     ),
+    "no mpi4py for the driver": (
+        launch_rules.DRIVER,
+        request(replace(A100, count=1), sender="ModelTrainer", distribution={"MPI": {}}, source_dir="code"),
+        replace(PYTORCH, versions={**PYTORCH.versions, "sshd": "9.2"}),
+        "the SDK's MPI driver needs `mpi4py`, which no part of `image` is",
+        "add the component `sagemaker-drivers`, or see that its base has them",
+    ),
     "no torchrun": (
         launch_rules.LAUNCHER,
         request(distribution={"torch_distributed": ON}),
