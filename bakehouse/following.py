@@ -143,6 +143,8 @@ class _Follower:
             self._listen()
             if described["TrainingJobStatus"] in ENDED:
                 self._hear_the_rest(described)
+                if self._lacks_logs:
+                    self._say(f"{self._job}: not all of its logs could be read; follow it again for the rest")
                 return described
             self._pace.wait(self._pace.interval)
 

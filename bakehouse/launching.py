@@ -154,8 +154,9 @@ def first_ranks(described: Mapping[str, Any], known: Mapping[str, Instance]) -> 
     """
     resources = described["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
-    count = sum(int(group["InstanceCount"]) for group in groups)
-    gpus = known.get(groups[0]["InstanceType"], Instance("")).gpus
+    # A job that somebody else sent may run on no instances of its own.
+    count = sum(int(group.get("InstanceCount", 0)) for group in groups)
+    gpus = known.get(groups[0].get("InstanceType", ""), Instance("")).gpus
     each = None if len(groups) > 1 or gpus is None else max(gpus, 1)
     # The toolkit's order: `algo-10` comes before `algo-2`.
     names = sorted(f"algo-{number}" for number in range(1, count + 1))

@@ -683,6 +683,23 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     assert session.said[2] == f"{job}: AWS asks to come back later where its logs are; they follow later"
 
 
+def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
+    aws, job = session.aws, "unread-logs"
+
+    def train() -> None:
+        aws.print(job, "algo-1", "one")
+        aws.refuse_log_of = "algo-1"
+
+    session.steps = [train, lambda: aws.play(job, "Completed")]
+    try:
+        found = session.launch(job)
+    finally:
+        aws.refuse_log_of = ""
+
+    assert (found.status, session.written) == (Status.COMPLETED, [])
+    assert session.said[-1] == f"{job}: not all of its logs could be read; follow it again for the rest"
+
+
 def test_an_outage_is_survived_for_a_while(session: Session) -> None:
     aws, job = session.aws, "outage"
     session.steps = [
@@ -1041,6 +1058,10 @@ def test_ranks_are_counted_as_the_toolkit_orders_hosts() -> None:
     found = first_ranks(described, KNOWN)
 
     assert (found["algo-1"], found["algo-10"], found["algo-11"], found["algo-2"]) == (0, 8, 16, 24)
+
+
+def test_a_job_without_instances_has_no_ranks() -> None:
+    assert first_ranks({"ResourceConfig": {"VolumeSizeInGB": 1}}, {}) == {}
 
 
 def test_ranks_that_nobody_can_count() -> None:
