@@ -1,9 +1,9 @@
 """What HPCCM takes for an image of the same parts: it is told every version, and writes the Dockerfile.
 
-Run by `resolve_render.py` in an environment that has hpccm.
+Run by `resolve_render.py` in an environment that has hpccm: `hpccm_recipe.py COUNT` renders it so often.
 """
 
-import statistics
+import json
 import sys
 import time
 
@@ -49,12 +49,13 @@ def dockerfile() -> str:
 
 
 def main() -> None:
-    times = []
+    milliseconds = []
     for _ in range(int(sys.argv[1])):
         began = time.process_time()
         text = dockerfile()
-        times.append(1000 * (time.process_time() - began))
-    print(f"{hpccm.__version__} {statistics.median(times):.3f} {len(text.splitlines())}")
+        milliseconds.append(1000 * (time.process_time() - began))
+    told = {"version": hpccm.__version__, "lines": len(text.splitlines()), "milliseconds": milliseconds}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

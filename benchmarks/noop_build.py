@@ -1,35 +1,74 @@
-"""How much `./bake build` adds to a bare bake call, with nothing to do: run it on images that are built.
+"""P3: what `./bake build` adds to a bare `docker buildx bake` of the same files, with nothing to do.
 
-python benchmarks/noop_build.py mpi-cpu pytorch-cpu
+.venv/bin/python benchmarks/noop_build.py                      # all images that the engine has built
+.venv/bin/python benchmarks/noop_build.py mpi-cpu pytorch-cpu
+
+`./bake build` first finds out that nothing has changed: it reads and resolves the recipes, renders, looks at the
+engine, compares what is installed with what is declared. What is not built yet is built before it is measured.
 """
 
-import statistics
-import subprocess
+import argparse
 import sys
-import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-TIMES = 5
-
-
-def seconds(command: list[str]) -> float:
-    began = time.monotonic()
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return time.monotonic() - began
+from bakehouse.plan import BootstrappedBase, Image
+from bakehouse.workspace import open_workspace, plan_images, render_images
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result
 
 
-def main() -> None:
-    images = sys.argv[1:] or ["mpi-cpu"]
-    files = [word for image in images for word in ("-f", f"images/{image}/docker-bake.json")]
-    ours, bare = (
-        ["./bake", "build", *images],
-        ["docker", "buildx", "bake", "--provenance=false", *files, *images],
-    )
-    seconds(ours)
-    pairs = [(seconds(ours), seconds(bare)) for _ in range(TIMES)]
-    mine, its = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(f"{', '.join(images)}: ./bake build {mine:.2f} s, bare bake {its:.2f} s, ratio {mine / its:.2f}")
+def chosen(names: list[str]) -> list[Image]:
+    """The images of these names, rendered; without any, those whose present form the engine has."""
+    import docker
+
+    workspace = open_workspace(ROOT)
+    if names:
+        plan = plan_images(workspace, names)
+        render_images(workspace, plan, lambda line: None)
+        return list(plan.images)
+    client = docker.from_env()
+    there = {tag for image in client.images.list() for tag in image.tags}
+    plan = plan_images(workspace, [])
+    found = [image for image in plan.images if image.reference in there]
+    return [image for image in found if isinstance(image.base, BootstrappedBase)]
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    images = chosen(asked.images)
+    if not images:
+        sys.exit("the engine has no image of this checkout: name some, to have them built")
+    names = [image.name for image in images]
+    ours = ["./bake", "build", *names]
+    files = [word for name in names for word in ("--file", f"images/{name}/docker-bake.json")]
+    bare = ["docker", "buildx", "bake", "--provenance=false", *files, *(image.target for image in images)]
+    harness.command(ours)
+    jobs = {"ours": lambda: harness.command(ours), "bare": lambda: harness.command(bare)}
+    if len(names) > 1:
+        one = ["./bake", "build", names[0]]
+        jobs["one"] = lambda: harness.command(one)
+        alone = [*bare[:4], *files[:2], images[0].target]
+        jobs["bare one"] = lambda: harness.command(alone)
+    rounds = harness.interleaved(jobs, asked.rounds)
+    mine, its = rounds["ours"], rounds["bare"]
+    rows = [
+        Measure(
+            "P3",
+            f"nothing changed, {len(names)} images, against a bare bake",
+            harness.wall(mine),
+            harness.wall(its),
+            most_ratio=1.5,
+        ),
+        Measure("", "the CPU of the command itself", harness.cpu(mine), harness.cpu(its)),
+    ]
+    if "one" in rounds:
+        mine, its = rounds["one"], rounds["bare one"]
+        rows.append(Measure("", f"{names[0]} alone", harness.wall(mine), harness.wall(its)))
+    return Result(rows, {**rounds, "images": names}, [f"Images: {', '.join(names)}."])
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=5)
+    parser.add_argument("images", nargs="*", help="names; none means all that the engine has")
+    harness.run("noop_build", parser, measured, words)
 
 
 if __name__ == "__main__":

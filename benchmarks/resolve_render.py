@@ -1,35 +1,56 @@
-"""How long Bakehouse takes to resolve, plan and render an image in process, beside HPCCM rendering one.
+"""P4 and P5: to resolve, plan and render an image in process; `render --check` of all images as a process.
 
-HPCCM is installed into `build/hpccm` first. It is told every version; Bakehouse chooses them.
+.venv/bin/python benchmarks/resolve_render.py
 
-python benchmarks/resolve_render.py
+Beside them HPCCM, installed into `build/hpccm` first, for an image of the same parts: it is told every version
+and checks none; Bakehouse chooses them, and computes the keys of all stages. What is counted in process is the
+CPU's time, after a first pass over all images. An image *alone* takes no stage's text from another image;
+*in a row* each stage that images share is rendered once. For P5 all images are rendered into a project of
+their own, then compared with what lies there.
 """
 
+import argparse
+import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import venv
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from typing import Any
 
 from bakehouse import rendering
 from bakehouse.plan import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import resolve
 from bakehouse.workspace import Workspace, open_workspace
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result, Spent
 
-ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / "build" / "hpccm"
 LIKE_THE_PEERS = "pytorch-2.10-cu128-py312-efa"
 TIMES = 9
-STEPS = ("resolve", "plan", "render")
+"""How often a round does an image alone: the median of so many counts."""
 
 
-def one(recipe: Recipe, workspace: Workspace) -> tuple[float, ...]:
-    """Milliseconds of CPU for each step."""
+@dataclass(frozen=True)
+class Steps:
+    """Milliseconds of the CPU for one image, or the mean of many."""
+
+    resolve: float
+    plan: float
+    render: float
+
+    @property
+    def whole(self) -> float:
+        return self.resolve + self.plan + self.render
+
+
+def one(recipe: Recipe, workspace: Workspace) -> Steps:
+    """An image as a process does it that has the catalogue."""
     marks = [time.process_time()]
     resolution = resolve(recipe, workspace.catalog)
     marks.append(time.process_time())
@@ -37,50 +58,105 @@ def one(recipe: Recipe, workspace: Workspace) -> tuple[float, ...]:
     marks.append(time.process_time())
     rendering.render(plan, workspace.templates)
     marks.append(time.process_time())
-    return tuple(1000 * (end - start) for start, end in pairwise(marks))
+    return Steps(*(1000 * (end - start) for start, end in pairwise(marks)))
 
 
-def alone(recipe: Recipe, workspace: Workspace) -> tuple[float, ...]:
-    """The same with nothing rendered before: no stage is taken over from another image."""
+def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
+    """The median of some times, each with nothing rendered before."""
     found = []
-    for _ in range(TIMES):
+    for _ in range(times):
         rendering.forget()
         found.append(one(recipe, workspace))
-    return tuple(statistics.median(step) for step in zip(*found, strict=True))
+    return sorted(found, key=lambda steps: steps.whole)[times // 2]
+
+
+def in_a_row(recipes: list[Recipe], workspace: Workspace) -> Steps:
+    """The mean of all images, done after each other once."""
+    rendering.forget()
+    found = [one(recipe, workspace) for recipe in recipes]
+    return Steps(*(statistics.mean(steps) for steps in zip(*map(_numbers, found), strict=True)))
+
+
+def _told(steps: Steps) -> str:
+    return f"resolve {steps.resolve:.2f}, plan {steps.plan:.2f}, render {steps.render:.2f}"
+
+
+def _numbers(steps: Steps) -> tuple[float, ...]:
+    return steps.resolve, steps.plan, steps.render
 
 
 def peer() -> str:
-    """HPCCM's version, its milliseconds for one image, and the lines it writes."""
+    """The Python that has HPCCM."""
     python = str(PEER / "bin" / "python")
     if not Path(python).exists():
         venv.create(PEER, with_pip=True)
         install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "hpccm", "setuptools"]
         subprocess.run(install, check=True)
-    command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(10 * TIMES)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return python
 
 
-def main() -> None:
-    workspace = open_workspace(ROOT)
-    recipes = list(workspace.recipes.values())
+def hpccm(python: str, count: int) -> tuple[dict[str, Any], Spent]:
+    """What HPCCM says of rendering that often in one process, and what the process took."""
+    said: list[str] = []
+    command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count)]
+    spent = harness.spent(lambda: said.append(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+    return json.loads(said[0]), spent
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    workspace, python = open_workspace(ROOT), peer()
+    recipes = [one for one in workspace.recipes.values() if not asked.images or one.name in asked.images]
     for recipe in recipes:
         one(recipe, workspace)
-    rendering.forget()
-    fleet = [sum(one(recipe, workspace)) for recipe in recipes]
-    each = {recipe.name: alone(recipe, workspace) for recipe in recipes}
-    totals = sorted(sum(steps) for steps in each.values())
-    slowest = max(each, key=lambda name: sum(each[name]))
-    version, milliseconds, lines = peer().split()
+    names = {LIKE_THE_PEERS, *(recipe.name for recipe in recipes)}
+    rounds: dict[str, Any] = {name: [] for name in ("row", "peers", "alone", "hpccm", "check", "hpccm_all")}
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / "pyproject.toml").write_text("[tool.bakehouse]\n")
+        command = [str(ROOT / "bake"), "render", *(asked.images or ["*"])]
+        harness.command(command, cwd=project)
+        for number in range(asked.rounds):
+            rounds["row"].append(in_a_row(recipes, workspace))
+            rounds["peers"].append(alone(workspace.recipes[LIKE_THE_PEERS], workspace, TIMES))
+            told, _ = hpccm(python, TIMES)
+            rounds["hpccm"].append(statistics.median(told["milliseconds"]))
+            rounds["alone"].append([alone(recipe, workspace, 1).whole for recipe in recipes])
+            rounds["check"].append(harness.command([*command, "--check"], cwd=project))
+            rounds["hpccm_all"].append(hpccm(python, len(recipes))[1])
+            print(f"round {number + 1} of {asked.rounds}", file=sys.stderr, flush=True)
 
-    print(f"{len(recipes)} images, milliseconds of CPU an image")
-    print(f"all after each other   mean {statistics.mean(fleet):.2f}, stages that images share rendered once")
-    most = totals[9 * len(totals) // 10]
-    print(f"each alone             median {statistics.median(totals):.2f}, 90 % below {most:.2f}")
-    for name in (LIKE_THE_PEERS, slowest):
-        steps = ", ".join(f"{step} {spent:.2f}" for step, spent in zip(STEPS, each[name], strict=True))
-        print(f"{name}: {sum(each[name]):.2f} ({steps})")
-    print(f"HPCCM {version}, told every version: {float(milliseconds):.2f} for {lines} lines")
-    print(f"ratio for images of the same parts: {sum(each[LIKE_THE_PEERS]) / float(milliseconds):.2f}")
+    def middle(name: str) -> Steps:
+        return sorted(rounds[name], key=lambda steps: steps.whole)[asked.rounds // 2]
+
+    row, peers, theirs = middle("row"), middle("peers"), statistics.median(rounds["hpccm"])
+    each = sorted(statistics.median(times) for times in zip(*rounds["alone"], strict=True))
+    count, most = len(recipes), each[9 * len(each) // 10]
+    measures = (
+        Measure("P4", f"an image, {count} in a row, CPU", row.whole, theirs, "ms", most=1.0),
+        Measure("P4", f"{LIKE_THE_PEERS} alone, CPU", peers.whole, theirs, "ms", most=1.0),
+        Measure("", "the median image alone, CPU", statistics.median(each), unit="ms"),
+        Measure("", "90 % of images alone take at most, CPU", most, unit="ms"),
+        Measure(
+            "P5",
+            f"`render --check` of {count} images as a process",
+            harness.wall(rounds["check"]),
+            harness.wall(rounds["hpccm_all"]),
+            most=1.5,
+        ),
+        Measure("", "its CPU", harness.cpu(rounds["check"]), harness.cpu(rounds["hpccm_all"])),
+    )
+    notes = (
+        f"In a row: {_told(row)}; {LIKE_THE_PEERS} alone: {_told(peers)} (ms).",
+        f"Against HPCCM {told['version']}, which is told every version, for {told['lines']} lines.",
+        f"HPCCM as a process writes one Dockerfile {count} times, and compares nothing.",
+    )
+    return Result(measures, {**rounds, "images": sorted(names), "steps": {"row": asdict(row), "alone": asdict(peers)}}, notes)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=5)
+    parser.add_argument("images", nargs="*", help="names; none means all")
+    harness.run("resolve_render", parser, measured, words)
 
 
 if __name__ == "__main__":

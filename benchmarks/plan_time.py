@@ -1,0 +1,109 @@
+"""P10: how the time of a plan grows with the number of images: 10, 100 and 1,000 that are generated.
+
+.venv/bin/python benchmarks/plan_time.py
+
+Each is an image of Bakehouse's own recipes with a name and an environment of its own, so none has the key of
+another; every count takes them evenly from the whole list. A process that has the catalogue and the recipes
+resolves all, and computes the keys of all images and stages: that is the plan. The last row is a whole
+`./bake plan` of a thousand recipes in a thousand YAML files.
+"""
+
+import argparse
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.recipe import Recipe
+from bakehouse.workspace import open_workspace, plan_recipes
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result, Spent
+
+COUNTS = (10, 100, 1000)
+LINEAR = 1.2
+"""What an image among the most may take of what it takes among the second most."""
+PLAIN = ("mpi-cpu", "mpi5-cpu", "pytorch-cpu", "pytorch-cu130", "pytorch-deepspeed-cpu", "tensorflow-cpu")
+"""Recipes that are one image each: the text of such a file is that of another when a line is added."""
+
+
+def generated(recipes: list[Recipe], count: int) -> list[Recipe]:
+    """As many different images, taken evenly from those that there are."""
+    made = []
+    for number in range(count):
+        recipe = recipes[number * len(recipes) // count if count < len(recipes) else number % len(recipes)]
+        environment = (*recipe.content.environment, ("GENERATED", str(number)))
+        content = replace(recipe.content, environment=environment)
+        made.append(replace(recipe, name=f"generated-{number:04}", content=content))
+    return made
+
+
+def planned(count: int) -> None:
+    """Print what one plan took: run in a process of its own, in which nothing was planned before."""
+    workspace = open_workspace(ROOT)
+    recipes = generated(list(workspace.recipes.values()), count)
+    keys: list[str] = []
+    spent = harness.spent(lambda: keys.extend(image.key for image in plan_recipes(workspace, recipes).images))
+    assert len(set(keys)) == count, "two images have one key"
+    print(json.dumps([spent.wall, spent.cpu, spent.machine]))
+
+
+def plan(count: int) -> Spent:
+    """What one plan took in a new process."""
+    command = [sys.executable, __file__, "--only", str(count)]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return Spent(*json.loads(said))
+
+
+def write_recipes(folder: Path, count: int) -> None:
+    """A project with so many recipes, one a file."""
+    (folder / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (folder / "own" / "images").mkdir(parents=True)
+    for number in range(count):
+        text = (ROOT / "recipes" / "images" / f"{PLAIN[number % len(PLAIN)]}.yaml").read_text()
+        path = folder / "own" / "images" / f"generated-{number:04}.yaml"
+        path.write_text(f'{text}environment: {{GENERATED: "{number}"}}\n')
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    counts = sorted(asked.counts)
+    with tempfile.TemporaryDirectory() as given:
+        folder = Path(given)
+        write_recipes(folder, counts[-1])
+        command = [str(ROOT / "bake"), "plan", "generated-*"]
+        jobs = {
+            **{str(count): functools.partial(plan, count) for count in counts},
+            "process": lambda: harness.command(command, cwd=folder),
+        }
+        rounds = harness.interleaved(jobs, asked.rounds)
+    each = {count: 1000 * harness.cpu(rounds[str(count)]) / count for count in counts}
+    rows = [
+        Measure("P10", f"plan, each of {count:,} images, CPU", milliseconds, unit="ms", most=2.0)
+        for count, milliseconds in each.items()
+    ]
+    if len(counts) > 1:
+        fewer, more = counts[-2:]
+        what = f"each of {more:,} against each of {fewer:,}"
+        rows.append(Measure("P10", what, each[more], each[fewer], "ms", most_ratio=LINEAR))
+    whole = statistics.median(one.wall for one in rounds["process"])
+    rows.append(Measure("", f"`./bake plan` of {counts[-1]:,} YAML files, as a process", whole))
+    notes = [f"{count:,} images: {harness.wall(rounds[str(count)]):.3f} s in all." for count in counts]
+    return Result(rows, rounds, notes)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=5)
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    asked, _ = parser.parse_known_args(words)
+    if asked.only:
+        planned(asked.only)
+        return
+    harness.run("plan_time", parser, measured, words)
+
+
+if __name__ == "__main__":
+    main()
