@@ -85,10 +85,10 @@ def ensure(ask: Ask, say: Say, place: Place | None = None) -> Daemon:
 
 def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) -> None:
     """Install those of these TOOLS that this machine lacks."""
-    place, machine = place or Place(), this_machine()
-    missing = tuple(tool for tool in tools if tool not in machine.tools)
-    if not missing:
+    # Every build asks, and to look at all of the machine starts a program.
+    if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
         return
+    place, machine = place or Place(), this_machine()
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
     mask = machine.systemd and "docker-registry" in missing
@@ -191,8 +191,12 @@ def this_machine() -> Machine:
         systemd=Path("/run/systemd/system").is_dir(),
         dockerd=_dockerd_version(),
         client=shutil.which("docker") is not None,
-        tools=tuple(tool for tool in TOOLS if shutil.which(tool, path=dockerd.program_path())),
+        tools=_tools_here(),
     )
+
+
+def _tools_here() -> tuple[str, ...]:
+    return tuple(tool for tool in TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
 def _carry_out(steps: Steps, place: Place, say: Say) -> None:

@@ -7,7 +7,7 @@ A benchmark is a file of this folder, run as `.venv/bin/python benchmarks/x.py`:
 
     def measured(asked: argparse.Namespace) -> Result:
         jobs = {
-            "ours": lambda: harness.command(["./bake", "build", *asked.images]),
+            "ours": lambda: harness.command([*harness.BAKE, "build", *asked.images]),
             "bare": lambda: harness.command(["docker", "buildx", "bake", ...]),
         }
         rounds = harness.interleaved(jobs, asked.rounds)
@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
+BAKE = (str(ROOT / "bake"),)
 
 Unit = Literal["s", "ms", "bytes", ""]
 
@@ -130,6 +131,11 @@ def command(words: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | 
             sys.exit(f"`{' '.join(words)}` ended with {done.returncode}:\n{told}")
 
     return spent(call)
+
+
+def output(words: Sequence[str]) -> str:
+    """What a program prints, run in the checkout."""
+    return subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def interleaved(

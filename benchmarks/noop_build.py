@@ -3,8 +3,9 @@
 .venv/bin/python benchmarks/noop_build.py                      # all images that the engine has built
 .venv/bin/python benchmarks/noop_build.py mpi-cpu pytorch-cpu
 
-`./bake build` first finds out that nothing has changed: it reads and resolves the recipes, renders, looks at the
-engine, compares what is installed with what is declared. What is not built yet is built before it is measured.
+`./bake build` first finds out that nothing has changed: it reads and resolves the recipes, renders, looks at
+the engine, compares what is installed with what is declared. What is not built yet, or was dropped from the
+engine's build cache, is built before it is measured, which can take long.
 """
 
 import argparse
@@ -37,13 +38,13 @@ def measured(asked: argparse.Namespace) -> Result:
     if not images:
         sys.exit("the engine has no image of this checkout: name some, to have them built")
     names = [image.name for image in images]
-    ours = ["./bake", "build", *names]
+    ours = [*harness.BAKE, "build", *names]
     files = [word for name in names for word in ("--file", f"images/{name}/docker-bake.json")]
     bare = ["docker", "buildx", "bake", "--provenance=false", *files, *(image.target for image in images)]
     harness.command(ours)
     jobs = {"ours": lambda: harness.command(ours), "bare": lambda: harness.command(bare)}
     if len(names) > 1:
-        one = ["./bake", "build", names[0]]
+        one = [*harness.BAKE, "build", names[0]]
         jobs["one"] = lambda: harness.command(one)
         alone = [*bare[:4], *files[:2], images[0].target]
         jobs["bare one"] = lambda: harness.command(alone)

@@ -11,10 +11,9 @@ resolves all, and computes the keys of all images and stages: that is the plan. 
 import argparse
 import functools
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,8 +53,7 @@ def planned(count: int) -> None:
 def plan(count: int) -> Spent:
     """What one plan took in a new process."""
     command = [sys.executable, __file__, "--only", str(count)]
-    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return Spent(*json.loads(said))
+    return Spent(*json.loads(harness.output(command)))
 
 
 def write_recipes(folder: Path, count: int) -> None:
@@ -73,8 +71,8 @@ def measured(asked: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as given:
         folder = Path(given)
         write_recipes(folder, counts[-1])
-        command = [str(ROOT / "bake"), "plan", "generated-*"]
-        jobs = {
+        command = [*harness.BAKE, "plan", "generated-*"]
+        jobs: dict[str, Callable[[], Spent]] = {
             **{str(count): functools.partial(plan, count) for count in counts},
             "process": lambda: harness.command(command, cwd=folder),
         }
@@ -88,7 +86,7 @@ def measured(asked: argparse.Namespace) -> Result:
         fewer, more = counts[-2:]
         what = f"each of {more:,} against each of {fewer:,}"
         rows.append(Measure("P10", what, each[more], each[fewer], "ms", most_ratio=LINEAR))
-    whole = statistics.median(one.wall for one in rounds["process"])
+    whole = harness.wall(rounds["process"])
     rows.append(Measure("", f"`./bake plan` of {counts[-1]:,} YAML files, as a process", whole))
     notes = [f"{count:,} images: {harness.wall(rounds[str(count)]):.3f} s in all." for count in counts]
     return Result(rows, rounds, notes)

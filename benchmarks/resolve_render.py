@@ -2,11 +2,11 @@
 
 .venv/bin/python benchmarks/resolve_render.py
 
-Beside them HPCCM, installed into `build/hpccm` first, for an image of the same parts: it is told every version
-and checks none; Bakehouse chooses them, and computes the keys of all stages. What is counted in process is the
-CPU's time, after a first pass over all images. An image *alone* takes no stage's text from another image;
-*in a row* each stage that images share is rendered once. For P5 all images are rendered into a project of
-their own, then compared with what lies there.
+Beside them HPCCM, installed into `build/hpccm` first, for an image of the same parts: it is told every
+version and checks none; Bakehouse chooses them, and computes the keys of all stages. What is counted in
+process is the CPU's time, after a first pass over all images. An image *alone* takes no stage's text from
+another image; *in a row* each stage that images share is rendered once. For P5 all images are rendered into a
+project of their own, then compared with what lies there.
 """
 
 import argparse
@@ -67,7 +67,12 @@ def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
     for _ in range(times):
         rendering.forget()
         found.append(one(recipe, workspace))
-    return sorted(found, key=lambda steps: steps.whole)[times // 2]
+    return middle(found)
+
+
+def middle(found: list[Steps]) -> Steps:
+    """The one whose whole is the median."""
+    return sorted(found, key=lambda steps: steps.whole)[len(found) // 2]
 
 
 def in_a_row(recipes: list[Recipe], workspace: Workspace) -> Steps:
@@ -99,7 +104,7 @@ def hpccm(python: str, count: int) -> tuple[dict[str, Any], Spent]:
     """What HPCCM says of rendering that often in one process, and what the process took."""
     said: list[str] = []
     command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count)]
-    spent = harness.spent(lambda: said.append(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
+    spent = harness.spent(lambda: said.append(harness.output(command)))
     return json.loads(said[0]), spent
 
 
@@ -113,7 +118,7 @@ def measured(asked: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         (project / "pyproject.toml").write_text("[tool.bakehouse]\n")
-        command = [str(ROOT / "bake"), "render", *(asked.images or ["*"])]
+        command = [*harness.BAKE, "render", *(asked.images or ["*"])]
         harness.command(command, cwd=project)
         for number in range(asked.rounds):
             rounds["row"].append(in_a_row(recipes, workspace))
@@ -125,10 +130,8 @@ def measured(asked: argparse.Namespace) -> Result:
             rounds["hpccm_all"].append(hpccm(python, len(recipes))[1])
             print(f"round {number + 1} of {asked.rounds}", file=sys.stderr, flush=True)
 
-    def middle(name: str) -> Steps:
-        return sorted(rounds[name], key=lambda steps: steps.whole)[asked.rounds // 2]
-
-    row, peers, theirs = middle("row"), middle("peers"), statistics.median(rounds["hpccm"])
+    row, peers = middle(rounds["row"]), middle(rounds["peers"])
+    theirs = statistics.median(rounds["hpccm"])
     each = sorted(statistics.median(times) for times in zip(*rounds["alone"], strict=True))
     count, most = len(recipes), each[9 * len(each) // 10]
     measures = (
@@ -150,7 +153,11 @@ def measured(asked: argparse.Namespace) -> Result:
         f"Against HPCCM {told['version']}, which is told every version, for {told['lines']} lines.",
         f"HPCCM as a process writes one Dockerfile {count} times, and compares nothing.",
     )
-    return Result(measures, {**rounds, "images": sorted(names), "steps": {"row": asdict(row), "alone": asdict(peers)}}, notes)
+    return Result(
+        measures,
+        {**rounds, "images": sorted(names), "steps": {"row": asdict(row), "alone": asdict(peers)}},
+        notes,
+    )
 
 
 def main(words: list[str] | None = None) -> None:

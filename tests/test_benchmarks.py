@@ -1,15 +1,20 @@
-"""The benchmarks' frame: medians, the table, the JSON file, and rounds that take turns."""
+"""The benchmarks: their frame (medians, the table, the JSON file, rounds that take turns), and each once."""
 
 import argparse
 import functools
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import harness
+from bakehouse.workspace import open_workspace
+from benchmarks import catalogue_load, harness, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
 
 
@@ -126,3 +131,71 @@ def test_without_a_path_the_numbers_go_below_build(monkeypatch: pytest.MonkeyPat
 def test_a_processor_that_is_not_named_is_unknown() -> None:
     assert harness.cpu_model("processor\t: 0\nmodel name\t: Xeon 8\n\nmodel name\t: Xeon 9\n") == "Xeon 8"
     assert harness.cpu_model("processor\t: 0\n") == "unknown"
+
+
+@pytest.fixture
+def without_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `./bake` be this Python: the wrapper would make an environment where there is none."""
+    monkeypatch.setattr(
+        harness, "BAKE", (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()")
+    )
+    monkeypatch.setenv("PYTHONPATH", str(harness.ROOT))
+
+
+@pytest.mark.usefixtures("without_wrapper")
+def test_resolving_and_rendering_is_measured_beside_hpccm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    theirs = {"version": "26.5.0", "lines": 78, "milliseconds": [0.4]}
+    monkeypatch.setattr(resolve_render, "peer", lambda: "")
+    monkeypatch.setattr(resolve_render, "hpccm", lambda python, count: (theirs, spent(0.2, 0.2)))
+    found = told(resolve_render.main, tmp_path, "mpi-cpu", "mpi5-cpu")
+    assert [one["id"] for one in found["measures"] if one["id"]] == ["P4", "P4", "P5"]
+    assert found["measures"][0]["what"] == "an image, 2 in a row, CPU"
+    assert found["measures"][0]["against"] == 0.4
+    assert [len(times) for times in found["rounds"]["alone"]] == [2]
+
+
+def test_the_catalogue_is_measured_anew_and_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    found = told(catalogue_load.main, tmp_path)
+    assert [one["most"] for one in found["measures"]] == [300.0, 80.0, None]
+
+
+@pytest.mark.usefixtures("without_wrapper")
+def test_plans_of_every_count_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+    found = told(plan_time.main, tmp_path, "--counts", "1", "2")
+    assert [one["what"] for one in found["measures"]] == [
+        "plan, each of 1 images, CPU",
+        "plan, each of 2 images, CPU",
+        "each of 2 against each of 1",
+        "`./bake plan` of 2 YAML files, as a process",
+    ]
+    assert all(one["ours"] > 0 for one in found["measures"])
+
+
+def test_generated_images_are_taken_evenly_and_differ() -> None:
+    recipes = list(open_workspace(harness.ROOT).recipes.values())
+    found = plan_time.generated(recipes, 2)
+    assert [one.name for one in found] == ["generated-0000", "generated-0001"]
+    assert found[1].components == recipes[len(recipes) // 2].components
+    assert found[1].content.environment[-1] == ("GENERATED", "1")
+    assert len(plan_time.generated(recipes[:3], 7)) == 7
+
+
+@pytest.mark.parametrize("name", ["noop_build", "push_sharing", "smoke_suite"])
+def test_what_needs_an_engine_has_a_command_line_that_tells_what_it_does(name: str) -> None:
+    command = [sys.executable, str(harness.ROOT / "benchmarks" / f"{name}.py"), "--help"]
+    env = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
+    assert "--rounds" in said
+    assert "--json" in said
+
+
+def told(main: Callable[[list[str]], None], folder: Path, *words: str) -> dict[str, Any]:
+    """What a benchmark of one round writes."""
+    main(["--rounds=1", f"--json={folder / 'found.json'}", *words])
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return found

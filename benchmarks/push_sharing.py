@@ -1,0 +1,113 @@
+"""P7: what a push sends that shares layers with an earlier one, and how long an unchanged one takes.
+
+.venv/bin/python benchmarks/push_sharing.py [mpi-cpu]
+
+The second image has the first one's parts and training code of its own: it is built here, which is one
+small layer. Both go to the embedded registry, through a proxy that counts what it is sent; the images' bytes
+are those of their layers as pushed. An unchanged push is timed without the proxy: `publish` asks a registry
+that runs already, and the whole `./bake push --stage` is a process that starts the embedded one itself.
+"""
+
+import argparse
+import socket
+import sys
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bakehouse import daemon, pusher, workflow
+from bakehouse.build import BuiltImage
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.push import Publication, publish
+from bakehouse.registry import NamedRegistry
+from bakehouse.release_tags import PublishedImage
+from bakehouse.testing.proxy import Proxy
+from bakehouse.workspace import open_workspace
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result
+
+SECOND = "second-image"
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_project(folder: Path, image: str, port: int) -> None:
+    """A project with one image: the parts of another, and code of its own."""
+    (folder / "pyproject.toml").write_text(
+        f'[tool.bakehouse]\nrecipes = ["own"]\nregistry_port = {port}\nrepository_prefix = "benchmark"\n'
+    )
+    own = folder / "own" / "images"
+    (own / "code").mkdir(parents=True)
+    (own / "code" / "train.py").write_text(f'print("{datetime.now(UTC)}")\n')
+    text = (ROOT / "recipes" / "images" / f"{image}.yaml").read_text()
+    (own / f"{SECOND}.yaml").write_text(f"{text}code:\n  directory: code\n  entry_point: train.py\n")
+
+
+def forget() -> None:
+    """Leave nothing of the second image in the engine."""
+    names = harness.output(
+        ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{SECOND}"]
+    )
+    harness.output(["docker", "image", "rm", *names.split()])
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    with ExitStack() as stack:
+        folder, state = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
+        port = free_port()
+        write_project(folder, asked.image, port)
+        images = workflow.built_images(open_workspace(folder), [asked.image, SECOND], say)
+        stack.callback(forget)
+        first, second = sorted(images, key=lambda one: one.image.name == SECOND)
+        publication = Publication(day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", stage=True)
+        stack.enter_context(workflow.engine(say, daemon.Feature.LOCAL))
+        (state / "registry").mkdir()
+        local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
+        proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
+
+        def pushed(one: BuiltImage, host: str) -> PublishedImage:
+            registry = NamedRegistry(host, lambda _: None)
+            return publish(one, None, registry, pusher.connect(state / "pushes"), publication, say)
+
+        sent, whole = [], []
+        for one in (first, second, second):
+            before = sum(len(request.body) for request in proxy.requests)
+            whole.append(pushed(one, proxy.host).bytes)
+            sent.append(sum(len(request.body) for request in proxy.requests) - before)
+        command = ["push", "--stage", SECOND]
+        jobs = {
+            "publish": lambda: harness.spent(lambda: pushed(second, local.host)),
+            "process": lambda: harness.command([*harness.BAKE, *command], cwd=folder),
+        }
+        jobs["publish"]()
+        jobs["process"]()
+        rounds = harness.interleaved(jobs, asked.rounds)
+    rows = (
+        Measure("P7", "bytes of a second image that were sent", sent[1], whole[1], "bytes", most_ratio=0.01),
+        Measure("", f"bytes of the first, {asked.image}, that were sent", sent[0], whole[0], "bytes"),
+        Measure("", "bytes that an unchanged push sends", sent[2], whole[2], "bytes"),
+        Measure("P7", "an unchanged push, in process", harness.wall(rounds["publish"]), most=0.3),
+        Measure("", "its CPU", harness.cpu(rounds["publish"])),
+        Measure("", "`./bake push --stage`, unchanged, the whole process", harness.wall(rounds["process"])),
+        Measure("", "its CPU", harness.cpu(rounds["process"])),
+    )
+    return Result(rows, {**rounds, "sent": sent, "whole": whole})
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=7)
+    parser.add_argument("image", nargs="?", default="mpi-cpu", help="one of Bakehouse's (mpi-cpu)")
+    harness.run("push_sharing", parser, measured, words)
+
+
+if __name__ == "__main__":
+    main()
