@@ -3,7 +3,7 @@
 from bakehouse.build import BuiltImage
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.manifests import short
-from bakehouse.plan import Image, RegistryBase
+from bakehouse.plan import BootstrappedBase, Image, RegistryBase
 from bakehouse.smoke_report import SmokeReport, lacking
 
 
@@ -18,6 +18,10 @@ def check_pinned(image: Image) -> None:
     if isinstance(image.base, RegistryBase) and image.base.digest is None:
         message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
         problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
+    if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
+        message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
+        hint = f"run `./bake lock {image.name}` and commit what it writes, then build and test again"
+        problems.add(Diagnostic(message, hint=hint))
     for artifact in image.unpinned:
         message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
         hint = "run `./bake lock`, compare what it prints with the publisher's, then build and test again"

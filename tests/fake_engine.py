@@ -8,6 +8,7 @@ from pathlib import Path
 from bakehouse.build import BuiltImage
 from bakehouse.engine import Container, ContainerSpec, Ended, StoredImage, Swept
 from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
+from tests.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f" * 32)
 
@@ -123,7 +124,7 @@ def image(
         name=name,
         key=ImageKey("a" * 64),
         summary="an image",
-        base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", ()),
+        base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), LOCKED),
         parts=parts,
         gpu=gpu,
         launchers=launchers,

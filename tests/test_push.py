@@ -17,6 +17,7 @@ from bakehouse.registry import Credentials, NamedRegistry
 from bakehouse.release_tags import PublishedImage
 from bakehouse.smoke_report import CheckResult, SmokeReport
 from bakehouse.transfer import Progress, Watch
+from tests.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
 OTHER = Digest("sha256:" + "91ab6e0c55f3" + "0" * 52)
@@ -24,7 +25,7 @@ IMAGE = Image(
     name="mpi-cpu",
     key=ImageKey("7c1e44b0" * 8),
     summary="",
-    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", ()),
+    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
     parts=(),
     gpu=False,
     launchers=("mpirun",),
@@ -116,6 +117,16 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
             hint="write the digest into the recipe, then build and test again",
+        ),
+    )
+
+
+def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None:
+    image = replace(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
+    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+        Diagnostic(
+            "the packages of Debian `trixie` in `mpi-cpu` are not locked",
+            hint="run `./bake lock mpi-cpu` and commit what it writes, then build and test again",
         ),
     )
 

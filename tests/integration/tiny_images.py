@@ -12,6 +12,7 @@ from bakehouse.checks import Outcome
 from bakehouse.keys import KEY_LABEL
 from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
 from bakehouse.smoke_report import CheckResult, SmokeReport
+from tests.locked_debian import LOCKED
 
 PUBLISHED = "oci-mediatypes=false,compression=gzip,force-compression=true"
 """The exporter's options of a build that is to be published."""
@@ -23,7 +24,7 @@ def image(name: str, key: str = "7c1e44b0") -> Image:
         name=name,
         key=ImageKey(key * 8),
         summary="made for a test",
-        base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", ()),
+        base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
         parts=(Part("open-mpi", "4.1.8", "py311"),),
         gpu=False,
         launchers=("mpirun",),
