@@ -10,7 +10,7 @@ from bakehouse.files import write_whole
 from bakehouse.plan import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
-from bakehouse.runs import Level
+from bakehouse.runs import Level, Run
 from bakehouse.workspace import Workspace, select
 
 BANNER = "<!-- Made by `./bake render`: change the recipes instead. -->"
@@ -36,6 +36,15 @@ class Entry:
     recipe: Recipe
     resolution: Resolution | None
     level: Level
+    earlier: Run | None = None
+    """How far it was run before it last changed."""
+
+    @property
+    def run(self) -> str:
+        """How far it was run, as people are told."""
+        if self.earlier is None:
+            return self.level.value
+        return f"{self.level.value} ({self.earlier.level.value} {self.earlier.date}, changed since)"
 
     @property
     def versions(self) -> dict[str, str] | None:
@@ -65,8 +74,10 @@ def inventory(workspace: Workspace, recipes: Iterable[Recipe], *, kept: bool = F
     planned = make_plan(
         resolutions, workspace.templates, workspace.project.region, workspace.apt_locks
     ).images
-    levels = {image.name: runs.level(image, known) for image in planned}
-    return tuple(Entry(recipe, each, levels.get(recipe.name, Level.RENDERED)) for recipe, each in found)
+    reached = {image.name: (runs.level(image, known), runs.earlier(image, known)) for image in planned}
+    return tuple(
+        Entry(recipe, each, *reached.get(recipe.name, (Level.RENDERED, None))) for recipe, each in found
+    )
 
 
 def _resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
@@ -102,7 +113,8 @@ def table(entries: Iterable[Entry]) -> str:
     blocks = [
         f"{BANNER}\n\n# Images\n\n{count} images of {len(families)} recipes; {told}.\n\n"
         "Built: with the real parts. Rehearsed: every step was executed, with stand-ins for what could not\n"
-        "be had. Rendered: resolved, planned and written out, and not run since.\n"
+        "be had. Rendered: resolved, planned and written out, and not run since it last changed: its\n"
+        "recipe, a part, or a template that all images share. How far it went before is told with the day.\n"
     ]
     blocks += [_section(name, found) for name, found in sorted(families.items())]
     return "\n".join(blocks)
@@ -152,5 +164,5 @@ def _row(entry: Entry) -> tuple[str, ...]:
     versions = entry.versions or {}
     frameworks = [f"{told} {versions[name]}" for name, told in _FRAMEWORKS if name in versions]
     cells = [" / ".join(versions[name] for name in names if name in versions) for _, names in _COLUMNS]
-    found = [entry.recipe.name, ", ".join(frameworks), *cells, entry.recipe.status, entry.level.value]
+    found = [entry.recipe.name, ", ".join(frameworks), *cells, entry.recipe.status, entry.run]
     return tuple(cell or _NONE for cell in found)

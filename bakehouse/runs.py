@@ -63,6 +63,12 @@ def level(image: Image, runs: Mapping[str, Run]) -> Level:
     return run.level if run and run.key == image.key else Level.RENDERED
 
 
+def earlier(image: Image, runs: Mapping[str, Run]) -> Run | None:
+    """The run of an image as it was before it last changed; None where it was run as it is now."""
+    run = runs.get(image.name)
+    return run if run and run.key != image.key else None
+
+
 def record(folder: Path, made: Mapping[str, Run], locks: Path) -> None:
     """Add runs to the record in a folder."""
     with exclusive(locks / "runs.lock"):

@@ -115,3 +115,14 @@ def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_nex
     assert levels["small"] is Level.BUILT
     assert inventory.write_table(workspace)
     assert runs.load(project.images)["small"].key == image.key
+
+
+def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> None:
+    project = workspace.project
+    old = runs.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
+    runs.record(project.state, {"small": old}, project.state / "locks")
+    told = inventory.table(found(workspace))
+    assert (
+        "| small | - | - | 3.11 | - | - | - | - | - | current |"
+        " rendered (rehearsed 2026-11-20, changed since) |\n" in told
+    )
