@@ -187,20 +187,48 @@ def render(context: Context, images: str, check: bool = False) -> None:
         print(f"{len(files)} files of {len(planned.images)} images")
 
 
-@task(positional=["images"], help={"images": _IMAGES, "json": _JSON})
+@task(
+    positional=["images"],
+    help={"images": _IMAGES, "to": "the folder that gets every file, to be carried elsewhere"},
+)
 @_command
-def build(context: Context, images: str, json: bool = False) -> None:
+def fetch(context: Context, images: str, to: str = "") -> None:
+    """
+    Fetch every file that images are built from: into the cache, or into a folder that is a mirror then.
+
+    ./bake fetch pytorch-cpu
+    ./bake fetch '*' --to /media/disk
+    """
+    from bakehouse import fetch_task
+
+    print(fetch_task.run(open_workspace(), _patterns(images), _say, sys.stderr, to), end="")
+
+
+@task(
+    positional=["images"],
+    auto_shortflags=False,
+    help={
+        "images": _IMAGES,
+        "offline": "ask no network: every file has to be in the cache, in --from or in a mirror's folder",
+        "from": "a folder that `fetch --to` has filled, or another mirror, to look into first",
+        "json": _JSON,
+    },
+)
+@_command
+def build(context: Context, images: str, offline: bool = False, from_: str = "", json: bool = False) -> None:
     """
     Build images, all in one graph, and compare what is installed in them with what was declared.
 
     ./bake build pytorch-cpu
     ./bake build mpi-cpu 'pytorch-*'
+    ./bake build pytorch-cpu --offline --from /media/disk
     """
     from bakehouse import workflow
 
     workspace = open_workspace()
     print(tables.warnings(workspace, _patterns(images)), end="", file=sys.stderr)
-    built = workflow.build_images(workspace, _patterns(images), _say, workflow.Wishes(json=json))
+    wishes = workflow.Wishes(json=json, offline=offline, source=from_)
+    built = workflow.build_images(workspace, _patterns(images), _say, wishes)
     print(tables.built_table(built), end="")
 
 
@@ -952,15 +980,21 @@ def lock(context: Context, images: str, upgrade: bool = False, check: bool = Fal
         print(line)
 
 
-@task(help={"all": "also images, bases and everything below build/"})
+@task(
+    help={
+        "all": "also images, bases and everything below build/",
+        "cache": "also the files that were fetched for builds, of all projects",
+    }
+)
 @_command
-def clean(context: Context, all: bool = False) -> None:
+def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     """
     Remove what Bakehouse left in the engine: containers and networks of dead runs, images of older recipes.
 
     ./bake clean
     ./bake clean --all
+    ./bake clean --cache
     """
     from bakehouse import cleaning
 
-    print(cleaning.run(open_workspace(), _say, everything=all), end="")
+    print(cleaning.run(open_workspace(), _say, everything=all, cache=cache), end="")

@@ -4,9 +4,11 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bakehouse import aptfiles, bootstrap, buildx
+from bakehouse import aptfiles, bootstrap, buildx, gathering
+from bakehouse.buildevents import Event
 from bakehouse.buildfailure import ImagesFailed
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -53,19 +55,28 @@ def build(
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
     for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
-        bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=aptfiles.get)
+        bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=_get(supplies))
     failures: list[Diagnostic] = []
 
     def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:
-        return buildx.bake(
-            targets,
-            cwd=root,
-            state=state,
-            secrets=supplies.secrets,
-            arguments=supplies.arguments,
-            on_event=progress,
-            environment=environment,
-        )
+        try:
+            return buildx.bake(
+                targets,
+                cwd=root,
+                state=state,
+                secrets=supplies.secrets,
+                arguments=supplies.arguments,
+                on_event=heard,
+                environment=environment,
+            )
+        except BuildError:
+            # A step that was not given its file fails too, and says less.
+            _require_files(supplies, progress)
+            raise
+
+    def heard(event: Event) -> None:
+        progress(event)
+        _require_files(supplies, progress)
 
     def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
         failures.extend(error.diagnostics)
@@ -86,6 +97,25 @@ def build(
     if failures:
         raise BuildError(*failures)
     return tuple(built)
+
+
+def _get(supplies: Supplies) -> bootstrap.Get:
+    """What has the packages of a base here: the feed, where there is one."""
+    if supplies.feed is None:
+        return aptfiles.get
+    return partial(gathering.put, supplies.feed)
+
+
+def _require_files(supplies: Supplies, progress: Progress) -> None:
+    """Tell what was fetched, and raise ImagesFailed for what can't be had: others may be built without it."""
+    if not supplies.feed:
+        return
+    fetcher, wanted = supplies.feed.fetcher, supplies.feed.wanted
+    for line in fetcher.lines():
+        progress.say(line)
+    if failed := fetcher.take_failures():
+        images = {name for one in failed for name in wanted.images[one.file]}
+        raise ImagesFailed(gathering.unobtainable(failed, wanted), images=frozenset(images))
 
 
 def _target(image: Image) -> buildx.Target:

@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from bakehouse import drift, pin, pipconfig, project, pylock, supplies, system_locks
+from bakehouse import drift, pin, pipconfig, project, pylock, system_locks
 from bakehouse.catalog import load_catalog
+from bakehouse.certificates import bundle_of
 from bakehouse.component import Artifact, Component, Face
 from bakehouse.drift import Drift, Kind
 from bakehouse.errors import Diagnostic, RecipeError, StaleError, UsageError
@@ -192,4 +193,4 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
 
 def _index(found: Project, python: str) -> pylock.Index:
     pip = pipconfig.read()
-    return pylock.Index(pip, supplies.bundle_of(found.ca, pip), python)
+    return pylock.Index(pip, bundle_of(found.ca, pip), python)

@@ -14,9 +14,9 @@ from bakehouse.component import Artifact
 from bakehouse.errors import BuildError, Diagnostic, Location, Reason, StaleError
 from bakehouse.faces import UNKNOWN
 from bakehouse.files import write_whole
+from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.plan import Sha256
 from bakehouse.pylock import Index, resolve
-from bakehouse.serving import Hashes, Mirrors
 
 _CHUNK = 1 << 20
 _SECONDS = 60

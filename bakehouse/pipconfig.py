@@ -21,6 +21,8 @@ class PipConfig:
     cert: str = ""
     proxy: str = ""
     timeout: str = ""
+    keyring: bool = True
+    """Whether pip may ask the `keyring` program."""
 
 
 def read(environment: Mapping[str, str] = os.environ) -> PipConfig:
@@ -45,6 +47,7 @@ def read(environment: Mapping[str, str] = os.environ) -> PipConfig:
         cert=found.get("cert", ""),
         proxy=found.get("proxy", ""),
         timeout=found.get("timeout", found.get("default-timeout", "")),
+        keyring=found.get("keyring-provider", "auto") != "disabled",
     )
 
 

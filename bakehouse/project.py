@@ -24,6 +24,7 @@ _KEYS = (
     "repository_prefix",
     "mirrors",
     "ca",
+    "cache",
     "registry_port",
     "prices",
     "ledger",
@@ -44,8 +45,10 @@ class Project:
     region: str | None = None
     repository_prefix: str = "bakehouse"
     mirrors: tuple[str, ...] = ()
-    """Folders and URL prefixes where artifacts may lie, looked up by sha256."""
+    """Folders, URL prefixes and places in S3 where files may lie, looked up by sha256."""
     ca: Path | None = None
+    cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
+    """Where files that builds need are kept by their sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
     ledger: str = ""
     """`s3://bucket/prefix`, where a team keeps what it publishes; empty is in `images` alone."""
@@ -153,6 +156,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         repository_prefix=text("repository_prefix", "bakehouse"),
         mirrors=(*texts("mirrors"), *environment.get("BAKEHOUSE_MIRRORS", "").split()),
         ca=root / ca if ca else None,
+        cache=_cache(root, text("cache", ""), environment),
         registry_port=_port(table, environment, path, problems),
         ledger=_ledger(text("ledger", ""), path, problems),
         prices=_prices(table, path, problems),
@@ -177,6 +181,13 @@ def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Pat
         problems.add(Diagnostic(f"`BAKEHOUSE_REGISTRY_PORT` is `{text}`; it {expected}"))
         return port
     return int(text)
+
+
+def _cache(root: Path, folder: str, environment: Mapping[str, str]) -> Path:
+    if named := environment.get("BAKEHOUSE_CACHE") or folder:
+        return root / Path(named).expanduser()
+    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
+    return Path(home, "bakehouse", "files")
 
 
 def _ledger(address: str, path: Path, problems: Problems) -> str:

@@ -1,8 +1,8 @@
-"""What a build's steps may need of this machine: its way to packages, its certificates, files that it holds.
+"""What a build's steps may need of this machine: the files of its plan, its way to others, its certificates.
 
 All of it is optional and stays out of the cache key: the settings of pip and apt, certificates and the list
-of mirrors are BuildKit secrets, proxies are build arguments of BuildKit's own. Folders are served over HTTP
-while the build runs.
+of mirrors are BuildKit secrets, proxies are build arguments of BuildKit's own. Files are served over HTTP
+while the build runs. Steps that can't reach this machine fetch by themselves, as it is set up to.
 """
 
 import contextlib
@@ -15,24 +15,50 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
-from bakehouse import aptconfig, pipconfig
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse import aptconfig, pipconfig, step_server
+from bakehouse.certificates import bundle_of
+from bakehouse.errors import Diagnostic, EngineError, Reason
+from bakehouse.fetching import Fetcher
+from bakehouse.mirrors import Hashes
 from bakehouse.pipconfig import PipConfig
 from bakehouse.scratch import private_folder
-from bakehouse.serving import Hashes, Shelves, serve
+from bakehouse.serving import Shelves, serve
+from bakehouse.sources import folder_of
+from bakehouse.wanted import Wanted
 
 Say = Callable[[str], None]
 
 CA_IN_STEPS = "/run/secrets/ca"
 MOST_SECRET_BYTES = 500 * 1024
 """What BuildKit takes as one secret."""
-_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_FED_PIP = """\
+[global]
+index-url = {url}/simple/
+trusted-host = {host}
+timeout = {seconds}
+retries = 0
+"""
+_FED_APT = """\
+Acquire::http::Proxy::{host} "DIRECT";
+Acquire::http::Timeout "{seconds}";
+Acquire::Retries "0";
+"""
+_FED_SECONDS = 86400
+"""A file comes when it is here, however long that takes."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The files of a plan, and what fetches them."""
+
+    wanted: Wanted
+    fetcher: Fetcher
+    offline: bool = False
+    """Nothing but what is here is to be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +69,8 @@ class Supplies:
     """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments that BuildKit itself knows: proxies."""
+    feed: Feed | None = None
+    """What steps are served from while they run; None where they fetch by themselves."""
 
 
 @contextlib.contextmanager
@@ -54,17 +82,99 @@ def supplies(
     say: Say,
     suites: Iterable[str] = (),
     environment: Mapping[str, str] = os.environ,
+    feed: Feed | None = None,
 ) -> Iterator[Supplies]:
-    """Gather what this machine has, and serve its folders for as long as the context lasts.
+    """Gather what this machine has, and serve it for as long as the context lasts.
 
-    `mirrors` are folders and URL prefixes, `suites` those whose packages are locked, so that bases name no
-    mirror of them. What steps of a build can't reach is said, and they go without it.
+    With a `feed`, steps get its files from this machine, and know of no index and no mirror. Without one, or
+    where steps can't reach this machine, they go to the mirrors and indexes themselves: what they can't reach
+    is said, and they go without it. `suites` are those whose packages are locked, so that bases name no
+    mirror of them. Raises EngineError where nothing but a feed would do.
     """
+    with contextlib.ExitStack() as stack:
+        if feed and (url := stack.enter_context(_feeding(feed, say))):
+            yield stack.enter_context(_fed(url, feed, ca, state, say, environment))
+        else:
+            yield stack.enter_context(_direct(state, mirrors, ca, say, suites, environment))
+
+
+@contextlib.contextmanager
+def _feeding(feed: Feed, say: Say) -> Iterator[str]:
+    """The URL that a feed is served at; empty where steps can't reach it."""
+    with contextlib.ExitStack() as stack:
+        url = ""
+        gateway, why_not = _gateway()
+        if gateway:
+            try:
+                url = stack.enter_context(step_server.serve(feed.wanted, feed.fetcher, gateway))
+            except OSError:
+                why_not = f"its network's address {gateway} is not this machine's"
+        if not url and feed.offline:
+            message = "steps of a build can't reach this machine, which has to hand them their files"
+            reason = Reason(why_not)
+            raise EngineError(Diagnostic(message, reasons=(reason,), hint="build without `--offline`"))
+        if not url:
+            say(f"the build can't reach this machine, {why_not}: its steps fetch by themselves")
+        yield url
+
+
+@contextlib.contextmanager
+def _fed(
+    url: str, feed: Feed, ca: Path | None, state: Path, say: Say, environment: Mapping[str, str]
+) -> Iterator[Supplies]:
+    """What steps need that are served by this machine."""
+    bundle = bundle_of(ca, pipconfig.read(environment), environment)
+    certificates = _certificates(bundle, say) if bundle else ""
+    proxies = {
+        name: value
+        for name, value in _proxies(environment).items()
+        if name == "no_proxy" or _leads_out(value, say)
+    }
+    texts = {
+        "pip": _FED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_FED_SECONDS),
+        "ca": certificates,
+        "mirrors": f"{url}/sha256\n",
+        "apt": _apt_conf(say, has_ca=bool(ca and certificates))
+        + _FED_APT.format(host=urlsplit(url).hostname, seconds=_FED_SECONDS),
+    }
+    with _secrets(texts, state) as secrets:
+        yield Supplies(secrets, _arguments(proxies, url), feed)
+
+
+@contextlib.contextmanager
+def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]:
+    """Texts as files that nobody else may read; none for an empty one."""
+    with private_folder(state) as folder:
+        secrets = {name: folder / name for name, text in texts.items() if text}
+        for name, path in secrets.items():
+            path.touch(mode=0o600)
+            path.write_text(texts[name])
+        yield secrets
+
+
+def _arguments(proxies: Mapping[str, str], url: str) -> dict[str, str]:
+    given = dict(proxies)
+    if given and url:
+        given["no_proxy"] = ",".join(filter(None, (given.get("no_proxy"), urlsplit(url).hostname)))
+    # Some programs read the capital names only, some the small ones.
+    return given | {name.upper(): value for name, value in given.items()}
+
+
+@contextlib.contextmanager
+def _direct(
+    state: Path,
+    mirrors: Sequence[str],
+    ca: Path | None,
+    say: Say,
+    suites: Iterable[str],
+    environment: Mapping[str, str],
+) -> Iterator[Supplies]:
+    """What steps need that fetch by themselves."""
     pip, mirrors, proxies = _reachable(pipconfig.read(environment), mirrors, _proxies(environment), say)
     bundle = bundle_of(ca, pip, environment)
     certificates = _certificates(bundle, say) if bundle else ""
     shelves = _shelves(mirrors, pip)
-    with private_folder(state) as folder, _serving(shelves, state, say) as url:
+    with _serving(shelves, state, say) as url:
         texts = {
             "pip": _pip_conf(pip, shelves, url, has_ca=bool(certificates)),
             "ca": certificates,
@@ -72,24 +182,8 @@ def supplies(
             "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
             "sources": _sources(suites),
         }
-        secrets = {name: folder / name for name, text in texts.items() if text}
-        for name, path in secrets.items():
-            path.touch(mode=0o600)
-            path.write_text(texts[name])
-        if proxies and url:
-            direct = (proxies.get("no_proxy"), urlsplit(url).hostname)
-            proxies["no_proxy"] = ",".join(filter(None, direct))
-        # Some programs read the capital names only, some the small ones.
-        yield Supplies(secrets, proxies | {name.upper(): value for name, value in proxies.items()})
-
-
-def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The certificates this machine trusts: those named for Bakehouse, for pip, for others, the system's."""
-    if ca and not ca.is_file():
-        message = f"there is no file `{ca}` with certificates"
-        raise EngineError(Diagnostic(message, hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA"))
-    named = [str(ca or ""), pip.cert, *(environment.get(name, "") for name in _CA_VARIABLES), *_SYSTEM_CA]
-    return next((Path(one) for one in named if one and Path(one).is_file()), None)
+        with _secrets(texts, state) as secrets:
+            yield Supplies(secrets, _arguments(proxies, url))
 
 
 def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +206,7 @@ def _reachable(
     )
     proxies = {name: value for name, value in proxies.items() if name == "no_proxy" or leads_out(value)}
     for mirror in mirrors:
-        if not urlsplit(mirror).scheme and not _folder(mirror):
+        if not urlsplit(mirror).scheme and not folder_of(mirror):
             say(f"mirror `{mirror}` is no folder: left out")
     return pip, tuple(filter(leads_out, mirrors)), proxies
 
@@ -127,19 +221,10 @@ def _leads_out(place: str, say: Say) -> bool:
 
 
 def _shelves(mirrors: Sequence[str], pip: PipConfig) -> Shelves:
-    links = tuple(path for one in pip.find_links if (path := _folder(one)))
-    named = tuple(path for one in mirrors if (path := _folder(one)))
-    indexes = tuple(path for one in (pip.index_url, *pip.extra_index_urls) if (path := _folder(one)))
+    links = tuple(path for one in pip.find_links if (path := folder_of(one)))
+    named = tuple(path for one in mirrors if (path := folder_of(one)))
+    indexes = tuple(path for one in (pip.index_url, *pip.extra_index_urls) if (path := folder_of(one)))
     return Shelves(tuple(dict.fromkeys((*named, *links))), indexes, links)
-
-
-def _folder(place: str) -> Path | None:
-    """A folder given as a path or a file:// URL; None for other URLs, and for folders that aren't there."""
-    url = urlsplit(place)
-    if url.scheme not in ("", "file") or not place:
-        return None
-    path = Path(url2pathname(url.path) if url.scheme else place).expanduser()
-    return path.absolute() if path.is_dir() else None
 
 
 @contextlib.contextmanager
@@ -185,7 +270,7 @@ def _pip_conf(pip: PipConfig, shelves: Shelves, url: str, *, has_ca: bool) -> st
     """This machine's pip settings as they hold inside a step: folders by the URLs they are served at."""
 
     def served(place: str, kind: str, folders: Sequence[Path]) -> str:
-        path = _folder(place)
+        path = folder_of(place)
         if path in folders:
             return f"{url}/{kind}/{folders.index(path)}/" if url else ""
         return place if urlsplit(place).scheme in ("http", "https") else ""

@@ -15,6 +15,7 @@ from bakehouse import (
     containers,
     daemon,
     destinations,
+    gathering,
     junit,
     measuring,
     provision,
@@ -65,6 +66,10 @@ class Wishes:
     report: Path | None = None
     """Where to write what smoke tests saw, for another machine."""
     terms: Terms = field(default_factory=Terms)
+    offline: bool = False
+    """Build from files that are here, and ask no network."""
+    source: str = ""
+    """A folder that `fetch` has filled, or another mirror, to look into first."""
     real: bool = False
     """Let a rehearsal fetch every package of a lock, however large."""
 
@@ -89,7 +94,7 @@ def build_images(
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
-        built = _build(workspace.project, plan.images, progress)
+        built = _build(workspace.project, plan.images, progress, wishes)
     today = datetime.now(UTC).date()
     _record(workspace, {one.image.name: runs.built(one.image, today) for one in built})
     _require_budgets(workspace, built, say)
@@ -180,16 +185,22 @@ def _record(workspace: Workspace, made: Mapping[str, runs.Run]) -> None:
         runs.record(project.state, own, project.state / "locks")
 
 
-def _build(project: Project, images: Sequence[Image], progress: Progress) -> tuple[BuiltImage, ...]:
+def _build(
+    project: Project, images: Sequence[Image], progress: Progress, wishes: Wishes
+) -> tuple[BuiltImage, ...]:
     with engine(progress.say, *_BUILDS) as connected, contextlib.ExitStack() as stack:
         if any(isinstance(image.base, BootstrappedBase) for image in images):
             provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
+        feed = gathering.feed(
+            images, project, connected, progress.say, source=wishes.source, offline=wishes.offline
+        )
         given = supplies(
             state=project.state,
             mirrors=project.mirrors,
             ca=project.ca,
             say=progress.say,
             suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
+            feed=stack.enter_context(feed),
         )
         logged_in = base_logins.of_bases(images, project, progress.say)
         return build.build(

@@ -82,8 +82,25 @@ ALLOWED = {
     # what a build is given, building
     "pipconfig": "",
     "fileserver": "",
-    "serving": "plan fileserver",
-    "supplies": "scratch aptconfig pipconfig serving",
+    "certificates": "pipconfig",
+    "simple_index": "",
+    "mirrors": "plan",
+    "serving": "fileserver simple_index mirrors",
+    "wanted": "aptlock component lockfile plan",
+    "store": "deadline plan locks mirrors",
+    "reach": "",
+    "web": "reach",
+    "s3_files": "web",
+    "sources": "aptconfig pipconfig simple_index wanted reach web s3_files",
+    "fetching": "deadline mirrors wanted store web sources",
+    "step_server": "fileserver simple_index wanted fetching",
+    "supplies": (
+        "scratch aptconfig pipconfig certificates mirrors serving wanted sources fetching step_server"
+    ),
+    "gathering": (
+        "aptlock plan project engine pipconfig certificates mirrors wanted store reach sources fetching "
+        "supplies"
+    ),
     "buildevents": "",
     "buildtimes": "buildevents",
     "buildfailure": "buildevents",
@@ -92,7 +109,11 @@ ALLOWED = {
     "aptfiles": "aptlock aptconfig",
     "aptlocking": "aptlock aptconfig processes scratch",
     "bootstrap": "aptlock plan processes locks scratch engine aptconfig buildevents",
-    "build": "plan engine supplies buildfailure buildx progress aptfiles bootstrap",
+    "fetch_progress": "progress fetching",
+    "build": (
+        "aptlock plan engine wanted supplies gathering buildevents buildfailure buildx progress "
+        "aptfiles bootstrap"
+    ),
     # what an image weighs
     "elf": "",
     "decompression": "",
@@ -219,11 +240,11 @@ ALLOWED = {
     ),
     # pins and locks
     "pylock": "processes pipconfig",
-    "pin": "component faces plan aptconfig serving pylock",
+    "pin": "component faces plan aptconfig mirrors pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
     "drift": "aptlock component lockfile recipe resolution workspace pylock system_locks",
     "locking": (
-        "component catalog lockfile recipe resolution project workspace pipconfig supplies "
+        "component catalog lockfile recipe resolution project workspace pipconfig certificates "
         "pylock pin system_locks drift"
     ),
     # rehearsals, and how far images were run
@@ -243,7 +264,8 @@ ALLOWED = {
         "yamlfile resolution plan wording chosen question comparison outdated revisions workspace "
         "inventory build checks smoke_report releases rehearsal rehearsing"
     ),
-    "cleaning": "plan workspace containers daemon",
+    "fetch_task": "wanted workspace gathering fetch_progress",
+    "cleaning": "plan workspace containers daemon fetching store",
     "size_reporting": (
         "daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
     ),
@@ -254,8 +276,8 @@ ALLOWED = {
 """Modules in pipeline order, each with those of ours it may import: only ones that stand above it."""
 
 DOORS = {
-    "boto3": {"aws", "delivery", "team_ledger", "training_service"},
-    "botocore": {"aws", "aws_answers", "ecr_hosts", "team_ledger", "training_service"},
+    "boto3": {"aws", "delivery", "s3_files", "team_ledger", "training_service"},
+    "botocore": {"aws", "aws_answers", "ecr_hosts", "s3_files", "team_ledger", "training_service"},
     "cyclonedx": {"sbom"},
     "docker": {"containers", "docker_container", "engine_words", "pusher"},
     "invoke": {"cli"},
@@ -280,11 +302,12 @@ DOORS = {
         *("distribution", "docker_container", "embedded_registry", "engine_words", "pusher"),
         "registry_answers",
     },
+    "urllib3": {"web"},
     "yaml": {"yamlfile"},
 }
 """Packages of others, each with the modules that may import it."""
 
-SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests"}
+SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests", "urllib3"}
 """Imported where they are used: a task that needs none of them starts at once."""
 
 PROGRAMS = {
@@ -306,7 +329,9 @@ PROGRAMS = {
     "registry_keeper",
     "revisions",
     "selftest",
+    "sources",
     "supplies",
+    "web",
 }
 """Modules that may run other programs."""
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bakehouse.serving import Hashes, Shelves, serve
+from bakehouse.mirrors import Hashes
+from bakehouse.serving import Shelves, serve
 
 WHEEL = "six-1.17.0-py2.py3-none-any.whl"
 TORCH = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"

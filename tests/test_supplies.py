@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import EngineError
+from bakehouse.fetching import Fetcher
+from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.report import failure_text
-from bakehouse.supplies import Supplies, supplies
+from bakehouse.store import Store
+from bakehouse.supplies import Feed, Supplies, supplies
+from bakehouse.wanted import Wanted
 from tests.fake_commands import put
+from tests.file_server import wanted
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gateway": "127.0.0.1"}]\' ;; esac'
@@ -30,20 +35,23 @@ class Machine:
     def pip(self, text: str) -> None:
         (self.folder / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
 
-    def supplies(self, *mirrors: str, ca: Path | None = None) -> "Given":
-        return Given(self, mirrors, ca or self.folder / "ca.pem")
+    def supplies(self, *mirrors: str, ca: Path | None = None, feed: Feed | None = None) -> "Given":
+        return Given(self, mirrors, ca or self.folder / "ca.pem", feed)
 
 
 class Given:
     """The texts of what was given, and the URL's prefix replaced by a short one."""
 
-    def __init__(self, machine: Machine, mirrors: tuple[str, ...], ca: Path) -> None:
+    def __init__(
+        self, machine: Machine, mirrors: tuple[str, ...], ca: Path, feed: Feed | None = None
+    ) -> None:
         self._context = supplies(
             state=machine.folder,
             mirrors=mirrors,
             ca=ca,
             say=machine.said.append,
             environment=machine.environment,
+            feed=feed,
         )
         self.machine = machine
 
@@ -59,6 +67,64 @@ class Given:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
+
+
+class Fed:
+    """A feed of one wheel, which a mirror on this machine holds."""
+
+    def __init__(self, machine: Machine, *, offline: bool = False) -> None:
+        self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
+        plan = Wanted((self.file,), {self.file: ("image",)}, ((self.file,),))
+        store = Store(machine.folder / "store", machine.said.append)
+        local = Mirrors((machine.folder / "wheels",), Hashes(machine.folder / "hashes.json"))
+        self.feed = Feed(plan, Fetcher(store, local), offline)
+
+
+def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
+    machine.pip("index-url = https://user:word@index.example/simple\nproxy = http://u:word@proxy.example\n")
+    machine.environment["PIP_EXTRA_INDEX_URL"] = "https://user:word@other.example/simple"
+    fed = Fed(machine)
+    with machine.supplies("https://user:word@mirror.example", feed=fed.feed) as given:
+        url = given.texts["mirrors"].removesuffix("/sha256\n")
+        assert given.texts["pip"] == (
+            f"[global]\nindex-url = {url}/simple/\ntrusted-host = {url.split('/')[2]}\n"
+            "timeout = 86400\nretries = 0\n"
+        )
+        assert "word" not in "".join(given.texts.values())
+        with urllib.request.urlopen(f"{url}/sha256/{fed.file.sha256}/{fed.file.file}") as response:
+            assert response.read() == b"six"
+    assert machine.said == []
+
+
+def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.pip("index-url = https://user:word@index.example/simple\n")
+    put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
+    with machine.supplies(feed=Fed(machine).feed) as given:
+        assert "https://user:word@index.example/simple" in given.texts["pip"]
+        assert given.supplies.feed is None
+    assert machine.said == [
+        "the build can't reach this machine, the engine runs on another machine: "
+        "its steps fetch by themselves"
+    ]
+
+
+def test_without_a_network_steps_have_to_reach_this_machine(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
+    feed = Fed(machine, offline=True).feed
+    with pytest.raises(EngineError) as caught, machine.supplies(feed=feed):
+        pass
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: steps of a build can't reach this machine, which has to hand them their files
+  because the engine runs on another machine
+
+hint: build without `--offline`
+"""
+    )
 
 
 def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:

@@ -1,0 +1,186 @@
+"""Brings together all files that builds need: into the cache, into a folder, or from what is here alone."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bakehouse import pipconfig
+from bakehouse.aptlock import Deb
+from bakehouse.certificates import bundle_of
+from bakehouse.engine import Engine
+from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Table, UsageError
+from bakehouse.fetching import Fetcher, MissingError, Transfer, megabytes, why
+from bakehouse.mirrors import Hashes, Mirrors
+from bakehouse.plan import Image
+from bakehouse.project import Project
+from bakehouse.reach import shown
+from bakehouse.sources import Machine, is_mirror
+from bakehouse.store import Store
+from bakehouse.supplies import Feed
+from bakehouse.wanted import KINDS, Wanted, WantedFile, debs, wanted
+
+Say = Callable[[str], None]
+_MOST_FILES = 20
+_POLL_SECONDS = 0.2
+
+
+@contextlib.contextmanager
+def feed(
+    images: Sequence[Image], project: Project, engine: Engine, say: Say, *, source: str, offline: bool
+) -> Iterator[Feed]:
+    """What steps of a build are served from; `source` is a mirror to look into first.
+
+    Raises BuildError where a build is to ask no network and something is missing here.
+    """
+    with fetcher(project, say, source=source, offline=offline) as found:
+        if offline:
+            require_here(images, engine, found, source)
+        yield Feed(wanted(images), found, offline)
+
+
+@contextlib.contextmanager
+def fetcher(
+    project: Project,
+    say: Say,
+    *,
+    source: str = "",
+    to: Path | None = None,
+    offline: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[Fetcher]:
+    """What fetches for a build, as this machine is set up.
+
+    `to` is a folder that gets a copy of every file, instead of the cache; `offline`, nothing is asked of any
+    network.
+    """
+    pip = pipconfig.read(environment)
+    mirrors = [*filter(None, [source]), *project.mirrors]
+    for one in mirrors:
+        if not is_mirror(one):
+            say(f"mirror `{shown(one)}` is no folder, and no address of a mirror: left out")
+    mirrors = [one for one in mirrors if is_mirror(one)]
+    machine = Machine(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
+    hashes = Hashes(project.state / "hashes.json")
+    folders = [*machine.folders, *([project.cache] if to else [])]
+    found = Fetcher(
+        Store(to or project.cache, say, aside=project.cache),
+        Mirrors(folders, hashes),
+        offers=(lambda _: ()) if offline else machine.offers,
+        here=machine.here,
+        copies=bool(to),
+    )
+    with found:
+        try:
+            yield found
+        finally:
+            with contextlib.suppress(OSError):
+                hashes.save()
+
+
+def put(feed: Feed, packages: Sequence[Deb], folder: Path) -> None:
+    """Put packages of a base into a folder. Raises BuildError for those that can't be had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    transfers = [feed.fetcher.ask(one) for one in debs(packages)]
+    for one in transfers:
+        one.done.wait()
+    feed.fetcher.take_failures()
+    require(transfers, feed.wanted)
+    for one in transfers:
+        assert one.path
+        shutil.copyfile(one.path, folder / one.file.file)
+
+
+def gather(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], None]) -> tuple[Transfer, ...]:
+    """Have every file here. Raises BuildError for all that can't be had; UsageError for unknown ones."""
+    require_known(needed)
+    transfers = tuple(fetcher.ask(one) for one in needed.files)
+    for one in transfers:
+        while not one.done.wait(_POLL_SECONDS):
+            show(fetcher)
+    show(fetcher)
+    require(transfers, needed)
+    return transfers
+
+
+def require_known(needed: Wanted) -> None:
+    """Refuse what can't be looked for by its sha256."""
+    if needed.unknown:
+        rows = tuple((one.file, ", ".join(needed.images[one])) for one in needed.unknown)
+        message = f"nobody knows the sha256 of {_files(len(rows))}"
+        hint = "`./bake lock` finds it out and writes it down"
+        raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MOST_FILES]),), hint=hint))
+
+
+def require(transfers: Iterable[Transfer], needed: Wanted) -> None:
+    """Raise BuildError for what could not be had."""
+    failed = [one for one in transfers if one.failure]
+    for one in failed:
+        if isinstance(one.failure, BakehouseError):
+            raise one.failure
+    if failed:
+        raise BuildError(unobtainable(failed, needed))
+
+
+def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
+    """Which files can't be had, who wants them and what each source said, once where that is the same."""
+    same: dict[tuple[tuple[str, str], ...], list[WantedFile]] = {}
+    for one in failed:
+        same.setdefault(_said(one), []).append(one.file)
+    tables = []
+    for said, files in same.items():
+        tables.append(Table("missing", _rows(files, needed)))
+        tables.append(Table("said of them" if len(files) > 1 else "said of it", said))
+    message = f"{_files(len(failed))} can't be had"
+    hint = "put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]"
+    return Diagnostic(message, tables=tuple(tables), hint=hint)
+
+
+def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, folder: str) -> None:
+    """Refuse a build without network that would miss something. Raises BuildError, once, for all of it."""
+    absent = [image for image in images if not engine.image(image.reference)]
+    needed = wanted(absent)
+    require_known(needed)
+    files = [one for one in needed.files if fetcher.local(one) is None]
+    bases = {
+        image.base.reference: image.name
+        for image in absent
+        if not image.locks_apt and not engine.image(image.base.reference)
+    }
+    if not files and not bases:
+        return
+    rows = [*_rows(files, needed), *((name, f"the base of {image}") for name, image in bases.items())]
+    message = f"what the build needs is not all here: {len(rows)} missing"
+    to, names = folder or "FOLDER", " ".join(sorted(image.name for image in absent))
+    hint = f"where there is a network, run `./bake fetch {names} --to {to}`; then `--offline --from {to}`"
+    raise BuildError(Diagnostic(message, tables=(Table("missing", tuple(rows)),), hint=hint))
+
+
+def summary(transfers: Sequence[Transfer]) -> str:
+    """Counts and bytes, kind by kind."""
+    lines = []
+    for kind, name in KINDS.items():
+        of_kind = [one for one in transfers if one.file.kind == kind]
+        if of_kind:
+            size = sum(one.path.stat().st_size for one in of_kind if one.path)
+            fetched = sum(one.fetched for one in of_kind)
+            new = f", {megabytes(fetched)} fetched now" if fetched else ""
+            lines.append(f"{name:16} {len(of_kind):5}  {megabytes(size):>10}{new}\n")
+    return "".join(lines)
+
+
+def _said(one: Transfer) -> tuple[tuple[str, str], ...]:
+    if isinstance(one.failure, MissingError):
+        return one.failure.missing.said or (("", "no source is known"),)
+    return (("", why(one.failure) if one.failure else ""),)
+
+
+def _rows(files: Sequence[WantedFile], needed: Wanted) -> tuple[tuple[str, ...], ...]:
+    rows = [(one.file, f"for {', '.join(needed.images.get(one, ()))}") for one in files[:_MOST_FILES]]
+    more = [(f"and {len(files) - _MOST_FILES} more", "")] if len(files) > _MOST_FILES else []
+    return (*rows, *more)
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"

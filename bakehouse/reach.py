@@ -1,0 +1,70 @@
+"""Says how servers are reached from this machine: proxies, certificates, logins; and how they are told of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Which proxy leads to a server."""
+
+    by_scheme: Mapping[str, str] = field(default_factory=dict)
+    by_host: Mapping[str, str] = field(default_factory=dict)
+    """`DIRECT` is none."""
+    not_for: str = ""
+    """As no_proxy has it."""
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> "Proxies":
+        def value(name: str) -> str:
+            return environment.get(name) or environment.get(name.upper()) or ""
+
+        rest = value("all_proxy")
+        found = {scheme: value(f"{scheme}_proxy") or rest for scheme in ("http", "https")}
+        return cls({scheme: proxy for scheme, proxy in found.items() if proxy}, {}, value("no_proxy"))
+
+    def to(self, url: SplitResult) -> str:
+        """Empty where there is none."""
+        host = url.hostname or ""
+        if host in self.by_host:
+            proxy = self.by_host[host]
+            return "" if proxy == "DIRECT" else proxy
+        if self.not_for and proxy_bypass_environment(host, {"no": self.not_for}):
+            return ""
+        proxy = self.by_scheme.get(url.scheme, "")
+        return proxy if "://" in proxy or not proxy else f"http://{proxy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How servers are reached."""
+
+    proxies: Proxies = field(default_factory=Proxies)
+    certificates: Path | None = None
+    """Trusted beside the system's own."""
+    unchecked: tuple[str, ...] = ()
+    """Hosts, or `host:port`, that need not show who they are; `*` for all."""
+    addresses: tuple[str, ...] = ()
+    """With credentials in them, which hold for all of their server."""
+    logins: Path | None = None
+    """A file in netrc's format; None is the user's own."""
+    keyring: bool = False
+    """Whether the `keyring` program knows passwords."""
+
+
+def place(url: SplitResult) -> str:
+    """The server of an address, without credentials."""
+    host = url.hostname or ""
+    port = url.port if url.port and url.port != PORTS.get(url.scheme) else None
+    return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+
+
+def shown(address: str) -> str:
+    """An address as it may be told: without credentials, nor anything behind the path."""
+    url = urlsplit(address)
+    return f"{place(url)}{url.path}".rstrip("/") if url.scheme else address

@@ -1,0 +1,75 @@
+"""Reads the pages of package indexes, in their HTML and JSON forms (PEP 503 and 691)."""
+
+import json
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from urllib.parse import unquote, urljoin, urlsplit
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A file that a page names."""
+
+    url: str
+    sha256: str
+    """Empty where the page doesn't say."""
+
+    @property
+    def file(self) -> str:
+        return unquote(urlsplit(self.url).path.rpartition("/")[2])
+
+
+def normal(project: str) -> str:
+    """A project's name as the addresses of its pages have it."""
+    return re.sub(r"[-_.]+", "-", project).lower()
+
+
+def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
+    """What a page names; `address` is where it lies. Nothing where it is no such page."""
+    return _in_json(text, address) if kind == JSON else _in_html(text, address)
+
+
+def _in_json(text: str, address: str) -> tuple[Link, ...]:
+    try:
+        files = json.loads(text)["files"]
+        return tuple(
+            Link(urljoin(address, one["url"]), str(one.get("hashes", {}).get("sha256", ""))) for one in files
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
+def _in_html(text: str, address: str) -> tuple[Link, ...]:
+    anchors = Anchors()
+    anchors.feed(text)
+    found = []
+    for attributes, _ in anchors.found:
+        url, _, fragment = urljoin(address, dict(attributes).get("href") or "").partition("#")
+        found.append(Link(url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else ""))
+    return tuple(found)
+
+
+class Anchors(HTMLParser):
+    """Collects a page's links: their attributes and their text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[list[tuple[str, str | None]], str]] = []
+        self._is_open = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found.append((attrs, ""))
+            self._is_open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_open = self._is_open and tag != "a"
+
+    def handle_data(self, data: str) -> None:
+        if self._is_open:
+            attributes, text = self.found[-1]
+            self.found[-1] = (attributes, text + data.strip())

@@ -1,0 +1,310 @@
+"""Asks servers over HTTP as this machine is set up for it: credentials, proxies, certificates, bounded waits.
+
+What is told of a failure never holds credentials, nor what stands behind the `?` of an address.
+"""
+
+import contextlib
+import netrc
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.reach import PORTS, Settings, place, shown
+
+if TYPE_CHECKING:
+    import urllib3
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 10.0
+_KEYRING_SECONDS = 10.0
+_CHUNK = 1 << 16
+"""Small enough for what has come to be kept when the rest does not."""
+_MOST_REDIRECTS = 5
+_AT_ONCE = 8
+
+
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
+
+
+class SourceError(Exception):
+    """A source did not give a file."""
+
+    def __init__(self, reason: str, *, is_down: bool = False, is_worth_a_retry: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_down = is_down
+        """Whether nothing else can be had from there either, for now."""
+        self.is_worth_a_retry = is_worth_a_retry
+
+
+class Reply(Protocol):
+    """The bytes of a file, from `start` on."""
+
+    start: int
+    total: int | None
+    """Of the whole file; None where the source doesn't say."""
+    validator: str
+
+    def chunks(self) -> Iterator[bytes]:
+        """Raises SourceError where the bytes end too early."""
+
+
+class Web:
+    """One way to servers, for many threads."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+        self._settings, self._environment = settings, environment
+        self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
+        self._passwords: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def open(
+        self, address: str, *, start: int = 0, validator: str = "", accept: str = "*/*"
+    ) -> Iterator["Page"]:
+        """Ask for what lies at an address, from byte `start` on; a server may begin at 0 all the same."""
+        import urllib3
+
+        url = urlsplit(address)
+        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "bakehouse"}
+        if login := self._login(url):
+            headers |= urllib3.make_headers(basic_auth=":".join(login))
+        if start:
+            headers["Range"] = f"bytes={start}-"
+            if validator:
+                headers["If-Range"] = validator
+        proxy = self._settings.proxies.to(url)
+        try:
+            pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
+            response = _request(pool, _bare(url), headers)
+            if response.status == 416:
+                # Fewer bytes than we have: of another file, or ours are.
+                response.close()
+                whole = {name: headers[name] for name in headers if name not in ("Range", "If-Range")}
+                response = _request(pool, _bare(url), whole)
+        except urllib3.exceptions.HTTPError as error:
+            raise _told(error, proxy) from None
+        try:
+            _check(response.status)
+            yield Page(response, start, proxy, address)
+        finally:
+            # What was not read to its end can't be used for the next question.
+            response.close()
+            response.release_conn()
+
+    def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
+        import urllib3
+
+        with self._lock:
+            if pool := self._pools.get((proxy, is_checked)):
+                return pool
+            context = _context(self._settings.certificates, is_checked=is_checked)
+            options: dict[str, Any] = {"ssl_context": context, "maxsize": _AT_ONCE, "num_pools": 32}
+            if not proxy:
+                pool = urllib3.PoolManager(**options)
+            else:
+                url = urlsplit(proxy)
+                login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else None
+                headers = urllib3.make_headers(proxy_basic_auth=login)
+                try:
+                    pool = urllib3.ProxyManager(
+                        _bare(url), proxy_headers=headers, proxy_ssl_context=context, **options
+                    )
+                except urllib3.exceptions.HTTPError:
+                    reason = f"proxies of the kind `{url.scheme}` are not supported"
+                    raise SourceError(reason, is_down=True) from None
+            self._pools[proxy, is_checked] = pool
+            return pool
+
+    def _is_unchecked(self, url: SplitResult) -> bool:
+        named = (url.hostname, f"{url.hostname}:{url.port or PORTS.get(url.scheme)}", "*")
+        return any(one in self._settings.unchecked for one in named)
+
+    def _login(self, url: SplitResult) -> tuple[str, str] | None:
+        """As pip finds it: in the address, in that of an index on the same server, in netrc, in a keyring."""
+        given = [url, *(one for one in map(urlsplit, self._settings.addresses) if place(one) == place(url))]
+        users = [unquote(one.username) for one in given if one.username]
+        for one in given:
+            if one.username and one.password is not None:
+                return unquote(one.username), unquote(one.password)
+        if self._settings.keyring and users and (password := self._kept(url, users[0])):
+            return users[0], password
+        if users:
+            return users[0], ""
+        own = Path(self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc"))
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            entries = netrc.netrc(str((self._settings.logins or own).expanduser()))
+            if found := entries.authenticators(url.hostname or ""):
+                return found[0], found[2] or ""
+        return None
+
+    def _kept(self, url: SplitResult, user: str) -> str:
+        """A password out of the keyring, as pip asks for it."""
+        key = (place(url), user)
+        with self._lock:
+            if key not in self._passwords:
+                self._passwords[key] = ""
+                program = shutil.which("keyring", path=self._environment.get("PATH"))
+                if program:
+                    command = [program, "get", place(url), user]
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        found = subprocess.run(
+                            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                            check=False, timeout=_KEYRING_SECONDS,
+                        )  # fmt: skip
+                        self._passwords[key] = found.stdout.strip("\r\n") if found.returncode == 0 else ""
+            return self._passwords[key]
+
+
+class Page:
+    """What a server answered."""
+
+    def __init__(self, response: "urllib3.BaseHTTPResponse", asked: int, proxy: str, address: str) -> None:
+        self._response, self._proxy = response, proxy
+        where = response.headers.get("Content-Range", "")
+        is_part = response.status == 206 and where.startswith(f"bytes {asked}-")
+        if response.status == 206 and not is_part:
+            reason = f"it was asked for the bytes from {asked} on and gave others"
+            raise SourceError(reason)
+        self.start = asked if is_part else 0
+        length = response.headers.get("Content-Length", "")
+        self.total = self.start + int(length) if length.isdigit() else None
+        tag = response.headers.get("ETag", "")
+        self.validator = tag if tag and not tag.startswith("W/") else ""
+        self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        self.address = response.geturl() or address
+        if "://" not in self.address:
+            self.address = address
+
+    def chunks(self) -> Iterator[bytes]:
+        import urllib3
+
+        try:
+            yield from self._response.stream(_CHUNK, decode_content=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _told(error, self._proxy) from None
+
+    def text(self, most: int) -> str:
+        """All of it. Raises SourceError where it is more than `most` bytes."""
+        found = bytearray()
+        for chunk in self.chunks():
+            found += chunk
+            if len(found) > most:
+                reason = f"its page is larger than {most / 1e6:.0f} MB"
+                raise SourceError(reason)
+        return found.decode(errors="replace")
+
+
+def _request(
+    pool: "urllib3.PoolManager", address: str, headers: Mapping[str, str]
+) -> "urllib3.BaseHTTPResponse":
+    import urllib3
+
+    return pool.request(
+        "GET",
+        address,
+        headers=headers,
+        preload_content=False,
+        decode_content=False,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        retries=urllib3.Retry(
+            total=None, connect=0, read=0, redirect=_MOST_REDIRECTS, status=0, other=0,
+            respect_retry_after_header=False,
+        ),
+    )  # fmt: skip
+
+
+def _bare(url: SplitResult) -> str:
+    query = f"?{url.query}" if url.query else ""
+    return f"{place(url)}{url.path}{query}"
+
+
+def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if certificates:
+        try:
+            context.load_verify_locations(certificates)
+        except ssl.SSLError as error:
+            message = f"`{certificates}` holds no certificates that can be read"
+            hint = "`ca` in [tool.bakehouse] and PIP_CERT name a file of certificates (PEM)"
+            raise EngineError(Diagnostic(message, hint=hint)) from error
+    if not is_checked:
+        import urllib3
+
+        # The user has said so for this host.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _check(status: int) -> None:
+    if status in (200, 206):
+        return
+    if status in (404, 410):
+        reason = "does not have it"
+        raise SourceError(reason)
+    if status == 407:
+        reason = "its proxy asks for credentials (407)"
+        raise SourceError(reason, is_down=True)
+    if status in (401, 403):
+        reason = f"does not let us in ({status})"
+        raise SourceError(reason)
+    again = status >= 500 or status in (408, 429)
+    reason = f"answered with {status}"
+    raise SourceError(reason, is_worth_a_retry=again)
+
+
+def _told(error: Exception, proxy: str) -> SourceError:
+    """A failure in our words: urllib3's own tell whole addresses."""
+    from urllib3 import exceptions as known
+
+    if isinstance(error, known.MaxRetryError) and error.reason:
+        error = error.reason
+    if isinstance(error, known.ProxyError):
+        cause = str(error.original_error)
+        via = f"its proxy `{shown(proxy)}`"
+        if "407" in cause:
+            return SourceError(f"{via} asks for credentials (407)", is_down=True)
+        if status := _TUNNEL.match(cause):
+            return SourceError(f"{via} answered with {status[1]}", is_down=True)
+        return SourceError(f"{via} can't be used: {_cause(error.original_error)}", is_down=True)
+    if isinstance(error, known.NameResolutionError):
+        return SourceError("its name can't be resolved", is_down=True)
+    if isinstance(error, known.NewConnectionError):
+        return SourceError(f"can't be reached: {_cause(error)}", is_down=True, is_worth_a_retry=True)
+    if isinstance(error, known.ConnectTimeoutError):
+        return SourceError(f"no connection in {CONNECT_SECONDS:.0f} s", is_down=True)
+    if isinstance(error, known.ReadTimeoutError):
+        return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
+    if isinstance(error, known.SSLError):
+        return SourceError(_certificate(error), is_down=True)
+    if isinstance(error, known.ResponseError):
+        return SourceError("redirects without an end")
+    return SourceError("the connection was cut", is_down=True, is_worth_a_retry=True)
+
+
+def _certificate(error: Exception) -> str:
+    cause = error.args[0] if error.args and isinstance(error.args[0], Exception) else error
+    words = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "TLS failed"
+    return f"its certificate is not trusted: {words}" if "verify_message" in dir(cause) else f"TLS: {words}"
+
+
+def _cause(error: BaseException) -> str:
+    """The system's words for what lies below a failure."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror.lower()
+        below = error.__cause__ or error.__context__ or getattr(error, "original_error", None)
+        if below is None or below is error:
+            break
+        error = below
+    return "no connection"

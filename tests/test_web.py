@@ -1,0 +1,145 @@
+"""The way to servers: proxies, certificates, logins; and that no credential is ever told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bakehouse.reach import Proxies, Settings, shown
+from bakehouse.web import SourceError, Web
+from tests.fake_commands import put
+from tests.file_server import FileServer, basic, company_certificate, serving
+
+CANARY = "canary-4711"
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with serving() as found:
+        found.files["/file"] = b"content"
+        yield found
+
+
+def read(web: Web, url: str) -> bytes:
+    with web.open(url) as page:
+        return b"".join(page.chunks())
+
+
+def refusal(web: Web, url: str) -> str:
+    with pytest.raises(SourceError) as caught:
+        read(web, url)
+    assert CANARY not in repr(caught.value)
+    assert CANARY not in str(caught.value.__cause__)
+    return caught.value.reason
+
+
+def web(home: Path, **settings: object) -> Web:
+    return Web(Settings(**settings), {"HOME": str(home)})  # type: ignore[arg-type]
+
+
+def with_login(url: str, login: str) -> str:
+    return url.replace("//", f"//{login}@")
+
+
+def test_a_login_in_the_address(server: FileServer, tmp_path: Path) -> None:
+    server.login = f"user:{CANARY}@/x"
+    assert read(web(tmp_path), with_login(server.url, f"user:{CANARY}%40%2Fx") + "/file") == b"content"
+    assert server.paths == ["/file"]
+
+
+def test_a_login_that_an_index_on_the_same_server_has(server: FileServer, tmp_path: Path) -> None:
+    server.login = f"user:{CANARY}"
+    index = with_login(server.url, server.login) + "/simple"
+    assert read(web(tmp_path, addresses=(index,)), server.url + "/file") == b"content"
+
+
+def test_a_login_of_netrc(server: FileServer, tmp_path: Path) -> None:
+    server.login = f"user:{CANARY}"
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {CANARY}\n")
+    assert read(web(tmp_path), server.url + "/file") == b"content"
+
+
+def test_a_login_of_a_keyring(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.login = f"user:{CANARY}"
+    commands = put(tmp_path, monkeypatch, keyring=f'[ "$*" = "get {server.url} user" ] && echo {CANARY}')
+    found = Web(Settings(keyring=True), {"HOME": str(tmp_path), "PATH": str(commands)})
+    assert read(found, with_login(server.url, "user") + "/file") == b"content"
+
+
+def test_a_login_does_not_follow_to_another_server(server: FileServer, tmp_path: Path) -> None:
+    with serving() as other:
+        other.files["/there"] = b"moved"
+        server.redirects["/file"] = other.url.replace("127.0.0.1", "localhost") + "/there"
+        assert read(web(tmp_path), with_login(server.url, f"user:{CANARY}") + "/file") == b"moved"
+    assert "Authorization" in server.asked[0][1]
+    assert "Authorization" not in other.asked[0][1]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(401, "does not let us in (401)"), (404, "does not have it"), (500, "answered with 500")],
+)
+def test_a_refusal_tells_no_login(server: FileServer, tmp_path: Path, status: int, reason: str) -> None:
+    server.statuses = [status]
+    assert refusal(web(tmp_path), with_login(server.url, f"u:{CANARY}") + f"/file?key={CANARY}") == reason
+
+
+def test_what_can_not_be_reached_tells_no_login(tmp_path: Path) -> None:
+    address = f"http://u:{CANARY}@127.0.0.1:9/file?key={CANARY}"
+    assert refusal(web(tmp_path), address) == "can't be reached: connection refused"
+    address = f"http://u:{CANARY}@nowhere.invalid/file?key={CANARY}"
+    assert refusal(web(tmp_path), address) == "its name can't be resolved"
+
+
+def test_a_proxy_with_credentials(server: FileServer, tmp_path: Path) -> None:
+    with serving() as proxy:
+        proxy.is_proxy, proxy.login = True, f"user:{CANARY}"
+        address = with_login(proxy.url, proxy.login)
+        found = web(tmp_path, proxies=Proxies({"http": address}))
+        assert read(found, server.url + "/file") == b"content"
+        assert proxy.asked[0][1]["Proxy-Authorization"] == basic(proxy.login)
+        assert "Proxy-Authorization" not in server.asked[0][1]
+
+
+def test_a_proxy_that_refuses_is_told_without_its_login(server: FileServer, tmp_path: Path) -> None:
+    with serving() as proxy:
+        proxy.is_proxy, proxy.login = True, "user:other"
+        address = with_login(proxy.url, f"user:{CANARY}")
+        reason = refusal(web(tmp_path, proxies=Proxies({"http": address})), server.url + "/file")
+        assert reason == "its proxy asks for credentials (407)"
+        https = web(tmp_path, proxies=Proxies({"https": address}))
+        assert refusal(https, "https://index.example/file") == (f"its proxy `{proxy.url}` answered with 501")
+
+
+def test_proxies_of_the_environment() -> None:
+    found = Proxies.of_environment(
+        {
+            "HTTP_PROXY": "proxy.example:3128",
+            "all_proxy": "http://all.example",
+            "no_proxy": ".intern,10.0.0.1",
+        }
+    )
+    to = {
+        url: found.to(urlsplit(url))
+        for url in ("http://x/", "https://x/", "http://a.intern/", "http://10.0.0.1/")
+    }
+    assert list(to.values()) == ["http://proxy.example:3128", "http://all.example", "", ""]
+
+
+def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> None:
+    certificate = company_certificate(tmp_path)
+    with serving(certificate) as server:
+        server.files["/file"] = b"content"
+        assert refusal(web(tmp_path), server.url + "/file").startswith("its certificate is not trusted: self")
+        assert read(web(tmp_path, certificates=certificate), server.url + "/file") == b"content"
+        assert read(web(tmp_path, unchecked=("127.0.0.1",)), server.url + "/file") == b"content"
+        port = server.url.rpartition(":")[2]
+        assert read(web(tmp_path, unchecked=(f"127.0.0.1:{port}",)), server.url + "/file") == b"content"
+
+
+def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
+    assert shown(f"https://u:{CANARY}@index.example:8443/simple/?key={CANARY}#{CANARY}") == (
+        "https://index.example:8443/simple"
+    )
+    assert shown("/srv/mirror") == "/srv/mirror"
