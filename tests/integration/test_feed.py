@@ -1,0 +1,83 @@
+"""What steps of a real build get from their feed: packages and archives, and no way to any index."""
+
+import ensurepip
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse.fetching import Fetcher
+from bakehouse.mirrors import Hashes, Mirrors
+from bakehouse.pipconfig import PipConfig
+from bakehouse.plan import Sha256
+from bakehouse.sources import Machine
+from bakehouse.store import Store
+from bakehouse.supplies import Feed, supplies
+from bakehouse.wanted import Wanted, WantedFile
+from tests.file_server import serving
+from tests.integration.projects import Project, base
+from tests.wheels import sha256, wheel
+
+pytestmark = pytest.mark.engine
+
+CANARY = "canary-4711"
+INSTALL = """\
+FROM {base} AS image
+COPY {pip} /tmp/{pip}
+COPY wanted.txt /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
+    --mount=type=secret,id=mirrors <<"END"
+set -e
+! grep -q {canary} /etc/pip.conf /run/secrets/mirrors
+python3 /tmp/{pip}/pip install --require-hashes --target /installed -r /tmp/wanted.txt
+echo {unique}
+END
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    project = Project(tmp_path, uuid4().hex[:8])
+    yield project
+    project.remove()
+
+
+def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path) -> None:
+    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    file = wheel(tmp_path / "files", "tiny_part", "1.2")
+    found = WantedFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
+    project.add(
+        "one",
+        INSTALL.format(base=base(), pip=pip.name, canary=CANARY, unique=uuid4().hex),
+        {"wanted.txt": f"tiny-part==1.2 --hash=sha256:{found.sha256}\n"},
+    )
+    shutil.copy(pip, project.root / "images/one")
+    said: list[str] = []
+    with serving() as index:
+        index.login = f"user:{CANARY}"
+        index.files["/simple/tiny-part/"] = f'<a href="/f/{file.name}">x</a>'.encode()
+        index.files[f"/f/{file.name}"] = file.read_bytes()
+        # On this machine's loopback: no step reaches it.
+        address = index.url.replace("//", f"//{index.login}@") + "/simple"
+        machine = Machine((), PipConfig(index_url=address), None, {})
+        store = Store(tmp_path / "store", said.append)
+        fetcher = Fetcher(store, Mirrors((), Hashes(tmp_path / "hashes")), offers=machine.offers)
+        plan = Wanted((found,), {found: ("one",)}, ((found,),))
+        environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
+        given = supplies(
+            state=project.root,
+            mirrors=(),
+            ca=None,
+            say=said.append,
+            environment=environment,
+            feed=Feed(plan, fetcher),
+        )
+        with fetcher, given as supplied:
+            project.bake("one", secrets=supplied.secrets)
+
+    script = "import sys; sys.path.insert(0, '/installed'); import tiny_part; print(tiny_part.__version__)"
+    assert project.run("one", "python3", "-c", script) == "1.2\n"
+    assert (tmp_path / "store" / str(found.sha256) / file.name).is_file()
+    assert said == []
