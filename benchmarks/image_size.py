@@ -1,0 +1,115 @@
+"""What an image weighs beside the same on a base that has CUDA, cuDNN and NCCL once more.
+
+.venv/bin/python benchmarks/image_size.py pytorch-cu130
+
+The base of comparison carries what NVIDIA's image for development has, as far as there are wheels of it: all
+of the CUDA toolkit, cuDNN and NCCL, of the versions that PyTorch's own wheels ask for. It lacks that image's
+big static libraries and its profiler, so it is smaller than that one. Its layer is made as the engine makes
+one, an archive compressed with gzip at our level, and weighed while it goes by: nothing of it is kept. The
+image has to be built on this machine; its bytes are those of `size-report`.
+"""
+
+import argparse
+import gzip
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bakehouse.plan import COMPRESSION_LEVEL
+from benchmarks import harness
+from benchmarks.harness import Measure, Result
+
+WHEELS = ("cuda-toolkit[all]==13.0.3.0", "nvidia-cudnn-cu13==9.20.0.48", "nvidia-nccl-cu13==2.29.7")
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+MOST_RATIO, MOST_BYTES = 0.5, 4.6e9
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A layer's bytes."""
+
+    stored: int
+    unpacked: int
+
+
+class _Scale(io.RawIOBase):
+    """A file that only counts."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        size = memoryview(data).nbytes  # type: ignore[arg-type]  # what a file is written
+        self.bytes += size
+        return size
+
+
+def layer(pins: Iterable[str], wanted: Callable[[str], bool] = lambda _: True) -> Weight:
+    """What a layer of wheels weighs, or of those of their files that are wanted."""
+    scale, unpacked = _Scale(), 0
+    with (
+        gzip.GzipFile(fileobj=scale, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|") as archive,
+    ):
+        for pin in pins:
+            with tempfile.TemporaryDirectory() as folder:
+                words = (*PIP, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:")
+                subprocess.run((*words, "--dest", folder, pin), check=True)
+                for path in Path(folder).glob("*.whl"):
+                    unpacked += _add(archive, path, wanted)
+            print(f"{pin}: {unpacked:,} bytes, {scale.bytes:,} compressed", file=sys.stderr, flush=True)
+    return Weight(scale.bytes, unpacked)
+
+
+def _add(archive: tarfile.TarFile, wheel: Path, wanted: Callable[[str], bool]) -> int:
+    unpacked = 0
+    with zipfile.ZipFile(wheel) as files:
+        for one in files.infolist():
+            if not one.is_dir() and wanted(one.filename):
+                entry = tarfile.TarInfo(f"usr/local/{one.filename}")
+                entry.size, entry.mode = one.file_size, 0o755
+                with files.open(one) as file:
+                    archive.addfile(entry, file)
+                unpacked += one.file_size
+    return unpacked
+
+
+def pins(requirements: Iterable[str]) -> list[str]:
+    """Those packages and all that they need, as pip resolves them."""
+    words = (*PIP, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-")
+    told = subprocess.run((*words, *requirements), check=True, capture_output=True, text=True).stdout
+    found = (one["metadata"] for one in json.loads(told)["install"])
+    return [f"{one['name']}=={one['version']}" for one in found]
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    words = [str(harness.ROOT / "bake"), "size-report", asked.image, "--json"]
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    (image,) = json.loads(told)["images"]
+    base = layer(pins(WHEELS))
+    stored, unpacked = image["stored"] + base.stored, image["unpacked"] + base.unpacked
+    measures = (
+        Measure("P6", "as pushed", image["stored"], stored, "bytes", MOST_BYTES, MOST_RATIO),
+        Measure("P6", "unpacked", image["unpacked"], unpacked, "bytes", MOST_BYTES, MOST_RATIO),
+        Measure("", "the base's CUDA, cuDNN and NCCL: as pushed, of its bytes unpacked", base.stored,
+                base.unpacked, "bytes"),
+    )  # fmt: skip
+    return Result(measures, {"base": base}, ("Whether it works on a GPU is not seen here.",))
+
+
+if __name__ == "__main__":
+    given = harness.parser(__doc__, rounds=1)
+    given.add_argument("image")
+    harness.run("image_size", given, measured)

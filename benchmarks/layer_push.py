@@ -1,0 +1,217 @@
+"""What it costs to export a layer of libraries and to push it, in each compression, where images are built.
+
+.venv/bin/python benchmarks/layer_push.py libtorch_cpu.so
+
+The layer is the first 400 MB of that library, and a file that is new each time: what was compressed
+or pushed once is not compressed or pushed again. Each round exports and pushes it in every form to a registry
+on loopback. The plain way is `docker build` and `docker push` as they are without settings; CPU seconds are
+those of the engine, of what it started, and of the registry. An engine that others use as well is busy for
+them too: `DOCKER_HOST` and `--engine` name another.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.request import Request, urlopen
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bakehouse import pusher
+from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.plan import COMPRESSION_LEVEL, Digest
+from bakehouse.transfer import Watch
+from benchmarks import harness
+from benchmarks.harness import Measure, Result, Spent
+
+BYTES = 400_000_000
+PLAIN = "plain docker build and push"
+DEFAULT = f"gzip {COMPRESSION_LEVEL}, our default"
+ZSTD = f"zstd {COMPRESSION_LEVEL}, `format: oci-zstd`"
+GZIP = "oci-mediatypes=false,compression=gzip"
+FORMS = {
+    DEFAULT: f"{GZIP},compression-level={COMPRESSION_LEVEL}",
+    "gzip 1": f"{GZIP},compression-level=1",
+    ZSTD: f"oci-mediatypes=true,compression=zstd,compression-level={COMPRESSION_LEVEL}",
+    "zstd 1": "oci-mediatypes=true,compression=zstd,compression-level=1",
+}
+"""What BuildKit is told; it knows four levels of zstd, and 3 is the second of them."""
+BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One form's export and push."""
+
+    export: Spent
+    push: Spent
+    bytes: int
+    """Of the layer as pushed."""
+
+    @property
+    def wall(self) -> float:
+        return self.export.wall + self.push.wall
+
+    @property
+    def cpu(self) -> float:
+        return self.export.cpu + self.push.cpu
+
+
+class Bench:
+    """The layer's folder, and the registry that it is pushed to."""
+
+    def __init__(self, folder: Path, registry: str, step: str, engine: int) -> None:
+        self._folder, self._registry, self._step = folder, registry, step
+        self._engine = engine
+        self._pusher = pusher.connect(folder / "notes")
+
+    def plain(self) -> Way:
+        name = self._fresh()
+        words = ("docker", "build", "--quiet", "--tag", name, str(self._folder / "build"))
+        export = self._spent(lambda: run(*words))
+        push = self._spent(lambda: run("docker", "push", "--quiet", name))
+        return self._way(name, name, export, push)
+
+    def ours(self, options: str) -> Way:
+        name, told = self._fresh(), self._folder / "told.json"
+        output = f"type=image,name={name},{options},force-compression=true"
+        words = (*BUILD, "--metadata-file", str(told), "--output", output, str(self._folder / "build"))
+        export = self._spent(lambda: run(*words))
+        digest = Digest(json.loads(told.read_text())["containerimage.digest"])
+        # Under another name: that one is taken away with the push's end.
+        pushed = name.replace("/benchmark:", "/pushed:")
+        watch = Watch(stall=600.0)
+        push = self._spent(lambda: self._pusher.push(digest, pushed, None, watch, lambda _: None))
+        return self._way(name, pushed, export, push)
+
+    def _fresh(self) -> str:
+        """A name for an image of which the engine has the layer, and nobody its compressed form."""
+        (self._folder / "build/layer/new").write_text(secrets.token_hex())
+        run(*BUILD, "--output=type=cacheonly", str(self._folder / "build"))
+        return f"{self._registry}/benchmark:{secrets.token_hex(4)}"
+
+    def _spent(self, job: Callable[[], object]) -> Spent:
+        """What a job took; the CPU's seconds are those of the engine and of all that this program started."""
+        roots = (self._engine, os.getpid())
+        before = cpu_seconds(roots)
+        found = harness.spent(job)
+        return Spent(found.wall, cpu_seconds(roots) - before, found.machine)
+
+    def _way(self, name: str, pushed: str, export: Spent, push: Spent) -> Way:
+        run("docker", "image", "rm", "--force", name)
+        # Each leaves 400 MB in the build cache, which nothing asks for again.
+        cached = run("docker", "buildx", "du", "--verbose")
+        for found in re.findall(rf"^ID:\s+(\S+)\n(?:.+\n)*?Description:\s.*{self._step}", cached, re.M):
+            run("docker", "builder", "prune", "--force", "--all", "--filter", f"id={found}")
+        return Way(export, push, layer_bytes(pushed))
+
+
+def layer_bytes(reference: str) -> int:
+    """The bytes of the layers that a registry has of an image, or of the first one of an index."""
+    host, _, rest = reference.partition("/")
+    repository, _, tag = rest.rpartition(":")
+    kinds = ("oci.image.index.v1", "docker.distribution.manifest.list.v2", "oci.image.manifest.v1",
+             "docker.distribution.manifest.v2")  # fmt: skip
+    accepted = ", ".join(f"application/vnd.{kind}+json" for kind in kinds)
+    url = f"http://{host}/v2/{repository}/manifests/{tag}"
+    document = _document(url, accepted)
+    if "manifests" in document:
+        document = _document(f"{url.rpartition('/')[0]}/{document['manifests'][0]['digest']}", accepted)
+    return sum(int(one["size"]) for one in document["layers"])
+
+
+def _document(url: str, accepted: str) -> Any:
+    with urlopen(Request(url, headers={"Accept": accepted})) as answer:
+        return json.load(answer)
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """That some processes and all below them have used, with those that they have waited for."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    left, total = [*roots], 0
+    while left:
+        one = left.pop()
+        total += ticks.get(one, 0)
+        left += [child for child, parent in parents.items() if parent == one]
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def usual_engine() -> int:
+    return int(Path("/run/docker.pid").read_text())
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def bench(library: Path, engine: int) -> Iterator[Bench]:
+    """The layer, and a registry while the context lasts."""
+    with tempfile.TemporaryDirectory() as given, socket.create_server(("127.0.0.1", 0)) as free:
+        folder, port = Path(given), free.getsockname()[1]
+        free.close()
+        (folder / "build/layer").mkdir(parents=True)
+        shutil.copyfile(library, folder / "build/layer/library")
+        os.truncate(folder / "build/layer/library", BYTES)
+        step = f"COPY layer /{secrets.token_hex(4)}/"
+        (folder / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
+        with EmbeddedRegistry(folder / "registry", port) as registry:
+            yield Bench(folder, registry.host, step, engine)
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    found: dict[str, list[Way]] = {name: [] for name in (PLAIN, *FORMS)}
+    with bench(asked.library, asked.engine or usual_engine()) as way:
+        jobs: dict[str, Callable[[], Way]] = {PLAIN: way.plain}
+        jobs |= {name: partial(way.ours, options) for name, options in FORMS.items()}
+
+        def job(name: str) -> Spent:
+            one = jobs[name]()
+            found[name].append(one)
+            return Spent(one.wall, one.cpu, one.export.machine + one.push.machine)
+
+        calls = {name: partial(job, name) for name in jobs}
+        harness.interleaved(calls, asked.rounds)
+    wall = {name: median(one.wall for one in ways) for name, ways in found.items()}
+    cpu = {name: median(one.cpu for one in ways) for name, ways in found.items()}
+    plain = found[PLAIN][0].bytes
+    measures = [
+        Measure("P8", "our default: export and push", wall[DEFAULT], wall[PLAIN], most_ratio=0.5),
+        Measure("P8", "zstd against the plain way's gzip", wall[ZSTD], wall[PLAIN], most_ratio=0.2),
+    ]
+    for name, ways in found.items():
+        exported = median(one.export.wall for one in ways)
+        measures += [
+            Measure("", f"{name}: wall", wall[name], wall[PLAIN]),
+            Measure("", f"{name}: of it the export", exported, wall[name]),
+            Measure("", f"{name}: CPU", cpu[name], cpu[PLAIN]),
+            Measure("", f"{name}: bytes", ways[0].bytes, plain, "bytes"),
+        ]
+    return Result(tuple(measures), found)
+
+
+if __name__ == "__main__":
+    given = harness.parser(__doc__, rounds=3)
+    given.add_argument("library", type=Path)
+    given.add_argument(
+        "--engine", type=int, default=0, help="dockerd's process, where it isn't the usual one"
+    )
+    harness.run("layer_push", given, measured)
