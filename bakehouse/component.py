@@ -83,6 +83,19 @@ class BaseSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Trim:
+    """Files of one kind that an image can go without."""
+
+    kind: str
+    files: tuple[str, ...] = ()
+    """Patterns below the image's root."""
+    because: str = ""
+    evidence: str = "cpu"
+    """How it is known: `never-loaded`, `gpu` or `cpu`."""
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Face:
     """What a component brings and asks: stated for it, a release or a variant, and merged downwards."""
 
@@ -105,6 +118,8 @@ class Face:
     entrypoint: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     """Further values the component's own template uses."""
+    trims: Mapping[str, Trim] = field(default_factory=dict)
+    """What images can go without, by its kind."""
     gpu: bool = False
     base: BaseSource | None = None
 

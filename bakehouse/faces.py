@@ -12,6 +12,7 @@ from bakehouse.errors import Diagnostic, Problems
 from bakehouse.fields import Fields
 from bakehouse.files import is_file
 from bakehouse.lockfile import Lock
+from bakehouse.trimming import trims
 from bakehouse.yamlfile import Node, Scalar
 
 UNKNOWN = "unknown"
@@ -51,6 +52,7 @@ def face(fields: Fields, folder: Path, above: Face) -> Face:
         library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
         entrypoint=fields.texts("entrypoint") or above.entrypoint,
         facts={**above.facts, **_facts(fields)},
+        trims=trims(fields, above.trims),
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,
     )

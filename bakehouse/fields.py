@@ -93,6 +93,19 @@ class Fields:
             return default
         return text
 
+    def choice_or_choices(
+        self, key: str, words: Iterable[str], items: Iterable[str], default: str
+    ) -> str | tuple[str, ...]:
+        """One of some words, or a list of others."""
+        if not isinstance(self.node(key), Sequence):
+            return self.choice(key, words, default)
+        named = self.scalars(key)
+        for one in named:
+            if one.text not in items:
+                hint = suggestion(one.text, items) or f"they are {', '.join(items)}"
+                self.report(f"`{one.text}` in `{key}` is no kind of file", one.location, hint=hint)
+        return tuple(one.text for one in named if one.text in items)
+
     def one_of(self, keys: Iterable[Key]) -> Key | None:
         """Which of some keys stands here: exactly one has to."""
         given = [key for key in keys if self.has(key)]

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse import saved_image, size_report
@@ -37,9 +37,12 @@ class Scale:
     def size(self, image: Image, digest: str) -> ImageSize:
         """Where the bytes of an image lie, which is stored under `digest`."""
         saved = self._saved(image, digest, self._contents)
-        return size_report.size_of(
-            image.name, digest, saved, owners(image, saved, self.templates), self._contents
-        )
+        names = owners(image, saved, self.templates)
+        found = size_report.size_of(image.name, digest, saved, names, self._contents)
+        choices = [(stage.name, one) for stage in image.stages for one in stage.trims]
+        held = [self._contents[layer.digest] for layer in saved.layers]
+        layers = list(zip(names, held, strict=True))
+        return replace(found, trims=size_report.trims_of(choices, layers))
 
     def folders(self, image: Image, digest: str, part: str) -> tuple[FolderSize, ...]:
         """The folders of one part, whatever other parts do to its files."""

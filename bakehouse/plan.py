@@ -4,6 +4,7 @@ A key covers inputs, not results: facts, templates, the keys of the stages below
 component in the same way have the same stage, with the same key and the same text.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -11,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
+from bakehouse import trimming
 from bakehouse.aptlock import AptLock, Deb
 from bakehouse.aptsteps import apt_of, apt_steps
 from bakehouse.budgets import OWN, Budget
@@ -21,6 +23,7 @@ from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import FORMATS, GPU_CHECKS, Content, Recipe
 from bakehouse.resolution import Choice, Resolution
+from bakehouse.trimming import Choice as TrimChoice
 from bakehouse.yamlfile import suggestion
 
 StageKey = NewType("StageKey", str)
@@ -97,11 +100,20 @@ class Stage:
     files: Mapping[str, bytes]
     debs: tuple[Deb, ...] = ()
     """What `build_apt` adds to the toolchain, where it is locked."""
+    trims: tuple[TrimChoice, ...] = ()
+    """What it can go without."""
+    dropped: tuple[str, ...] = ()
+    """What `finish` is told to drop, and with `!` to keep."""
 
     @property
     def packages(self) -> str:
         """The name of the stage that has those files; empty where there are none."""
         return f"{self.name}-packages" if self.debs else ""
+
+    @property
+    def finish(self) -> str:
+        """The command that makes a layer of what was installed."""
+        return shlex.join(["finish", self.name, *self.dropped])
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +412,9 @@ def _stage(
 ) -> Stage:
     component, face = choice.candidate.component, choice.face
     packages = resolution.owners[choice.name]
+    wanted = resolution.recipe.trim
+    trims = trimming.choices(face.trims.values(), wanted, gpu=face.gpu)
+    dropped = trimming.patterns(trims, wanted)
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
     key = key_of(
         foundation,
@@ -413,6 +428,7 @@ def _stage(
         _sums(debs),
         face.facts,
         {name: sha256(data).hexdigest() for name, data in component.files.items()},
+        *([dropped] if dropped else []),
         *below,
     )
     return Stage(
@@ -428,6 +444,8 @@ def _stage(
         facts=face.facts,
         files=component.files,
         debs=debs,
+        trims=trims,
+        dropped=dropped,
     )
 
 
@@ -438,10 +456,17 @@ def _user_stage(
     recipe, packages = resolution.recipe, resolution.user_packages
     part = Part("requirements", "0", "")
     template = templates[_REQUIREMENTS]
+    dropped = trimming.patterns((), recipe.trim)
     return Stage(
         name="requirements",
         key=StageKey(
-            key_of(foundation, text_json(template), [package.requirement for package in packages], *below)
+            key_of(
+                foundation,
+                text_json(template),
+                [package.requirement for package in packages],
+                *([dropped] if dropped else []),
+                *below,
+            )
         ),
         part=part,
         source=recipe.location.path.parent,
@@ -452,6 +477,7 @@ def _user_stage(
         build_apt=(),
         facts={},
         files={},
+        dropped=dropped,
     )
 
 

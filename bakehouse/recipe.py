@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
+from bakehouse import trimming
 from bakehouse.budgets import Budget, read_budgets
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Requirement
@@ -84,6 +85,8 @@ class Recipe:
     """In what form the image is stored and pushed."""
     budgets: tuple[Budget, ...] = ()
     """What its parts may weigh."""
+    trim: tuple[str, ...] | None = None
+    """The kinds of files that it goes without; None where it leaves that to the evidence."""
     is_committed: bool = True
     """Whether its rendered files are kept with the recipes, for people to review."""
 
@@ -187,6 +190,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         required=_required(fields),
         format=fields.choice("format", FORMATS, FORMATS[0]),
         budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
+        trim=trimming.asked(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()

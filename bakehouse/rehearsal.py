@@ -175,7 +175,8 @@ def rehearse(image: Image, needs: Mapping[str, list[Need]], made: Made) -> Rehea
 def dropped(stage_text: str) -> tuple[str, ...]:
     """The patterns of which `finish` drops what a stage has installed."""
     commands = [shlex.split(found["words"], comments=True) for found in _FINISH.finditer(stage_text)]
-    return tuple(pattern for _, *patterns in commands for pattern in patterns)
+    named = (pattern.removeprefix("!") for _, *patterns in commands for pattern in patterns)
+    return tuple(pattern for pattern in named if not pattern.startswith("**/"))
 
 
 def apt_names(dockerfile: str) -> frozenset[str]:

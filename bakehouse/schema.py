@@ -198,6 +198,13 @@ class _Questions(Fields):
         self._remember(key, _or_variable({"enum": list(allowed)}))
         return default
 
+    def choice_or_choices(
+        self, key: str, words: Iterable[str], items: Iterable[str], default: str
+    ) -> str | tuple[str, ...]:
+        listed = {"type": "array", "items": _or_variable({"enum": list(items)})}
+        self._remember(key, {"anyOf": [*_or_variable({"enum": list(words)})["anyOf"], listed]})
+        return default
+
     def one_of(self, keys: Iterable[Key]) -> Key | None:
         names = list(keys)
         self._alternatives.append([str(name) for name in names])

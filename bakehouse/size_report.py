@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bakehouse import trimming
 from bakehouse.layers import Contents, File
 from bakehouse.saved_image import SavedImage
+from bakehouse.trimming import Choice
 
 _MOSTLY = 0.9
 """A folder of which one folder below is so much is not told: that one is."""
@@ -95,6 +97,19 @@ class KindSize:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimSize:
+    """Files of one kind that a component can go without."""
+
+    part: str
+    kind: str
+    is_taken: bool
+    bytes: int
+    """What could still go; what is out already has no weight in the image."""
+    files: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSize:
     """Where the bytes of an image lie; lists begin with the largest, layers with the lowest."""
 
@@ -118,6 +133,8 @@ class ImageSize:
     kinds: tuple[KindSize, ...]
     symbols: int
     """Of programs and shared libraries, the bytes of their symbol tables and debug information."""
+    trims: tuple[TrimSize, ...] = ()
+    """What its components can go without: what could go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +168,24 @@ def size_of(
         kinds=_kinds(seen),
         symbols=sum(one.file.symbols for one in seen),
     )
+
+
+def trims_of(
+    choices: Iterable[tuple[str, Choice]], layers: Sequence[tuple[str, Contents]]
+) -> tuple[TrimSize, ...]:
+    """What could go of each component's layers, by what it says of itself."""
+    found = []
+    for part, one in choices:
+        meant = [trimming.expression(pattern) for pattern in one.trim.files]
+        sizes = [
+            file.bytes
+            for owner, contents in layers
+            for file in (contents.files if owner == part else ())
+            if any(pattern.fullmatch(file.path) for pattern in meant)
+        ]
+        trim = one.trim
+        found.append(TrimSize(part, trim.kind, one.is_taken, sum(sizes), len(sizes), trim.because))
+    return tuple(sorted(found, key=lambda one: (one.is_taken, -one.bytes, one.part, one.kind)))
 
 
 def parts_of(layers: Iterable[LayerSize]) -> tuple[PartSize, ...]:

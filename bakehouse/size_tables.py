@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from bakehouse.fleet_size import FleetSize, ReleaseDifference, SizeDifference
-from bakehouse.size_report import Copies, ImageSize, Placed
+from bakehouse.size_report import Copies, ImageSize, Placed, TrimSize
 
 _STORED = {True: "as pushed", False: "as stored"}
 _MOST_PLACES = 4
@@ -50,6 +50,7 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
         _block("layer", f"{stored}, unpacked", layers, "rllrrrl"),
         _block(f"folder (the largest {len(folders)})", "unpacked, with all below it", folders, "rrl"),
         _kinds(size),
+        _trims(size.trims),
         _copies("the same file more than once", size.twice, top, by_name=False),
         _unseen(size.unseen, top),
         _copies("a library of one name in several folders", size.libraries, top, by_name=True),
@@ -97,6 +98,20 @@ def _kinds(size: ImageSize) -> str:
     if size.symbols:
         rows.append(("symbol tables in programs and libraries", size_text(size.symbols), "", ""))
     return _block("kind of file", "unpacked", rows, "lrrl")
+
+
+def _trims(found: Sequence[TrimSize]) -> str:
+    """What could go, and what went: where a recipe's `trim` says nothing, by what is known of each."""
+    rows = [
+        (
+            f"{one.kind} of {one.part}",
+            "out" if one.is_taken else size_text(one.bytes),
+            "" if one.is_taken else _files(one.files),
+            one.because,
+        )
+        for one in found
+    ]
+    return _block("trim", "what is out, and what `trim` could take out, unpacked", rows, "lrrl")
 
 
 def _owners(owners: Sequence[tuple[str, int]]) -> str:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """finish NAME [PATTERN...]: makes /out a layer to be linked over the base, the same at every build.
 
-Drops what matches and what nothing needs at run time, compiles byte code, keeps RECORD true, lists the files.
+Drops what matches, and static libraries that no `!PATTERN` keeps; compiles byte code, keeps RECORD true,
+lists the files.
 """
 
 import base64
@@ -17,7 +18,9 @@ import sys
 from pathlib import Path
 
 OUT = Path("/out")
-NAME, PATTERNS = sys.argv[1], sys.argv[2:]
+NAME = sys.argv[1]
+PATTERNS = [word for word in sys.argv[2:] if not word.startswith("!")]
+KEPT = {path for word in sys.argv[2:] if word.startswith("!") for path in OUT.glob(word[1:])}
 
 
 def drop(path):
@@ -34,7 +37,8 @@ for pattern in PATTERNS:
     for path in found:
         drop(path)
 for path in [*OUT.rglob("*.a"), *OUT.rglob("*.la"), *OUT.rglob("__pycache__")]:
-    drop(path)
+    if path not in KEPT:
+        drop(path)
 
 
 def recorded(site, row):
