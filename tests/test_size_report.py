@@ -6,9 +6,22 @@ from collections.abc import Sequence
 import pytest
 
 from bakehouse import layers, size_report
-from bakehouse.layers import HASHED_BYTES
+from bakehouse.component import Trim
+from bakehouse.layers import HASHED_BYTES, Contents, File
 from bakehouse.saved_image import Blob, SavedImage
-from bakehouse.size_report import Copies, FolderSize, ImageSize, Kind, KindSize, PartSize, Placed, kind_of
+from bakehouse.size_report import (
+    Copies,
+    FolderSize,
+    ImageSize,
+    Kind,
+    KindSize,
+    PartSize,
+    Placed,
+    TrimSize,
+    kind_of,
+    trims_of,
+)
+from bakehouse.trimming import Choice
 from tests.layer_archives import Member, layer
 
 BLOB = bytes(HASHED_BYTES)
@@ -165,4 +178,19 @@ def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> N
         FolderSize("/opt/venv/lib/torch", 95, 1),
         FolderSize("/opt/venv/lib/numpy", 4, 1),
         FolderSize("/usr", 1, 1),
+    )
+
+
+def test_what_could_still_go_is_weighed_in_its_own_layers_only() -> None:
+    spare = Trim("libraries", ("opt/lib/libspare.so*",), "nothing names it")
+    gone = Trim("headers", ("opt/include",), "compilers read them", "never-loaded")
+    choices = [("torch", Choice(gone, is_taken=True)), ("torch", Choice(spare, is_taken=False))]
+    torch = Contents((File("/opt/lib/libspare.so.1", 70), File("/opt/lib/libtorch.so", 5)))
+    other = Contents((File("/opt/lib/libspare.so", 900),))
+
+    found = trims_of(choices, [("base", other), ("torch", torch)])
+
+    assert found == (
+        TrimSize("torch", "libraries", False, 70, 1, "nothing names it"),
+        TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
     )

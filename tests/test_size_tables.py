@@ -1,12 +1,23 @@
 """What `size-report` prints, word for word."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from bakehouse import size_tables
 from bakehouse.fleet_size import difference, fleet_of, since_release
-from bakehouse.size_report import Copies, FolderSize, ImageSize, Kind, KindSize, LayerSize, Placed, parts_of
+from bakehouse.size_report import (
+    Copies,
+    FolderSize,
+    ImageSize,
+    Kind,
+    KindSize,
+    LayerSize,
+    Placed,
+    TrimSize,
+    parts_of,
+)
 from bakehouse.size_tables import size_text
 from tests.test_fleet_size import LARGE, OTHER, RECORD, SMALL
 
@@ -178,3 +189,21 @@ def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
 )  # fmt: skip
 def test_sizes_are_told_in_the_unit_that_fits(number: int, text: str) -> None:
     assert size_text(number) == text
+
+
+def test_what_trimming_took_and_could_take() -> None:
+    trims = (
+        TrimSize("torch", "libraries", False, 218_000_000, 3, "nothing names them"),
+        TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
+    )
+
+    found = size_tables.report(replace(SIZE, trims=trims), (), 5)
+
+    assert (
+        """\
+trim: what is out, and what `trim` could take out, unpacked
+  libraries of torch  218.0 MB  3 files  nothing names them
+  headers of torch         out           compilers read them
+"""
+        in found
+    )
