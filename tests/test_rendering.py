@@ -187,7 +187,7 @@ def test_no_step_follows_the_first_linked_layer_but_the_recipes_own(tree: Tree) 
 
 def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     image = tree.one()
-    [_, bake_file] = rendering.render_image(image, templates())
+    [_, bake_file, _] = rendering.render_image(image, templates())
 
     assert bake_file.path == "small/docker-bake.json"
     assert [*json.loads(bake_file.content)["target"]] == ["small"]
@@ -211,7 +211,7 @@ def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, wanted: se
     plain = tree.one()
     tree.image(IMAGE + f"format: {format}\n")
     image = tree.one()
-    [_, bake_file] = rendering.render_image(image, templates())
+    [_, bake_file, _] = rendering.render_image(image, templates())
 
     [output] = json.loads(bake_file.content)["target"]["small"]["output"]
     assert wanted <= {*output.split(",")}
@@ -229,6 +229,7 @@ def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None
         ("small/docker-bake.json", False),
         ("small/files/opt/ml/code/train.py", False),
         ("small/files/opt/run.sh", True),
+        ("small/lock.json", False),
     ]
     copied = [
         one for one in instructions(files[0].content.decode()) if one.word == "COPY" and not one.heredocs
