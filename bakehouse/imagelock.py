@@ -1,7 +1,8 @@
 """Writes the lock of an image: every file that its build takes, by sha256, and the key of its plan."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
+from functools import lru_cache
 
 from bakehouse.aptlock import Deb
 from bakehouse.component import Artifact
@@ -13,59 +14,64 @@ FILE = "lock.json"
 
 def text(image: Image) -> str:
     """The lock as JSON, one file a line: what nobody has written down is null."""
+    packages = (one for stage in image.stages for one in (*stage.wheels, *stage.sdists))
+    archives = (one for stage in image.stages for one in stage.artifacts.values())
     own = {
-        "image": image.name,
-        "key": image.key,
+        "image": json.dumps(image.name),
+        "key": json.dumps(image.key),
         "base": _base(image),
-        "system": _system(image),
-        "archives": [_archive(one) for stage in image.stages for one in stage.artifacts.values()],
-        "python": [_package(one) for stage in image.stages for one in (*stage.wheels, *stage.sdists)],
+        "system": _rows(map(_deb, image.debs) if image.locks_apt else _names(image)),
+        "archives": _rows(map(_archive, archives)),
+        "python": _rows(map(_package, packages)),
     }
-    pieces = (f" {json.dumps(name)}: {_written(value)}" for name, value in own.items())
-    return "{\n" + ",\n".join(pieces) + "\n}\n"
+    return "{\n" + ",\n".join(f' "{name}": {written}' for name, written in own.items()) + "\n}\n"
 
 
-def _base(image: Image) -> Mapping[str, object]:
+def _rows(written: Iterable[str]) -> str:
+    rows = sorted({*written})
+    return "[\n" + ",\n".join(f"  {row}" for row in rows) + "\n ]" if rows else "[]"
+
+
+def _base(image: Image) -> str:
     if isinstance(image.base, BootstrappedBase):
-        return {"reference": image.base.reference, "bootstrapped": image.base.suite}
+        return json.dumps({"reference": image.base.reference, "bootstrapped": image.base.suite})
     build = {"build": image.build_base} if image.build_base else {}
-    return {"reference": image.base.reference, "digest": image.base.digest, **build}
+    return json.dumps({"reference": image.base.reference, "digest": image.base.digest, **build})
 
 
-def _system(image: Image) -> list[Mapping[str, object]]:
-    """The distribution's packages: files where they are locked, names alone where its mirrors decide."""
-    if image.locks_apt:
-        return [_deb(one) for one in sorted(image.debs, key=lambda one: one.name)]
+def _names(image: Image) -> Iterable[str]:
+    """The distribution's packages where its mirrors decide which files they are."""
     asked = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
-    return [{"name": name, "version": None, "sha256": None} for name in sorted(asked)]
+    return (json.dumps({"name": name, "version": None, "sha256": None}) for name in asked)
 
 
-def _deb(one: Deb) -> Mapping[str, object]:
-    return {
-        "name": one.name,
-        "version": one.version,
-        "sha256": one.sha256,
-        "bytes": one.bytes,
-        "file": one.path,
-    }
+# Images share most of their files: what stands in a lock of one is written once for all.
+@lru_cache(4096)
+def _deb(one: Deb) -> str:
+    return json.dumps(
+        {
+            "name": one.name,
+            "version": one.version,
+            "sha256": one.sha256,
+            "bytes": one.bytes,
+            "file": one.path,
+        }
+    )
 
 
-def _archive(one: Artifact) -> Mapping[str, object]:
-    return {"file": one.file, "sha256": one.sha256, "bytes": None, "source": one.address}
+@lru_cache(4096)
+def _archive(one: Artifact) -> str:
+    return json.dumps({"file": one.file, "sha256": one.sha256, "bytes": None, "source": one.address})
 
 
-def _package(one: Package) -> Mapping[str, object]:
-    return {
-        "name": one.name,
-        "version": one.version,
-        "sha256": one.sha256,
-        "bytes": one.bytes,
-        "file": one.file,
-    }
-
-
-def _written(value: object) -> str:
-    if isinstance(value, list):
-        rows = sorted({json.dumps(one) for one in value})
-        return "[\n" + ",\n".join(f"  {row}" for row in rows) + "\n ]" if rows else "[]"
-    return json.dumps(value)
+@lru_cache(4096)
+def _package(one: Package) -> str:
+    return json.dumps(
+        {
+            "name": one.name,
+            "version": one.version,
+            "sha256": one.sha256,
+            "bytes": one.bytes,
+            "file": one.file,
+        }
+    )
