@@ -1,0 +1,130 @@
+"""Two images from a fetched folder, on an engine of its own whose network leads nowhere: the same images.
+
+Layers and configurations are compared, not manifests: an engine that has a layer compressed at another level,
+after a plain `docker build` say, takes that one, and names its manifest so.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse import workspace
+from bakehouse.project import HOME
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network that leads nowhere"),
+    pytest.mark.timeout(3600),
+]
+
+IMAGES = ("mpi-cpu", "mpi5-cpu")
+SUBNET = "10.213.0.1/24"
+BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()")
+
+
+class Nowhere:
+    """A network namespace with a bridge and no route."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.bridge = name, f"{name}br"[-15:]
+
+    def __enter__(self) -> "Nowhere":
+        self._ip("netns", "add", self.name)
+        for words in (
+            f"link set lo up|link add {self.bridge} type bridge|addr add {SUBNET} dev {self.bridge}|"
+            f"link set {self.bridge} up"
+        ).split("|"):
+            self._ip("-n", self.name, *words.split())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ip("netns", "delete", self.name)
+
+    def inside(self, *command: str) -> list[str]:
+        """`ip netns exec` would hide the cgroups that an engine needs."""
+        return ["nsenter", f"--net=/run/netns/{self.name}", "--", *command]
+
+    @staticmethod
+    def _ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+
+@contextlib.contextmanager
+def engine(nowhere: Nowhere, folder: Path) -> Iterator[str]:
+    """An engine in there, with everything of its own; gives its address."""
+    (folder / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+    host = f"unix://{folder}/docker.sock"
+    command = nowhere.inside(
+        "dockerd", f"--config-file={folder}/daemon.json", f"--data-root={folder}/data",
+        f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", f"--host={host}",
+        f"--bridge={nowhere.bridge}",
+    )  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            asked = ["docker", "--host", host, "info"]
+            while subprocess.run(asked, capture_output=True).returncode:
+                assert process.poll() is None, (folder / "log").read_text()[-2000:]
+                time.sleep(0.2)
+            yield host
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def bake(*words: str, inside: Nowhere | None = None, environment: Mapping[str, str] | None = None) -> str:
+    command = inside.inside(*BAKE, *words) if inside else [*BAKE, *words]
+    variables = {**os.environ, "PYTHONPATH": str(HOME), **(environment or {})}
+    ended = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended.stdout
+
+
+def contents(host: str = "") -> list[object]:
+    """The images' layers, unpacked, and their configurations."""
+    images = workspace.plan_images(workspace.open_workspace(HOME), IMAGES).images
+    command = ["docker", *(("--host", host) if host else ()), "image", "inspect"]
+    ended = subprocess.run(
+        [*command, *(image.reference for image in images)], check=True, capture_output=True, text=True
+    )
+    return [(one["RootFS"], one["Config"]) for one in json.loads(ended.stdout)]
+
+
+def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    bake("fetch", *IMAGES, "--to", str(disk))
+    bake("build", *IMAGES)
+    with_network = contents()
+
+    # What a socket's path may be long is less than a test's folder is.
+    folder = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
+    folder.mkdir()
+    try:
+        with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere:
+            asked = nowhere.inside("ip", "route", "get", "192.0.2.1")
+            assert subprocess.run(asked, capture_output=True).returncode != 0
+            with engine(nowhere, folder) as host:
+                bake(
+                    "build", *IMAGES, "--offline", "--from", str(disk),
+                    inside=nowhere,
+                    environment={
+                        "DOCKER_HOST": host,
+                        "BAKEHOUSE_CACHE": str(folder / "cache"),
+                        "PIP_CONFIG_FILE": os.devnull,
+                        "PIP_FIND_LINKS": "",
+                    },
+                )  # fmt: skip
+                without = contents(host)
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=False)
+
+    assert without == with_network
