@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from bakehouse import gathering
+from bakehouse.aptlock import Deb
 from bakehouse.component import Artifact
 from bakehouse.errors import BuildError, Location, UsageError
 from bakehouse.fetch_progress import FetchProgress
 from bakehouse.fetching import Fetcher
 from bakehouse.lockfile import Package
-from bakehouse.plan import Image, Part, Sha256, Stage, StageKey
+from bakehouse.plan import BootstrappedBase, Image, Part, Sha256, Stage, StageKey
 from bakehouse.progress import Mode
 from bakehouse.project import Project
 from bakehouse.report import failure_text
 from bakehouse.store import Store
+from bakehouse.supplies import Feed
 from bakehouse.wanted import WantedFile, wanted
 from tests import fake_engine
 from tests.fake_commands import put
@@ -59,7 +61,8 @@ def stage(name: str, *packages: Package, artifacts: tuple[Artifact, ...] = ()) -
 
 
 def an_image(name: str, *stages: Stage) -> Image:
-    return replace(fake_engine.image(name), stages=stages)
+    base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", ())
+    return replace(fake_engine.image(name), stages=stages, base=base)
 
 
 class EmptyEngine(fake_engine.FakeEngine):
@@ -318,3 +321,29 @@ def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
     assert store.weigh() == (1, 1)
     store.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_packages_of_debian_are_files_like_any_other() -> None:
+    base = fake_engine.image("one").base
+    assert isinstance(base, BootstrappedBase)
+    [deb] = base.debs
+    [file] = wanted([replace(an_image("one"), base=base)]).files
+    assert (file.kind, file.file, file.sha256, file.bytes, file.address) == (
+        "deb", deb.file, deb.sha256, deb.bytes, deb.path
+    )  # fmt: skip
+
+
+def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp_path: Path) -> None:
+    content = b"a package"
+    deb = Deb("tiny", "1", sha256(content), len(content), "pool/main/t/tiny/tiny_1_amd64.deb")
+    machine.server.put(content, deb.file)
+    base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
+    plan = wanted([replace(an_image("one"), base=base)])
+    environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    with gathering.fetcher(machine.project, print, environment=environment) as fetcher:
+        gathering.put(Feed(plan, fetcher), [deb], tmp_path / "repository")
+        assert (tmp_path / "repository" / deb.file).read_bytes() == content
+
+        missing = replace(deb, sha256="0" * 64)
+        with pytest.raises(BuildError, match="1 file can't be had"):
+            gathering.put(Feed(plan, fetcher), [missing], tmp_path / "repository")
