@@ -233,6 +233,28 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
 
 
 @task(
+    positional=["images"],
+    help={
+        "images": "names or globs",
+        "store": "build again on an engine that keeps images so: overlay2, containerd; both",
+    },
+)
+@_command
+def reproduce(context: Context, images: str, store: str = "overlay2,containerd") -> None:
+    """
+    Build images a second time, on an engine of its own under another clock, and name the files that differ.
+
+    ./bake reproduce pytorch-cpu
+    ./bake reproduce mpi-cpu --store overlay2
+    """
+    from bakehouse import reproducing, reproduction
+
+    found = reproducing.reproduce(open_workspace(), _patterns(images), _say, _patterns(store))
+    print(reproduction.table(found), end="")
+    reproducing.require_same(found)
+
+
+@task(
     name="size-report",
     positional=["images"],
     help={

@@ -36,13 +36,16 @@ _SAVED_CHUNK = 1 << 20
 _Made = TypeVar("_Made")
 
 
-def connect() -> "DockerEngine":
-    """The engine that the `docker` command reaches: DOCKER_HOST, else the current context."""
+def connect(endpoint: str = "") -> "DockerEngine":
+    """The engine at an endpoint, else that of the `docker` command: DOCKER_HOST, or the current context."""
     import docker
     from docker.context import ContextAPI
 
     with told_as("reach the container engine"):
-        if host := os.environ.get("DOCKER_HOST"):
+        if endpoint:
+            knock(endpoint)
+            client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
+        elif host := os.environ.get("DOCKER_HOST"):
             knock(host)
             client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
         else:
@@ -76,7 +79,8 @@ class DockerEngine:
                 return None
         labels = (found.attrs.get("Config") or {}).get("Labels") or {}
         key = str(labels.get(KEY_LABEL, ""))
-        return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key)
+        layers = tuple((found.attrs.get("RootFS") or {}).get("Layers") or ())
+        return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
 
     @contextlib.contextmanager
     def saved(self, reference: str) -> Iterator[Iterable[bytes]]:

@@ -25,6 +25,7 @@ FLEET_GIGABYTES = 40
 """A build cache that holds the catalogue's images: the CUDA one is 5 GB, the store keeps layers packed and
 unpacked, and the stages that layers are copied from weigh as much again."""
 LEAST_GIGABYTES = 10
+CONTAINERD = "containerd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Place:
     configured: Path = Path("/etc/docker/daemon.json")
     """What the machine's owner asks of an engine; taken over, never written."""
     command: tuple[str, ...] = ("dockerd",)
+    store: str = CONTAINERD
+    """How it keeps images: in containerd's store, or as the storage driver of this name does."""
 
     @property
     def configuration(self) -> Path:
@@ -61,14 +64,15 @@ def cache_limit(free: int) -> int:
     return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, free // 2 // GIGABYTE))
 
 
-def configuration(owner: Mapping[str, Any], free: int) -> dict[str, Any]:
-    """The owner's configuration with the containerd image store, and a cache limit where it sets none."""
+def configuration(owner: Mapping[str, Any], free: int, store: str = CONTAINERD) -> dict[str, Any]:
+    """The owner's configuration with an image store, and a cache limit where it sets none."""
     builder = {"gc": {"enabled": True, "defaultKeepStorage": f"{cache_limit(free)}GB"}}
-    features = {**owner.get("features", {}), "containerd-snapshotter": True}
+    features = {**owner.get("features", {}), "containerd-snapshotter": store == CONTAINERD}
+    driver = {} if store == CONTAINERD else {"storage-driver": store}
     # dockerd refuses an option that its command line gives as well, and a storage driver beside that store.
     ours = {"hosts", "pidfile", "exec-root", "storage-driver"}
     kept = {key: value for key, value in owner.items() if key not in ours}
-    return {"builder": builder, **kept, "features": features}
+    return {"builder": builder, **kept, **driver, "features": features}
 
 
 def start(place: Place, say: Callable[[str], None]) -> None:
@@ -171,7 +175,8 @@ def configured_cache_limit(endpoint: str, place: Place | None = None) -> str | N
 def _launch(place: Place, say: Callable[[str], None]) -> int:
     place.state.mkdir(parents=True, exist_ok=True)
     place.data_root.mkdir(parents=True, exist_ok=True)
-    settings = configuration(_owner_settings(place.configured), shutil.disk_usage(place.data_root).free)
+    free = shutil.disk_usage(place.data_root).free
+    settings = configuration(owner_settings(place.configured), free, place.store)
     write_whole(place.configuration, json.dumps(settings, indent=2, sort_keys=True) + "\n")
     command = [*place.command, "--config-file", str(place.configuration), "--host", place.endpoint]
     command += ["--exec-root", str(place.exec_root), "--pidfile", str(place.pidfile)]
@@ -184,7 +189,8 @@ def _launch(place: Place, say: Callable[[str], None]) -> int:
     return int(subprocess.run(shell, cwd="/", env=environment, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def _owner_settings(path: Path) -> dict[str, Any]:
+def owner_settings(path: Path) -> dict[str, Any]:
+    """What the machine's owner asks of an engine; raises EngineError where it can't be read."""
     try:
         settings = json.loads(path.read_text())
     except FileNotFoundError:

@@ -57,6 +57,8 @@ class StoredImage:
     """Whether there are stand-ins in it: it may be neither tried nor published."""
     key: str = ""
     """What its plan was addressed by; empty where it is none of ours."""
+    layers: tuple[str, ...] = ()
+    """The digests of its layers' uncompressed archives, lowest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,12 @@ class LaunchError(BakehouseError):
     exit_code = 11
 
 
+class DifferenceError(BakehouseError):
+    """What was built again from the same lock is not the same."""
+
+    exit_code = 12
+
+
 class UsageError(BakehouseError):
     """The command line names something that does not exist."""
 

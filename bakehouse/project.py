@@ -54,6 +54,8 @@ class Project:
     """`s3://bucket/prefix`, where a team keeps what it publishes; empty is in `images` alone."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """What an hour of an instance type costs its user; nobody else knows."""
+    state_folder: Path | None = None
+    """Where `state` is, if not in the project."""
 
     @property
     def images(self) -> Path:
@@ -61,7 +63,7 @@ class Project:
 
     @property
     def state(self) -> Path:
-        return self.root / "build"
+        return self.state_folder or self.root / "build"
 
 
 def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
@@ -160,10 +162,15 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         registry_port=_port(table, environment, path, problems),
         ledger=_ledger(text("ledger", ""), path, problems),
         prices=_prices(table, path, problems),
+        state_folder=_folder(environment.get("BAKEHOUSE_STATE", "")),
         registries=_registries(table, path, problems),
     )
     problems.raise_as(RecipeError)
     return project
+
+
+def _folder(text: str) -> Path | None:
+    return Path(text).absolute() if text else None
 
 
 def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Path, problems: Problems) -> int:

@@ -26,6 +26,8 @@ Say = Callable[[str], None]
 
 OLDEST_DOCKERD = (24, 0)
 TOOLS = ("mmdebstrap", "docker-registry")
+RARE_TOOLS = ("gcc",)
+"""Installed when a task asks for them, and not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
 """The Debian release whose own engine is too old, and the one it gets its engine from."""
 SERVICE_SECONDS = 30
@@ -46,7 +48,7 @@ class Machine:
     """The version of the dockerd that is installed; () for none."""
     client: bool
     tools: tuple[str, ...]
-    """Those of TOOLS that are installed."""
+    """Those of TOOLS and RARE_TOOLS that are installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def ensure(ask: Ask, say: Say, place: Place | None = None) -> Daemon:
 
 
 def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) -> None:
-    """Install those of these TOOLS that this machine lacks."""
+    """Install those of these TOOLS and RARE_TOOLS that this machine lacks."""
     # Every build asks, and to look at all of the machine starts a program.
     if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
         return
@@ -196,7 +198,7 @@ def this_machine() -> Machine:
 
 
 def _tools_here() -> tuple[str, ...]:
-    return tuple(tool for tool in TOOLS if shutil.which(tool, path=dockerd.program_path()))
+    return tuple(tool for tool in TOOLS + RARE_TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
 def _carry_out(steps: Steps, place: Place, say: Say) -> None:
@@ -258,7 +260,8 @@ def _sentence() -> str:
 def _tool_packages(machine: Machine, tools: tuple[str, ...]) -> tuple[str, ...]:
     # Bases are Debian; on Debian its keys are there.
     keys = ("debian-archive-keyring",) if machine.system == "ubuntu" and "mmdebstrap" in tools else ()
-    return tools + keys
+    headers = ("libc6-dev",) if "gcc" in tools else ()
+    return tools + keys + headers
 
 
 def _dockerd_version() -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from bakehouse import layers
 from bakehouse.decompression import Compression, compression_of, opened
@@ -23,6 +23,8 @@ _UNREADABLE = (
     *(ValueError, LookupError, TypeError, AttributeError),
 )
 """What reading damaged archives and documents raises."""
+
+Reader = Callable[[IO[bytes]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class SavedImage:
     """The instruction of each layer; empty where the image doesn't tell."""
     other_bytes: int = 0
     """Of its manifest and its configuration."""
+    config: bytes = b""
+    """Its configuration, as JSON."""
 
     @property
     def is_as_pushed(self) -> bool:
@@ -65,6 +69,21 @@ def read(
     What the layers hold goes into `contents` by their digests, and what is there already is not read again;
     without it layers are only weighed. `heard` is told how many bytes have come.
     """
+
+    def reader_of(digest: str) -> Reader | None:
+        if contents is None or digest in contents:
+            return None
+        return lambda layer: contents.update({digest: layers.read(layer)})
+
+    return walk(chunks, reader_of, heard)
+
+
+def walk(
+    chunks: Iterable[bytes],
+    reader_of: Callable[[str], Reader | None],
+    heard: Callable[[int], object] = lambda number: None,
+) -> SavedImage:
+    """The same with a reader for the uncompressed archive of each layer, chosen by the layer's digest."""
     blobs: dict[str, Blob] = {}
     documents: dict[str, bytes] = {}
     stream = io.BufferedReader(_Chunks(chunks, heard), 1 << 20)
@@ -72,7 +91,7 @@ def read(
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             while member := archive.next():
                 if member.isreg():
-                    _take(archive, member, blobs, documents, contents)
+                    _take(archive, member, blobs, documents, reader_of)
         # What the engine says after the archive's end has to be heard, or it is cut off.
         while stream.read(1 << 20):
             pass
@@ -92,7 +111,7 @@ def _take(
     member: tarfile.TarInfo,
     blobs: dict[str, Blob],
     documents: dict[str, bytes],
-    contents: dict[str, Contents] | None,
+    reader_of: Callable[[str], Reader | None],
 ) -> None:
     file = archive.extractfile(member)
     assert isinstance(file, io.BufferedReader)
@@ -105,9 +124,9 @@ def _take(
     # Docker 24's own store names layers after its ids, each `layer.tar`.
     digest = f"sha256:{last}" if _HASH.fullmatch(last) else member.name
     blobs[member.name] = Blob(digest, member.size, compression)
-    if contents is not None and digest not in contents:
+    if reader := reader_of(digest):
         with opened(file, compression) as inner:
-            contents[digest] = layers.read(inner)
+            reader(inner)
 
 
 def _image(blobs: Mapping[str, Blob], documents: Mapping[str, bytes]) -> SavedImage:
@@ -122,7 +141,7 @@ def _image(blobs: Mapping[str, Blob], documents: Mapping[str, bytes]) -> SavedIm
     digest = f"sha256:{listed['Config'].rpartition('/')[2]}"
     manifests = (content for content in documents.values() if _config_of(content) == digest)
     size = len(config) + len(next(manifests, b""))
-    return SavedImage(found, made_by if len(made_by) == len(found) else ("",) * len(found), size)
+    return SavedImage(found, made_by if len(made_by) == len(found) else ("",) * len(found), size, config)
 
 
 def _config_of(content: bytes) -> object:

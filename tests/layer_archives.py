@@ -22,6 +22,9 @@ class Member:
     link: str = ""
     hard: str = ""
     folder: bool = False
+    mode: int = 0o644
+    mtime: int = 0
+    uid: int = 0
 
 
 def layer(*members: Member) -> bytes:
@@ -30,6 +33,7 @@ def layer(*members: Member) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for member in members:
             info = tarfile.TarInfo(member.path)
+            info.mode, info.mtime, info.uid = member.mode, member.mtime, member.uid
             if member.link:
                 info.type, info.linkname = tarfile.SYMTYPE, member.link
             elif member.hard:

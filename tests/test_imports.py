@@ -78,6 +78,9 @@ ALLOWED = {
     "aptconfig": "",
     "dockerd": "",
     "daemon": "plan",
+    "clocked_runc": "",
+    "other_clock": "clocked_runc dockerd",
+    "second_engine": "owners dockerd other_clock",
     "provision": "apt dockerd daemon",
     "doctor": "apt dockerd daemon provision",
     # what a build is given, building
@@ -121,6 +124,8 @@ ALLOWED = {
     "layers": "elf",
     "saved_image": "decompression layers",
     "size_report": "component fields layers saved_image trimming",
+    "layer_entries": "",
+    "reproduction": "plan rendering engine saved_image layer_entries",
     # smoke tests
     "checks": "plan engine",
     "ranks": "",
@@ -270,6 +275,10 @@ ALLOWED = {
     "size_reporting": (
         "daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
     ),
+    "reproducing": (
+        "plan workspace processes scratch containers dockerd daemon other_clock second_engine provision "
+        "reproduction workflow"
+    ),
     "demo": "workspace provision buildtimes progress smoke_report releasable snippets workflow tables",
     "selftest": "project workspace provision",
     "cli": "report yamlfile project",
@@ -324,11 +333,14 @@ PROGRAMS = {
     "doctor",
     "embedded_registry",
     "network_faults",
+    "other_clock",
     "processes",
     "provision",
     "pylock",
     "registry_keeper",
+    "reproduction",
     "revisions",
+    "second_engine",
     "selftest",
     "sources",
     "supplies",

@@ -201,3 +201,8 @@ def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
         project.find(empty.root, {})
 
     assert f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3" in said(caught.value)
+
+
+def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
+    assert project.find(empty.root, {}).state == HOME / "build"
+    assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")

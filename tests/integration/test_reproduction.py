@@ -1,0 +1,43 @@
+"""Images built a second time on an engine of their own: the same, and one that can't be."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from bakehouse import reproducing
+from bakehouse.errors import DifferenceError
+from bakehouse.other_clock import AHEAD_DAYS
+from bakehouse.project import HOME
+from bakehouse.workspace import open_workspace
+
+pytestmark = pytest.mark.engine
+
+_NOISY = 'run: ["date +%s > /opt/made && touch /opt/$(date +%F)"]\n'
+
+
+def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: Path) -> None:
+    """One engine builds both: most of its time goes into what they share."""
+    recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (tmp_path / "own/images").mkdir(parents=True)
+    (tmp_path / "own/images/noisy.yaml").write_text(recipe + _NOISY)
+    told: list[str] = []
+
+    found = reproducing.reproduce(open_workspace(tmp_path), ["mpi-cpu", "noisy"], told.append, ["containerd"])
+
+    same, different = found
+    assert (same.image, same.differing, same.store) == ("mpi-cpu", (), "containerd")
+    assert same.layers > 5
+    (layer,) = different.differing
+    assert layer.owner == "run"
+    assert [file.path for file in layer.files if file.has_other_content] == ["/opt/made"]
+    days = {
+        file.aspects: date.fromisoformat(file.path.removeprefix("/opt/"))
+        for file in layer.files
+        if "20" in file.path
+    }
+    assert days["only in the second",] - days["only in the first",] >= timedelta(AHEAD_DAYS)
+    with pytest.raises(DifferenceError, match="image `noisy` is not the same"):
+        reproducing.require_same(found)
+    assert "note: noisy is not locked as a whole: its own steps may fetch what they like" in told
