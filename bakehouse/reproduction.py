@@ -22,6 +22,7 @@ _LOOKED_INTO_BYTES = 50_000_000
 _MOST_LINES = 30
 _LONGEST_VALUE = 300
 _MISSING = "none"
+_COMPRESSED = "as it is compressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,11 @@ def diagnostic(found: Reproduction) -> Diagnostic:
         assert found.digests
         facts = tuple(zip(("first", "second"), found.digests, strict=True))
         differing = Table("the layers are the same, and not", tuple((line,) for line in found.documents))
-        return Diagnostic(message, facts=facts, tables=(differing,))
+        hint = (
+            "an engine goes on with a layer that something else compressed before, a plain `docker build` say"
+        )
+        is_known = all(_COMPRESSED in line for line in found.documents)
+        return Diagnostic(message, facts=facts, tables=(differing,), hint=hint if is_known else "")
     tables = []
     for layer in found.differing:
         rows = [(one.path, "; ".join(one.aspects)) for one in layer.files[:MOST_FILES]]
@@ -201,7 +206,7 @@ def _saved(side: Side, stored: StoredImage) -> SavedImage:
 def _documents(one: SavedImage, other: SavedImage) -> tuple[str, ...]:
     """What differs of two images with the same layers: how these are compressed, or the configuration."""
     found = [
-        f"layer {number} as it is compressed: {first.bytes:,} and {second.bytes:,} bytes"
+        f"layer {number} {_COMPRESSED}: {first.bytes:,} and {second.bytes:,} bytes"
         for number, (first, second) in enumerate(zip(one.layers, other.layers, strict=True), 1)
         if first.digest != second.digest
     ]

@@ -158,3 +158,14 @@ def test_files_are_looked_into_where_there_is_a_program_for_it(
 
     assert found.looked_into == (("/opt/made", ("one", "other")),)
     assert "/opt/made differs in:\n  one\n  other\n" in report.failure_text(reproduction.diagnostic(found))
+
+
+def test_where_only_the_compression_differs_it_is_told_how_that_comes(tmp_path: Path) -> None:
+    other = Store(LOWER, digest="sha256:" + "5a" * 32)
+    other.archives["sha256:" + "5a" * 32] = saved([LOWER], form="gzip")
+
+    told = reproduction.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
+
+    assert told.hint == (
+        "an engine goes on with a layer that something else compressed before, a plain `docker build` say"
+    )
