@@ -1,11 +1,13 @@
 """Images built a second time on an engine of their own: the same, and one that can't be."""
 
+import contextlib
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from bakehouse import reproducing
+from bakehouse import containers, reproducing
 from bakehouse.errors import DifferenceError
 from bakehouse.other_clock import AHEAD_DAYS
 from bakehouse.project import HOME
@@ -13,9 +15,18 @@ from bakehouse.workspace import open_workspace
 
 pytestmark = pytest.mark.engine
 
+
+@pytest.fixture
+def _no_noisy_image_is_left() -> Iterator[None]:
+    yield
+    with contextlib.closing(containers.connect()) as engine:
+        engine.remove_images("bakehouse/noisy", ())
+
+
 _NOISY = 'run: ["date +%s > /opt/made && touch /opt/$(date +%F)"]\n'
 
 
+@pytest.mark.usefixtures("_no_noisy_image_is_left")
 def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: Path) -> None:
     """One engine builds both: most of its time goes into what they share."""
     recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
