@@ -1,0 +1,545 @@
+"""Six images that share parts, on an engine that knows nothing: one fleet build, and six monoliths in turn.
+
+    .venv/bin/python benchmarks/fleet_build.py [--only fleet,export,bump,monoliths,prefix]
+
+The images are recipes of `benchmarks/fleet`. `benchmarks/monoliths` has the same content as Dockerfiles of
+one stage each, with the same versions; both are compared by what they hold. Needs root, mmdebstrap and up to
+8 GB below `--folder`: each engine is one of its own, which knows the base image alone.
+
+- fleet: `./bake build` of all six; again after the monoliths, so that both see the same machine
+- monoliths: `docker build --no-cache`, one after another: as on six machines, or from six repositories
+- prefix: the same without `--no-cache`: their first steps are the same, and are made once
+- export: the images exported anew, all at once, and first those that others share layers with
+- bump: one component that no other stage builds on gets another build; the six images, and that stage alone
+
+Ctrl-C ends it with what it has measured by then.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bakehouse import bootstrap, containers, workflow
+from bakehouse.buildevents import EXPORT, Event, Step
+from bakehouse.buildtimes import BuildTimes, Work
+from bakehouse.errors import BakehouseError
+from bakehouse.plan import BootstrappedBase
+from bakehouse.progress import Mode, Progress
+from bakehouse.supplies import Supplies, supplies
+from bakehouse.workspace import open_workspace, plan_images, render_images
+from benchmarks import harness
+from benchmarks.cold_engine import ColdEngine, cold_engine
+from benchmarks.harness import Measure, Result
+
+HERE = Path(__file__).resolve().parent
+FLEET, MONOLITHS = HERE / "fleet", HERE / "monoliths"
+IMAGES = tuple(sorted(path.stem for path in (FLEET / "recipes" / "images").glob("*.yaml")))
+START_JOB = harness.ROOT / "recipes" / "components" / "sshd" / "files"
+BUMPED = "hwloc"
+PARTS = ("fleet", "export", "bump", "monoliths", "prefix")
+LEADERS = ("fleet-mpi", "fleet-pytorch")
+"""Images that share no layers above the base; each of the others shares all but its last with the first."""
+INVENTORY = """
+python3 --version; ssh -V 2>&1 | cut -d, -f1
+/opt/venv/bin/mpirun --version | head -n 1; lstopo-no-graphics --version
+basename "$(ls /usr/local/lib/libmetis.so)"
+/opt/venv/bin/python -m pip list --disable-pip-version-check --format=freeze
+"""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What one build took, in seconds."""
+
+    wall: float
+    cpu: float
+    """Of the engine, its steps, and the program that asked for the build."""
+    others: float
+    """CPU that other programs of the machine used meanwhile."""
+    load: float
+
+
+@dataclass(frozen=True)
+class FleetBuilt(Built):
+    """A fleet build, and where its time went."""
+
+    before: float
+    """Until the first step: the recipes read, planned and rendered, supplies gathered."""
+    steps: float
+    """From the first step's beginning to the last one's end."""
+    export: float
+    """From there until the last image lay in the engine."""
+    after: float
+    """What is declared compared with what is installed."""
+    exporting: float
+    """That any export was under way, beside steps or after them."""
+    steps_cpu: float
+    """Of `cpu`, what was used until the last step's end."""
+    chain: tuple[str, ...]
+    """The stages that took longest one after another, the last one last."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+
+
+class Watched(Progress):
+    """Keeps the steps of a build with their times, and the CPU that had been used when the last one ended."""
+
+    def __init__(self, cpu: Callable[[], float]) -> None:
+        super().__init__(sys.stderr, Mode.LINES)
+        self.times = BuildTimes()
+        self.cpu = 0.0
+        self._used = cpu
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        self.times.note(event)
+        if isinstance(event, Step) and event.completed and event.text != EXPORT and not event.cached:
+            self.cpu = self._used()
+
+    def works(self, *, exports: bool) -> list[Work]:
+        """What ran: the exports, or everything else."""
+        every = self.times.works.values()
+        ran = (one for one in every if one.started and one.completed and not one.is_cached)
+        return [one for one in ran if (one.step.text == EXPORT) == exports]
+
+
+class Fleet:
+    """A copy of the project, where recipes can be changed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "fleet"
+        shutil.copytree(FLEET / "recipes", self.root / "recipes")
+        shutil.copy(FLEET / "pyproject.toml", self.root)
+
+    def build(self, engine: ColdEngine) -> FleetBuilt:
+        """`./bake build` of all images, in this process: its steps' times are kept."""
+        watched = Watched(engine.cpu)
+        marks: list[float] = []
+
+        def call() -> None:
+            marks.append(time.time())
+            workspace = open_workspace(self.root)
+            workflow.build_images(workspace, IMAGES, say, workflow.Wishes(), watched)
+            marks.append(time.time())
+
+        with asking(engine):
+            taken, cpu = measured(engine, call)
+        steps, exports = watched.works(exports=False), watched.works(exports=True)
+        first, last = min(map(started, steps)), max(map(completed, steps))
+        stages = by_stage(steps)
+        done = max(map(completed, exports))
+        return FleetBuilt(
+            **asdict(taken),
+            before=first - marks[0],
+            steps=last - first,
+            export=done - last,
+            after=marks[1] - done,
+            exporting=covered([(started(one), completed(one)) for one in exports]),
+            steps_cpu=watched.cpu - cpu,
+            chain=self.longest(stages),
+            stages=stages,
+        )
+
+    def longest(self, stages: Mapping[str, float]) -> tuple[str, ...]:
+        """The chain of stages that took longest, of all the images."""
+        found: list[tuple[float, tuple[str, ...]]] = []
+        for image in IMAGES:
+            needs = needed((self.root / "images" / image / "Dockerfile").read_text())
+            found += [chain(name, needs, stages) for name in needs if name != "image"]
+        return max(found)[1] if found else ()
+
+    def bump(self, number: int) -> None:
+        """Give the component another build, and render the images anew."""
+        path = self.root / "recipes" / "components" / BUMPED / "component.yaml"
+        text, count = re.subn(r'revision: "\d+"', f'revision: "{number}"', path.read_text())
+        assert count == 1
+        path.write_text(text)
+        workspace = open_workspace(self.root)
+        render_images(workspace, plan_images(workspace, IMAGES), lambda _: None)
+
+    def export(self, engine: ColdEngine, *waves: Sequence[str]) -> Built:
+        """Export images anew whose steps are cached, each wave in one call."""
+        engine.docker(
+            "image", "rm", "--force", *engine.docker("images", "--quiet", "bakehouse/fleet-*").split()
+        )
+
+        def call() -> None:
+            for wave in waves:
+                files = [f"--file=images/{image}/docker-bake.json" for image in wave]
+                command(["docker", "buildx", "bake", "--provenance=false", *files, *wave], engine, self.root)
+
+        return measured(engine, call)[0]
+
+    def stage(self, engine: ColdEngine, name: str, given: Supplies) -> Built:
+        """Build one stage alone, and keep nothing but its cache."""
+        image = next(one for one in IMAGES if f" AS {name}\n" in self.dockerfile(one).read_text())
+        words = [
+            "docker",
+            "buildx",
+            "build",
+            "--provenance=false",
+            "--output=type=cacheonly",
+            "--target",
+            name,
+        ]
+        words += ["--build-arg", "SOURCE_DATE_EPOCH=1767225600"]
+        words += [*secrets(given), str(self.dockerfile(image).parent)]
+        return measured(engine, lambda: command(words, engine))[0]
+
+    def dockerfile(self, image: str) -> Path:
+        return self.root / "images" / image / "Dockerfile"
+
+
+def measured(engine: ColdEngine, call: Callable[[], object]) -> tuple[Built, float]:
+    """What a build took, and what the engine had used before."""
+    load, before = os.getloadavg()[0], engine.cpu()
+    spent = harness.spent(call)
+    used = engine.cpu() - before + spent.cpu
+    return Built(spent.wall, used, max(0.0, spent.machine - used), load), before
+
+
+def monolith(engine: ColdEngine, image: str, base: str, given: Supplies, *, cache: bool) -> Built:
+    """`docker build` of one hand-written Dockerfile."""
+    words = ["docker", "build", "--tag", f"monolith/{image}", "--build-arg", f"BASE={base}"]
+    words += [] if cache else ["--no-cache"]
+    words += [*secrets(given), "--build-context", f"start-job={START_JOB}"]
+    words += ["--file", str(MONOLITHS / image / "Dockerfile"), str(MONOLITHS)]
+    return measured(engine, lambda: command(words, engine))[0]
+
+
+def command(words: Sequence[str], engine: ColdEngine, folder: Path = HERE) -> None:
+    done = subprocess.run(
+        words, cwd=folder, env=engine.environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"`{' '.join(words)}` failed:\n{done.stderr[-4000:]}")
+
+
+def secrets(given: Supplies) -> list[str]:
+    """The machine's pip and apt settings, as Bakehouse hands them to its own steps."""
+    arguments = [f"--build-arg={name}={value}" for name, value in given.arguments.items()]
+    return [f"--secret=id={name},src={path}" for name, path in given.secrets.items()] + arguments
+
+
+@contextlib.contextmanager
+def asking(engine: ColdEngine) -> Iterator[None]:
+    """Let this process's own calls reach that engine."""
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = engine.environment["DOCKER_HOST"]
+    try:
+        yield
+    finally:
+        del os.environ["DOCKER_HOST"]
+        if before is not None:
+            os.environ["DOCKER_HOST"] = before
+
+
+@contextlib.contextmanager
+def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[Supplies]:
+    """What this machine gives to steps of that engine."""
+    project = open_workspace(fleet.root).project
+    with asking(engine):
+        given = supplies(state=fleet.root / "build", mirrors=project.mirrors, ca=project.ca, say=say)
+        with given as found:
+            yield found
+
+
+def inventory(engine: ColdEngine, reference: str) -> list[str]:
+    """What an image holds: programs and Python packages with their versions."""
+    words = ("run", "--rm", "--network", "none", "--entrypoint", "sh", reference, "-c", INVENTORY)
+    return sorted(engine.docker(*words).split("\n"))
+
+
+def started(work: Work) -> float:
+    return work.started or 0.0
+
+
+def completed(work: Work) -> float:
+    return work.completed or 0.0
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """How long at least one of the spans lasted."""
+    total, end = 0.0, 0.0
+    for first, last in sorted(spans):
+        total += max(0.0, last - max(first, end))
+        end = max(end, last)
+    return total
+
+
+def by_stage(works: Sequence[Work]) -> dict[str, float]:
+    """Seconds of each stage's steps; those of the image's own stage are kept under the images' names."""
+    found: dict[str, float] = {}
+    for work in works:
+        if work.step.text.startswith(("LINK ", "FROM ")) or not work.step.stage:
+            continue
+        name = work.step.stage
+        name = f"{name}: {'+'.join(sorted(work.images))}" if name == "image" else name
+        found[name] = round(found.get(name, 0.0) + work.seconds(0.0), 2)
+    return found
+
+
+def needed(dockerfile: str) -> dict[str, set[str]]:
+    """Which stages each stage of a Dockerfile builds on."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in dockerfile.splitlines():
+        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
+            name = match[2]
+            found[name] = {match[1]} & found.keys()
+        found.get(name, set()).update(found.keys() & re.findall(r"^COPY .*--from=(\S+)", line))
+    return found
+
+
+def chain(
+    name: str, needs: Mapping[str, set[str]], seconds: Mapping[str, float]
+) -> tuple[float, tuple[str, ...]]:
+    """The longest way to a stage's end, and the stages on it."""
+    before = max((chain(one, needs, seconds) for one in needs[name]), default=(0.0, ()))
+    return before[0] + seconds.get(name, 0.0), (*before[1], name)
+
+
+def bases(fleet: Fleet) -> list[str]:
+    """The references of the base images, made by the engine of this machine where it lacks them."""
+    workspace = open_workspace(fleet.root)
+    found: list[str] = []
+    with contextlib.closing(containers.connect()) as engine:
+        for base in dict.fromkeys(image.base for image in plan_images(workspace, IMAGES).images):
+            assert isinstance(base, BootstrappedBase)
+            bootstrap.ensure(base, engine=engine, state=workspace.project.state, say=say)
+            found.append(base.reference)
+    return found
+
+
+def shared(fleet: Fleet) -> list[str]:
+    """A sentence a kind of part: what all images have, and what one has alone."""
+    images = plan_images(open_workspace(fleet.root), IMAGES).images
+    users: dict[str, list[str]] = {}
+    for image in images:
+        for stage in image.stages:
+            users.setdefault(f"{stage.name} {stage.part.version}", []).append(image.name)
+    everywhere = [name for name, found in users.items() if len(found) == len(images)]
+    own = [f"{', '.join(found)}: {name}" for name, found in users.items() if len(found) < len(images)]
+    return [f"All {len(images)} share {', '.join(everywhere)}.", f"Beside that, {'; '.join(own)}."]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Run:
+    """The whole benchmark, part by part; what was found is kept as it goes."""
+
+    def __init__(self, fleet: Fleet, folder: Path, only: Sequence[str], rounds: int) -> None:
+        self.fleet, self.folder, self.only, self.rounds = fleet, folder, only, rounds
+        self.bases = bases(fleet)
+        self.fleets: list[FleetBuilt] = []
+        self.monoliths: dict[str, Built] = {}
+        self.prefix: dict[str, Built] = {}
+        self.bumped: list[FleetBuilt] = []
+        self.alone: list[Built] = []
+        self.exports: dict[str, list[Built]] = {}
+        self.chain: Built | None = None
+        self.disk: dict[str, int] = {}
+        self.contents: dict[str, list[str]] = {}
+        self.differences: list[str] = []
+
+    @contextlib.contextmanager
+    def engine(self) -> Iterator[ColdEngine]:
+        with cold_engine(self.folder) as engine:
+            engine.copy_in(self.bases)
+            yield engine
+
+    def everything(self) -> None:
+        with self.engine() as engine:
+            self.build_fleet(engine)
+            self.contents = {image: inventory(engine, f"bakehouse/{image}:latest") for image in IMAGES}
+            if "export" in self.only:
+                self.export(engine)
+            if "bump" in self.only:
+                self.bump(engine)
+        with self.engine() as engine, supplied(engine, self.fleet) as given:
+            self.chain = self.fleet.stage(engine, self.fleets[0].chain[-1], given)
+            say(f"the longest chain alone: {self.chain.wall:.1f} s")
+        if "monoliths" in self.only:
+            self.build_monoliths()
+            if "fleet" in self.only:
+                with self.engine() as engine:
+                    self.build_fleet(engine)
+        if "prefix" in self.only:
+            with self.engine() as engine, supplied(engine, self.fleet) as given:
+                for image in IMAGES:
+                    self.prefix[image] = monolith(engine, image, self.bases[0], given, cache=True)
+                    say(f"{image}, with a prefix: {self.prefix[image].wall:.1f} s")
+                self.disk["monoliths with a prefix"] = engine.disk()
+
+    def build_fleet(self, engine: ColdEngine) -> None:
+        self.fleets.append(self.fleet.build(engine))
+        self.disk["fleet"] = engine.disk()
+        say(f"fleet: {self.fleets[-1].wall:.1f} s")
+
+    def build_monoliths(self) -> None:
+        with self.engine() as engine, supplied(engine, self.fleet) as given:
+            for image in IMAGES:
+                self.monoliths[image] = monolith(engine, image, self.bases[0], given, cache=False)
+                say(f"{image}, a monolith: {self.monoliths[image].wall:.1f} s")
+                theirs, ours = inventory(engine, f"monolith/{image}"), self.contents[image]
+                self.differences += [f"{image}, ours alone: {one}" for one in ours if one not in theirs]
+                self.differences += [f"{image}, monolith alone: {one}" for one in theirs if one not in ours]
+                self.disk["monoliths"] = self.disk.get("monoliths", 0) + engine.disk()
+                engine.docker("image", "rm", "--force", f"monolith/{image}")
+                engine.docker("builder", "prune", "--all", "--force")
+
+    def export(self, engine: ColdEngine) -> None:
+        """What it costs that images which share layers are unpacked at the same time."""
+        others = [image for image in IMAGES if image not in LEADERS]
+        ways: dict[str, tuple[Sequence[str], ...]] = {
+            "all at once": (IMAGES,),
+            "in two waves": (LEADERS, others),
+        }
+        for _ in range(2):
+            for name, waves in ways.items():
+                self.exports.setdefault(name, []).append(self.fleet.export(engine, *waves))
+                taken = self.exports[name][-1]
+                say(f"export {name}: {taken.wall:.1f} s, {taken.cpu:.1f} s of CPU")
+
+    def bump(self, engine: ColdEngine) -> None:
+        with supplied(engine, self.fleet) as given:
+            for number in range(self.rounds):
+                self.fleet.bump(2 * number + 2)
+                self.bumped.append(self.fleet.build(engine))
+                self.fleet.bump(2 * number + 3)
+                self.alone.append(self.fleet.stage(engine, BUMPED, given))
+                told = f"{self.bumped[-1].wall:.1f} s, {BUMPED} alone {self.alone[-1].wall:.1f} s"
+                say(f"{BUMPED} bumped, six images: {told}")
+        self.fleet.bump(1)
+
+    def result(self) -> Result:
+        ours = statistics.mean(one.wall for one in self.fleets)
+        ours_cpu = statistics.mean(one.cpu for one in self.fleets)
+        measures: list[Measure] = []
+        if self.monoliths:
+            theirs = sum(one.wall for one in self.monoliths.values())
+            measures += [
+                Measure("P1", "six images, cold: ours, six monoliths", ours, theirs, most_ratio=0.2),
+                Measure(
+                    "", "the same in CPU seconds", ours_cpu, sum(one.cpu for one in self.monoliths.values())
+                ),
+            ]
+        if self.prefix:
+            theirs = sum(one.wall for one in self.prefix.values())
+            measures.append(Measure("", "monoliths with the same first steps", ours, theirs))
+        measures += self.limits()
+        if len(self.exports) == 2:
+            waves, once = (
+                statistics.mean(one.wall for one in found) for found in reversed(self.exports.values())
+            )
+            measures.append(Measure("", "cached images exported in two waves, all at once", waves, once))
+        if self.bumped:
+            six, alone = (statistics.median(one.wall for one in found) for found in (self.bumped, self.alone))
+            measures.append(
+                Measure("P2", f"{BUMPED} bumped: six images, {BUMPED} alone", six, alone, most_ratio=1.1)
+            )
+            for part, what in PARTS_OF_A_BUILD:
+                measures.append(
+                    Measure(
+                        "", f"of that {what}", statistics.median(getattr(one, part) for one in self.bumped)
+                    )
+                )
+        return Result(measures, self.rounds_told(), self.notes())
+
+    def limits(self) -> list[Measure]:
+        """Ours against what stages that wait for each other and the machine's cores allow."""
+        cores = harness.machine().cores
+        export = statistics.mean(one.export for one in self.fleets)
+        busy = statistics.mean(one.steps_cpu for one in self.fleets) / cores
+        longest = self.chain.wall if self.chain else 0.0
+        ours = statistics.mean(one.wall for one in self.fleets)
+        found = [
+            Measure(
+                "P1", "ours without export, the limit", ours - export, max(longest, busy), most_ratio=1.2
+            ),
+            Measure("", "the longest chain of stages, alone", longest),
+            Measure("", "CPU seconds of the steps ÷ cores", busy),
+        ]
+        for part, what in PARTS_OF_A_BUILD:
+            found.append(
+                Measure("", f"of ours {what}", statistics.mean(getattr(one, part) for one in self.fleets))
+            )
+        return found
+
+    def rounds_told(self) -> dict[str, object]:
+        return {
+            "fleet": self.fleets,
+            "monoliths": self.monoliths,
+            "monoliths with a prefix": self.prefix,
+            "exports": self.exports,
+            "bumped": self.bumped,
+            "bumped alone": self.alone,
+            "chain alone": self.chain,
+            "disk": self.disk,
+            "contents": self.contents,
+            "differences": self.differences,
+        }
+
+    def notes(self) -> list[str]:
+        told = shared(self.fleet)
+        told.append(f"The longest chain: {', '.join(self.fleets[0].chain)}.")
+        if self.monoliths:
+            differences = "; ".join(self.differences) or "none"
+            told.append(
+                f"Differences in programs and packages between ours and the monoliths: {differences}."
+            )
+        others = [round(one.others) for one in self.fleets]
+        told.append(f"Other programs used {others} s of CPU while the fleet was built.")
+        told += [f"Disk, {name}: {harness.quantity(size, 'bytes')}." for name, size in self.disk.items()]
+        return told
+
+
+PARTS_OF_A_BUILD = (
+    ("before", "before the first step"),
+    ("steps", "steps"),
+    ("export", "export after the last step"),
+    ("after", "declared compared with installed"),
+    ("exporting", "any export, beside steps too"),
+)
+
+
+def measure(asked: argparse.Namespace) -> Result:
+    only = asked.only.split(",")
+    if unknown := set(only) - set(PARTS):
+        sys.exit(f"--only knows {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        run = Run(Fleet(Path(folder)), asked.folder, only, asked.rounds)
+        try:
+            run.everything()
+        except (KeyboardInterrupt, BakehouseError) as ended:
+            say(f"ended before all was measured: {ended!r}")
+            if not run.fleets:
+                raise
+        return run.result()
+
+
+def ended(*_: object) -> None:
+    """A signal that asks for the end is Ctrl-C: engines are stopped, and what was measured is told."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, ended)
+    parser = harness.parser(__doc__, rounds=3)
+    parser.add_argument("--only", default=",".join(PARTS), help="the parts to measure, with commas")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where the engines' data goes")
+    harness.run("fleet_build", parser, measure)
