@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,7 @@ def build(
                 arguments=supplies.arguments,
                 on_event=heard,
                 environment=environment,
+                first=leaders([image for image in absent if image.name in {one.name for one in targets}]),
             )
         except BuildError:
             # A step that was not given its file fails too, and says less.
@@ -116,6 +117,20 @@ def _require_files(supplies: Supplies, progress: Progress) -> None:
     if failed := fetcher.take_failures():
         images = {name for one in failed for name in wanted.images[one.file]}
         raise ImagesFailed(gathering.unobtainable(failed, wanted), images=frozenset(images))
+
+
+def leaders(images: Iterable[Image]) -> frozenset[str]:
+    """The images to export before the others: one of each set that has layers above the base in common.
+
+    BuildKit unpacks the layers of every image that it exports, also those that it unpacks for another one at
+    that moment; what it finds unpacked it leaves. The one with the fewest parts leads: it is done first.
+    """
+    sets: dict[object, list[Image]] = {}
+    for image in images:
+        lowest = image.stages[0].key if image.stages else image.key
+        sets.setdefault((image.base, image.apt, lowest), []).append(image)
+    found = (min(one, key=lambda image: len(image.stages)) for one in sets.values() if len(one) > 1)
+    return frozenset(image.name for image in found)
 
 
 def _target(image: Image) -> buildx.Target:

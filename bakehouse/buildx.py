@@ -3,8 +3,9 @@
 import codecs
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bakehouse import buildfailure, processes
@@ -38,20 +39,54 @@ def bake(
     arguments: Mapping[str, str],
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None = None,
+    first: Collection[str] = (),
 ) -> dict[str, str]:
     """Build all targets as one graph; gives the digest of each image in the engine's store.
 
     The digest is the manifest's, or the image's id where the engine has no containerd store. Secrets and
-    arguments travel in a private file, never on a command line. Raises BuildError. Whatever interrupts this,
-    BuildKit is stopped too, and keeps the steps that were finished.
+    arguments travel in a private file, never on a command line. Images named in `first` are exported before
+    the others. Raises BuildError. Whatever interrupts this, BuildKit is stopped too, and keeps the steps that
+    were finished.
     """
     if shutil.which("docker") is None:
         hint = "`./bake doctor` says what is missing and how to get it"
         raise EngineError(Diagnostic("there is no `docker` command on this machine", hint=hint))
+    call = partial(_call, cwd=cwd, state=state, secrets=secrets, arguments=arguments, environment=environment)
+    others = [target for target in targets if target.name not in first]
+    if len(others) in (0, len(targets)):
+        return call(targets, on_event=on_event)
+    ended: set[str] = set()
+
+    def note(event: Event) -> None:
+        if isinstance(event, Step) and event.completed:
+            ended.add(event.digest)
+        on_event(event)
+
+    def tell_the_rest(event: Event) -> None:
+        # All the steps are told once more, as cached
+        if isinstance(event, Tick) or event.digest not in ended:
+            on_event(event)
+
+    digests = call(targets, kept=others, on_event=note)
+    return digests | call(others, on_event=tell_the_rest)
+
+
+def _call(
+    targets: Sequence[Target],
+    *,
+    cwd: Path,
+    state: Path,
+    secrets: Mapping[str, Path],
+    arguments: Mapping[str, str],
+    on_event: Callable[[Event], None],
+    environment: Mapping[str, str] | None,
+    kept: Sequence[Target] = (),
+) -> dict[str, str]:
+    """One call of buildx; of targets in `kept` it keeps the steps, and exports no image."""
     watch = _Watch({target.target: target.name for target in targets}, on_event)
     with private_folder(state) as folder:
         override, metadata = folder / "override.json", folder / "metadata.json"
-        override.write_text(_override(targets, secrets, arguments))
+        override.write_text(_override(targets, secrets, arguments, kept))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
@@ -65,7 +100,8 @@ def bake(
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildfailure.explain(watch.failure(), dockerfiles, sources)
         found = json.loads(metadata.read_text())
-    return {target.name: str(found[target.target]["containerimage.digest"]) for target in targets}
+    exported = (target for target in targets if target not in kept)
+    return {target.name: str(found[target.target]["containerimage.digest"]) for target in exported}
 
 
 def bake_what_goes(
@@ -95,11 +131,19 @@ def bake_what_goes(
     return {}
 
 
-def _override(targets: Iterable[Target], secrets: Mapping[str, Path], arguments: Mapping[str, str]) -> str:
+def _override(
+    targets: Iterable[Target],
+    secrets: Mapping[str, Path],
+    arguments: Mapping[str, str],
+    kept: Sequence[Target],
+) -> str:
     """A further bake file; buildx reads secrets as CSV, so that a comma in a path needs the quotes."""
     given = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
-    extra = {"args": dict(arguments), "secret": given}
-    return json.dumps({"target": {target.target: extra for target in targets}})
+    extra: dict[str, object] = {"args": dict(arguments), "secret": given}
+    aside = {"output": ["type=cacheonly"]}
+    return json.dumps(
+        {"target": {target.target: extra | (aside if target in kept else {}) for target in targets}}
+    )
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import BuiltImage, build
+from bakehouse.build import BuiltImage, build, leaders
 from bakehouse.engine import StoredImage
 from bakehouse.errors import BuildError, EngineError
-from bakehouse.plan import Image, RegistryBase
+from bakehouse.plan import Image, Part, RegistryBase, Stage, StageKey
 from bakehouse.progress import Mode, Progress
 from bakehouse.report import failure_text
 from bakehouse.supplies import Supplies
@@ -142,3 +142,17 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
         bakehouse.build(IMAGE, replace(IMAGE, name="b"))
 
     assert [one.image.name for one in bakehouse.verified] == ["a"]
+
+
+def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
+    python = Part("python", "3.11", "distribution")
+    stage = Stage("python", StageKey("b" * 64), python, Path("python"), "", {}, (), (), (), {}, {})
+    small, large = (
+        replace(IMAGE, name=name, stages=(stage,) * parts) for name, parts in (("small", 1), ("large", 2))
+    )
+    alone = replace(large, name="alone", apt=("gcc",))
+    assert leaders([large, small, alone]) == {"small"}
+
+
+def test_an_image_that_shares_no_layers_waits_for_none() -> None:
+    assert leaders([IMAGE]) == frozenset()

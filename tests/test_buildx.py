@@ -155,3 +155,44 @@ def test_an_engine_that_can_not_be_restarted_is_not_asked_again() -> None:
 
 def test_an_engine_that_goes_on_losing_layers_is_given_up() -> None:
     assert goes(*[LOST] * 9) == ([["a", "b", "c"]] * 4, 3)
+
+
+def test_an_image_that_is_first_is_exported_before_the_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each call keeps its override file, and tells of a step of `a` and of an export of its last target.
+    put(
+        project,
+        monkeypatch,
+        docker="""\
+number=$(ls | grep -c override)
+for argument; do case $argument in
+--metadata-file=*) metadata=${argument#*=} ;;
+*/override.json) cp "$argument" "override-$number.json" ;;
+esac; done
+told='"started": "2026-11-21T01:19:31Z", "completed": "2026-11-21T01:19:32Z"'
+echo "{\\"vertexes\\": [{\\"digest\\": \\"d\\", \\"name\\": \\"[a s 1/1] RUN x\\", $told}]}" >&2
+echo "{\\"vertexes\\": [{\\"digest\\": \\"e$number\\", \\"name\\": \\"[b] exporting to image\\", $told}]}" >&2
+digest=containerimage.digest
+if [ $number = 0 ]; then echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {}}"
+else echo "{\\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}"
+fi > "$metadata"
+""",
+    )
+    events: list[Event] = []
+    digests = buildx.bake(
+        TARGETS,
+        cwd=project,
+        state=project / "state",
+        secrets={},
+        arguments={},
+        on_event=events.append,
+        first={"a"},
+    )
+    assert digests == {"a": "sha256:aa", "b": "sha256:bb"}
+    calls = [json.loads((project / f"override-{number}.json").read_text())["target"] for number in (0, 1)]
+    assert [{name: one.get("output") for name, one in call.items()} for call in calls] == [
+        {"a": None, "b": ["type=cacheonly"]},
+        {"b": None},
+    ]
+    assert [event.digest for event in events if isinstance(event, Step)] == ["d", "e0", "e1"]
