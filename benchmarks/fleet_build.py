@@ -34,6 +34,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse import aptfiles, bootstrap, containers, workflow
+from bakehouse.build import leaders
 from bakehouse.buildevents import EXPORT, Event, Step
 from bakehouse.buildtimes import BuildTimes, Work
 from bakehouse.errors import BakehouseError
@@ -52,8 +53,6 @@ START_JOB = harness.ROOT / "recipes" / "components" / "sshd" / "files"
 SUITE = "bookworm"
 BUMPED = "hwloc"
 PARTS = ("fleet", "export", "bump", "monoliths", "prefix")
-LEADERS = ("fleet-mpi", "fleet-pytorch")
-"""Images that share no layers above the base; each of the others shares all but its last with the first."""
 INVENTORY = """
 python3 --version; ssh -V 2>&1 | cut -d, -f1
 /opt/venv/bin/mpirun --version | head -n 1; lstopo-no-graphics --version
@@ -410,10 +409,11 @@ class Run:
 
     def export(self, engine: ColdEngine) -> None:
         """What it costs that images which share layers are unpacked at the same time."""
-        others = [image for image in IMAGES if image not in LEADERS]
+        first = leaders(plan_images(open_workspace(self.fleet.root), IMAGES).images)
+        others = [image for image in IMAGES if image not in first]
         ways: dict[str, tuple[Sequence[str], ...]] = {
             "all at once": (IMAGES,),
-            "in two waves": (LEADERS, others),
+            "in two waves": (sorted(first), others),
         }
         for _ in range(2):
             for name, waves in ways.items():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bakehouse.build import leaders
 from bakehouse.plan import Image
 from bakehouse.workspace import open_workspace, plan_images
 from benchmarks import fleet_build
@@ -41,11 +42,9 @@ def test_a_monolith_installs_what_its_image_holds(images: tuple[Image, ...], nam
     assert dict(line.split("==") for line in lines) == packages
 
 
-def test_images_that_lead_an_export_share_no_layer_above_the_base(images: tuple[Image, ...]) -> None:
-    found = {image.name: image.apt for image in images}
-    first, other = (found[name] for name in fleet_build.LEADERS)
-    assert first != other
-    assert all(found[name] == first for name in IMAGES if name not in fleet_build.LEADERS)
+def test_five_images_share_layers_so_that_one_of_them_is_exported_first(images: tuple[Image, ...]) -> None:
+    assert leaders(images) == {"fleet-mpi"}
+    assert leaders([one for one in images if one.name in ("fleet-mpi", "fleet-pytorch")]) == frozenset()
 
 
 def test_stages_build_on_those_they_start_from_and_copy_from() -> None:
