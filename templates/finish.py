@@ -8,7 +8,9 @@ lists the files.
 import base64
 import compileall
 import csv
+import functools
 import hashlib
+import multiprocessing
 import os
 import py_compile
 import re
@@ -68,16 +70,19 @@ for folder in sorted({record.parent.parent for record in records}):
                 hashed = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(str(path), dfile=place, quiet=2, invalidation_mode=hashed)
         continue
-    # More than one worker: a single one takes another way through compileall, with other bytes
-    compileall.compile_dir(
-        folder,
+    # Not in this process, whose own names change the bytes. And not in compile_dir's own pool: before Python
+    # 3.11.5 it waits for ever where the kernel gives out small pipes and a package has thousands of files
+    # (gh-105829).
+    compiled = functools.partial(
+        compileall.compile_file,
         quiet=2,
-        workers=2,
         stripdir=OUT,
         prependdir="/",
         rx=re.compile("/tests?/"),
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(compiled, sorted(folder.rglob("*.py")), chunksize=16)
 
 epoch = int(os.environ["SOURCE_DATE_EPOCH"])
 listing = OUT / "usr/share/bakehouse" / NAME
