@@ -57,7 +57,7 @@ INVENTORY = """
 python3 --version; ssh -V 2>&1 | cut -d, -f1
 /opt/venv/bin/mpirun --version | head -n 1; lstopo-no-graphics --version
 basename "$(ls /usr/local/lib/libmetis.so)"
-/opt/venv/bin/python -m pip list --disable-pip-version-check --format=freeze
+/opt/venv/bin/python -m pip list --disable-pip-version-check --format=freeze | tr _ -
 """
 
 
@@ -471,6 +471,7 @@ class Run:
         cores = harness.machine().cores
         export = statistics.mean(one.export for one in self.fleets)
         busy = statistics.mean(one.steps_cpu for one in self.fleets) / cores
+        left = cores - statistics.mean(one.others / one.wall for one in self.fleets)
         longest = self.chain.wall if self.chain else 0.0
         ours = statistics.mean(one.wall for one in self.fleets)
         found = [
@@ -479,6 +480,7 @@ class Run:
             ),
             Measure("", "the longest chain of stages, alone", longest),
             Measure("", "CPU seconds of the steps ÷ cores", busy),
+            Measure("", "the same ÷ the cores that other programs left", busy * cores / left),
         ]
         for part, what in PARTS_OF_A_BUILD:
             found.append(
