@@ -33,8 +33,9 @@ class ColdEngine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes docker's programs, and Bakehouse, use it."""
-        return {**os.environ, "DOCKER_HOST": self.place.endpoint}
+        """What makes docker's programs, and Bakehouse, use it; with no file that was fetched before."""
+        cache = str(self.place.state / "files")
+        return {**os.environ, "DOCKER_HOST": self.place.endpoint, "BAKEHOUSE_CACHE": cache}
 
     def cpu(self) -> float:
         """Seconds that its steps and itself have used so far."""
