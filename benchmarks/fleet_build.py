@@ -237,15 +237,10 @@ def secrets(given: Supplies) -> list[str]:
 
 @contextlib.contextmanager
 def asking(engine: ColdEngine) -> Iterator[None]:
-    """Let this process's own calls reach that engine."""
-    before = os.environ.get("DOCKER_HOST")
-    os.environ["DOCKER_HOST"] = engine.environment["DOCKER_HOST"]
-    try:
+    """Let this process's own calls reach that engine, with what it has of fetched files."""
+    given = {name: engine.environment[name] for name in ("DOCKER_HOST", "BAKEHOUSE_CACHE")}
+    with mock.patch.dict(os.environ, given):
         yield
-    finally:
-        del os.environ["DOCKER_HOST"]
-        if before is not None:
-            os.environ["DOCKER_HOST"] = before
 
 
 @contextlib.contextmanager
