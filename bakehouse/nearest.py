@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import count
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from bakehouse.candidates import Conflict
 from bakehouse.catalog import Catalog
@@ -337,6 +337,9 @@ def _gap(known: tuple[str, ...], asked: list[Requirement]) -> int | None:
     """Where among the known versions a range lies that allows none of them."""
     for one in asked:
         for specifier in SpecifierSet(one.specifier):
-            wanted = Version(specifier.version.removesuffix(".*"))
+            try:
+                wanted = Version(specifier.version.removesuffix(".*"))
+            except InvalidVersion:  # `===` takes any text
+                continue
             return sum(Version(version) < wanted for version in known)
     return None
