@@ -32,8 +32,12 @@ def feed(
 ) -> Iterator[Feed]:
     """What steps of a build are served from; `source` is a mirror to look into first.
 
-    Raises BuildError where a build is to ask no network and something is missing here.
+    Raises UsageError where `source` is nothing to look into, BuildError where a build is to ask no network
+    and something is missing here.
     """
+    if source and not is_mirror(source):
+        message = f"`{shown(source)}` is no folder, and no address of a mirror"
+        raise UsageError(Diagnostic(message, hint="`./bake fetch IMAGE --to FOLDER` fills one"))
     with fetcher(project, say, source=source, offline=offline) as found:
         if offline:
             require_here(images, engine, found, source)

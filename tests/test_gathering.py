@@ -347,3 +347,20 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
         missing = replace(deb, sha256="0" * 64)
         with pytest.raises(BuildError, match="1 file can't be had"):
             gathering.put(Feed(plan, fetcher), [missing], tmp_path / "repository")
+
+
+def test_a_folder_that_was_named_and_is_not_there_is_refused(machine: Gathering, tmp_path: Path) -> None:
+    named = gathering.feed(
+        [],
+        machine.project,
+        EmptyEngine(lambda spec: fake_engine.Run()),
+        print,
+        source=f"{tmp_path}/none",
+        offline=True,
+    )
+    with pytest.raises(UsageError) as caught, named:
+        pass
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: `{tmp_path}/none` is no folder, and no address of a mirror\n\n"
+        "hint: `./bake fetch IMAGE --to FOLDER` fills one\n"
+    )

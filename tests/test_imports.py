@@ -270,7 +270,7 @@ ALLOWED = {
         "yamlfile resolution plan wording chosen question comparison outdated revisions workspace "
         "inventory build checks smoke_report releases rehearsal rehearsing"
     ),
-    "fetch_task": "wanted workspace gathering fetch_progress",
+    "fetch_task": "plan wanted workspace gathering fetch_progress",
     "cleaning": "plan workspace containers daemon fetching store",
     "size_reporting": (
         "daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
