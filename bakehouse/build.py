@@ -85,7 +85,7 @@ def build(
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             progress.say(f"{names} did not build; going on with the others")
 
-    digests = buildx.bake_what_goes(map(_target, images), bake, failed, restart)
+    digests = buildx.bake_what_goes(map(_target, images), bake, failed, restart, progress.say)
     built = []
     for image in (image for image in images if image.name in digests):
         stored = engine.image(digests[image.name])

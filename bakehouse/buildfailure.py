@@ -58,9 +58,13 @@ class LayerLost(BuildError):
 class ImagesFailed(BuildError):
     """Some images did not build; the others may."""
 
-    def __init__(self, *diagnostics: Diagnostic, images: frozenset[str]) -> None:
+    def __init__(
+        self, *diagnostics: Diagnostic, images: frozenset[str], may_go_next_time: bool = False
+    ) -> None:
         super().__init__(*diagnostics)
         self.images = images
+        self.may_go_next_time = may_go_next_time
+        """It was the network alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,10 @@ def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[
     told = [_diagnostic(cause, stopped if hinders_all else (), sources) for cause in causes]
     if any(_LOST.search(cause.evidence) for cause in causes):
         return LayerLost(*told)
-    return BuildError(*told) if hinders_all else ImagesFailed(*told, images=failed)
+    if hinders_all:
+        return BuildError(*told)
+    by_network = all(one.hint == _NETWORK_HINT for one in told)
+    return ImagesFailed(*told, images=failed, may_go_next_time=by_network)
 
 
 def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:

@@ -109,14 +109,17 @@ def bake_what_goes(
     bake: Callable[[Sequence[Target]], dict[str, str]],
     failed: Callable[[ImagesFailed, Sequence[Target]], None],
     restart: Callable[[], bool],
+    say: Callable[[str], None],
 ) -> dict[str, str]:
     """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
 
-    `failed` is told of each call's failures, and of what is left. `restart` starts an engine anew that lost
-    a layer, if it can. What else no image is to blame for is raised.
+    Targets that failed for the network alone are given one more try. `failed` is told of each call's
+    failures, and of what is left. `restart` starts an engine anew that lost a layer, if it can. What else no
+    image is to blame for is raised.
     """
     left = list(targets)
     restarts = 0
+    tried_again: frozenset[str] = frozenset()
     while left:
         try:
             return bake(left)
@@ -126,6 +129,10 @@ def bake_what_goes(
                 raise
             restarts += 1
         except ImagesFailed as error:
+            if error.may_go_next_time and not error.images <= tried_again:
+                tried_again |= error.images
+                say(f"{error.diagnostics[0].message}, for the network it seems: trying once more")
+                continue
             left = [target for target in left if target.name not in error.images]
             failed(error, left)
     return {}

@@ -75,8 +75,12 @@ class Progress:
         now = self._clock()
         if not isinstance(event, Tick):
             self._heard = now
-        if isinstance(event, Step) and work and work.is_shown and work.completed:
-            self._tell_end(work, now)
+        if isinstance(event, Step) and work and work.is_shown:
+            if work.completed:
+                self._tell_end(work, now)
+            elif work.is_running and self._told.get(work.step.digest) == float("inf"):
+                # It was stopped, and the next call of buildx takes it up again.
+                del self._told[work.step.digest]
         if self._mode is Mode.TABLE:
             if now - self._drawn >= _REDRAW_SECONDS:
                 self._draw(now)

@@ -202,7 +202,9 @@ def _make_bases(
         outcome.failures += error.diagnostics
         missing.update(name for need, name in absent.items() if need.text in error.images)
 
-    buildx.bake_what_goes(targets, lambda left: _bake(left, root, given, progress), failed, restart)
+    buildx.bake_what_goes(
+        targets, lambda left: _bake(left, root, given, progress), failed, restart, progress.say
+    )
     return missing
 
 
@@ -225,13 +227,14 @@ def _try(
     """Bake a group, and ask what is in the images that went through."""
 
     def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
-        progress.say(f"failed: {', '.join(sorted(error.images))}; going on without")
+        told = "; ".join(one.message for one in error.diagnostics)
+        progress.say(f"{told}: going on without")
         hint = _hint(root, error.images)
         outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
         outcome.failed += sorted(error.images)
 
     digests = buildx.bake_what_goes(
-        map(_target, group), lambda left: _bake(left, root, given, progress), failed, restart
+        map(_target, group), lambda left: _bake(left, root, given, progress), failed, restart, progress.say
     )
     through = [one for one in group if one.real.name in digests]
     if not through:

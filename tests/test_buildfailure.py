@@ -106,6 +106,17 @@ def test_the_images_that_failed_are_told_apart_from_those_that_were_stopped() ->
     assert error.images == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("curl: (28) Connection timed out after 20001 milliseconds", True), ("curl: (22) error: 404", False)],
+)
+def test_what_the_network_did_alone_may_go_next_time(said: str, expected: bool) -> None:
+    failure = Failure(("a",), (step(EXIT_2),), {"d": (said,)}, "", frozenset())
+    error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
+    assert isinstance(error, ImagesFailed)
+    assert error.may_go_next_time is expected
+
+
 @pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
 def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
     failure = Failure(("a", "b"), (step(said),), {}, "", frozenset())

@@ -117,7 +117,9 @@ hint: `./bake doctor` says what is missing and how to get it
     )
 
 
-def goes(*answers: Exception | None, restart: bool = True) -> tuple[list[list[str]], int]:
+def goes(
+    *answers: Exception | None, restart: bool = True, said: list[str] | None = None
+) -> tuple[list[list[str]], int]:
     """Which targets each call was given where calls end so, and how often the engine was restarted."""
     left, calls, restarts = list(answers), list[list[str]](), list[int]()
 
@@ -133,7 +135,8 @@ def goes(*answers: Exception | None, restart: bool = True) -> tuple[list[list[st
 
     targets = [Target(name, name, Path(name)) for name in ("a", "b", "c")]
     with contextlib.suppress(LayerLost):
-        bake_what_goes(targets, bake, lambda error, left: None, restarted)
+        say = (said if said is not None else []).append
+        bake_what_goes(targets, bake, lambda error, left: None, restarted, say)
     return calls, len(restarts)
 
 
@@ -143,6 +146,16 @@ B_FAILED = ImagesFailed(Diagnostic("b did not build"), images=frozenset({"b"}))
 
 def test_an_image_that_fails_is_left_out_of_the_next_call() -> None:
     assert goes(B_FAILED, None) == ([["a", "b", "c"], ["a", "c"]], 0)
+
+
+def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
+    hiccup = ImagesFailed(
+        Diagnostic("image `b` did not build: curl failed"), images=frozenset({"b"}), may_go_next_time=True
+    )
+    said = list[str]()
+    assert goes(hiccup, None, said=said) == ([["a", "b", "c"]] * 2, 0)
+    assert said == ["image `b` did not build: curl failed, for the network it seems: trying once more"]
+    assert goes(hiccup, hiccup, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"]], 0)
 
 
 def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> None:

@@ -74,6 +74,21 @@ def test_a_failing_step_is_told_however_brief() -> None:
     assert stream.getvalue() == "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
 
 
+def test_a_step_that_was_stopped_and_runs_again_is_told_again() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(completed=1000.2, error="context canceled"))
+    clock.now += 1.0
+    progress(step(1001.0))
+    clock.now += 2.0
+    progress(Tick())
+    progress(step(1001.0, completed=1003.0))
+    assert stream.getvalue() == (
+        "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
+        "  3.0 s  metis 2/4: RUN make (a)\n"
+        "  3.0 s  metis 2/4: done in 2.0 s (a)\n"
+    )
+
+
 def test_an_engine_that_says_nothing_is_told_of() -> None:
     progress, clock, stream = shown(Mode.LINES)
     for _ in range(3):

@@ -10,6 +10,7 @@ from bakehouse import runs, workflow
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
 from bakehouse.project import HOME
 from bakehouse.rehearsing import Outcome, Rehearsed
+from bakehouse.report import failure_text
 from bakehouse.runs import Level
 from bakehouse.workspace import Workspace, open_workspace, plan_images
 
@@ -48,6 +49,8 @@ def outcome(project: Workspace) -> Iterator[Outcome]:
     found = workflow.rehearse_images(
         project, [SMP, EFA, EXTENDED, "wrong", "right"], print, workflow.Wishes()
     )
+    for failure in found.failures:
+        print(failure_text(failure))
     yield found
     for one in found.rehearsed:
         docker("image", "rm", "--force", one.rehearsal.reference)
