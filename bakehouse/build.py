@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,9 @@ from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
 from bakehouse.supplies import Supplies
+
+_VERIFIED_AT_ONCE = 3
+"""Each is a container that imports a framework: more would want more memory than they save time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,29 @@ def build(
             message = f"image `{image.name}` was built and then removed from the engine by something else"
             raise BuildError(Diagnostic(message, hint="run the same command again"))
         built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
-    for one in built:
-        verify(one)
+    try:
+        verify_all(built, verify)
+    except BuildError as error:
+        failures += error.diagnostics
     if failures:
         raise BuildError(*failures)
     return tuple(built)
+
+
+def verify_all(built: Sequence[BuiltImage], verify: Verify) -> None:
+    """Compare declared with installed in all images, and raise BuildError with all that differs."""
+    with ThreadPoolExecutor(_VERIFIED_AT_ONCE) as threads:
+        failures = [found for found in threads.map(lambda one: _mismatches(one, verify), built) if found]
+    if failures:
+        raise BuildError(*(one for found in failures for one in found))
+
+
+def _mismatches(built: BuiltImage, verify: Verify) -> tuple[Diagnostic, ...]:
+    try:
+        verify(built)
+    except BuildError as error:
+        return error.diagnostics
+    return ()
 
 
 def _get(supplies: Supplies) -> bootstrap.Get:

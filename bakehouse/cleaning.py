@@ -19,9 +19,7 @@ def run(workspace: Workspace, say: Say, *, everything: bool, cache: bool = False
     plan = plan_images(workspace, ())
     kept: set[str] = set()
     if not everything:
-        kept = {image.reference for image in plan.images} | {
-            f"bakehouse/{image.name}:latest" for image in plan.images
-        }
+        kept = {name for image in plan.images for name in image.names}
         kept |= {image.base.reference for image in plan.images if isinstance(image.base, BootstrappedBase)}
     engine = containers.connect()
     try:

@@ -186,6 +186,11 @@ class Image:
         return f"bakehouse/{self.name}:{self.key[:8]}"
 
     @property
+    def names(self) -> tuple[str, str]:
+        """All names that a build gives it, the one with its key first."""
+        return self.reference, f"bakehouse/{self.name}:latest"
+
+    @property
     def target(self) -> str:
         """Its name in a bake file, which takes no dots."""
         return self.name.replace(".", "_")

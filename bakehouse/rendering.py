@@ -207,7 +207,7 @@ def _bake_file(image: Image) -> str:
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
         "platforms": ["linux/amd64"],
-        "tags": [image.reference, f"bakehouse/{image.name}:latest"],
+        "tags": list(image.names),
         # One manifest, whatever its format: SageMaker takes no index.
         "output": [
             f"type=image,{_EXPORTED[image.format]},compression-level={COMPRESSION_LEVEL},force-compression=true"

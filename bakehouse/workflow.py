@@ -9,13 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse import (
-    base_logins,
-    build,
-    checks,
+    building,
     containers,
     daemon,
     destinations,
-    gathering,
     junit,
     measuring,
     provision,
@@ -37,7 +34,6 @@ from bakehouse.jobs import Job
 from bakehouse.launch_settings import Framework
 from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
 from bakehouse.progress import Progress
-from bakehouse.project import Project
 from bakehouse.publishing import Terms as Terms
 from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.releases import ReleaseRecord
@@ -48,10 +44,6 @@ from bakehouse.workspace import Say, Workspace, plan_images, render_images, reso
 from bakehouse.yamlfile import suggestion
 
 _BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Feature.BUILDX)
-_RELATIVE_UNPACKED = 3.2
-"""How much more a wheel's files take on disk than the wheel: torch 2.13 with CUDA 13.0, measured."""
-_SYSTEM_BYTES = 600_000_000
-"""What an image has besides wheels: the base, and the distribution's packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +86,15 @@ def build_images(
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
-        built = _build(workspace.project, plan.images, progress, wishes)
+        connected = stack.enter_context(engine(progress.say, *_BUILDS))
+        built = building.build_images(
+            workspace.project,
+            plan.images,
+            connected,
+            progress,
+            source=wishes.source,
+            offline=wishes.offline,
+        )
     today = datetime.now(UTC).date()
     _record(workspace, {one.image.name: runs.built(one.image, today) for one in built})
     _require_budgets(workspace, built, say)
@@ -136,17 +136,9 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
             gateway=daemon.inspect().bridge or "",
             supplies=stack.enter_context(given),
             progress=progress,
-            restart=partial(_restart, progress.say),
+            restart=partial(building.restart, progress.say),
             done=lambda made: _record(workspace, _rehearsals(made)),
         )
-
-
-def _restart(say: Say) -> bool:
-    """Start an engine anew that lost a layer, where that does no harm to anything else."""
-    if not provision.restart(say):
-        return False
-    say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
-    return True
 
 
 def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, runs.Run]:
@@ -183,45 +175,6 @@ def _record(workspace: Workspace, made: Mapping[str, runs.Run]) -> None:
     }
     if own:
         runs.record(project.state, own, project.state / "locks")
-
-
-def _build(
-    project: Project, images: Sequence[Image], progress: Progress, wishes: Wishes
-) -> tuple[BuiltImage, ...]:
-    with engine(progress.say, *_BUILDS) as connected, contextlib.ExitStack() as stack:
-        if any(isinstance(image.base, BootstrappedBase) for image in images):
-            provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        feed = gathering.feed(
-            images, project, connected, progress.say, source=wishes.source, offline=wishes.offline
-        )
-        given = supplies(
-            state=project.state,
-            mirrors=project.mirrors,
-            ca=project.ca,
-            say=progress.say,
-            suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
-            feed=stack.enter_context(feed),
-        )
-        logged_in = base_logins.of_bases(images, project, progress.say)
-        return build.build(
-            images,
-            root=project.root,
-            state=project.state,
-            engine=connected,
-            supplies=stack.enter_context(given),
-            progress=progress,
-            verify=lambda one: checks.verify(connected, one.image, one.digest, project.state),
-            expected_bytes=expected_bytes,
-            restart=partial(_restart, progress.say),
-            environment=stack.enter_context(logged_in),
-        )
-
-
-def expected_bytes(images: Sequence[Image]) -> int:
-    """What images will weigh together, unpacked: each stage once, as the engine keeps it."""
-    stages = {stage.key: stage for image in images for stage in image.stages}
-    wheels = sum(one.bytes for stage in stages.values() for one in (*stage.wheels, *stage.sdists))
-    return int(wheels * _RELATIVE_UNPACKED) + _SYSTEM_BYTES * len(images)
 
 
 def smoke_images(

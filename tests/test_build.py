@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import BuiltImage, build, leaders
+from bakehouse.build import BuiltImage, build, leaders, verify_all
 from bakehouse.engine import StoredImage
-from bakehouse.errors import BuildError, EngineError
+from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan import Image, Part, RegistryBase, Stage, StageKey
 from bakehouse.progress import Mode, Progress
 from bakehouse.report import failure_text
@@ -142,6 +142,17 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
         bakehouse.build(IMAGE, replace(IMAGE, name="b"))
 
     assert [one.image.name for one in bakehouse.verified] == ["a"]
+
+
+def test_all_that_differs_from_what_is_declared_is_told() -> None:
+    def verify(built: BuiltImage) -> None:
+        if built.image.name != "b":
+            raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))
+
+    built = [BuiltImage(replace(IMAGE, name=name), fake_engine.DIGEST, 42) for name in "abc"]
+    with pytest.raises(BuildError) as caught:
+        verify_all(built, verify)
+    assert [one.message for one in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
 
 
 def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:

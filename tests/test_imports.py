@@ -118,6 +118,7 @@ ALLOWED = {
         "aptlock plan engine wanted supplies gathering buildevents buildfailure buildx progress "
         "aptfiles bootstrap"
     ),
+    "built_before": "plan engine imagelock build",
     # what an image weighs
     "elf": "",
     "decompression": "",
@@ -264,6 +265,9 @@ ALLOWED = {
     ),
     "runs": "plan locks",
     # the tasks
+    "building": (
+        "plan project engine progress provision checks base_logins gathering supplies build built_before"
+    ),
     "workflow": ANY,
     "inventory": "plan recipe resolution workspace runs",
     "tables": (

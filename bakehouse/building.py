@@ -1,0 +1,103 @@
+"""Has images built on this machine: those that nothing changed of are known again, the rest is one graph."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bakehouse import base_logins, build, built_before, checks, gathering, provision
+from bakehouse.build import BuiltImage
+from bakehouse.engine import Engine
+from bakehouse.plan import BootstrappedBase, Image
+from bakehouse.progress import Progress
+from bakehouse.project import Project
+from bakehouse.supplies import supplies
+
+Say = Callable[[str], None]
+_RELATIVE_UNPACKED = 3.2
+"""How much more a wheel's files take on disk than the wheel: torch 2.13 with CUDA 13.0, measured."""
+_SYSTEM_BYTES = 600_000_000
+"""What an image has besides wheels: the base, and the distribution's packages."""
+
+
+def build_images(
+    project: Project,
+    images: Sequence[Image],
+    engine: Engine,
+    progress: Progress,
+    *,
+    source: str,
+    offline: bool,
+) -> tuple[BuiltImage, ...]:
+    """The images, in their order, each found to hold what it declares; `source` and `offline` as a feed's.
+
+    Raises BuildError with all that went wrong, once what could be built is built.
+    """
+
+    def verify(one: BuiltImage) -> None:
+        checks.verify(engine, one.image, one.digest, project.state)
+
+    def verify_new(one: BuiltImage) -> None:
+        verify(one)
+        built_before.remember(one, project.root, project.state)
+
+    known = built_before.recall(images, project.root, project.state, engine)
+    build.verify_all(known, verify)
+    names = {one.image.name for one in known}
+    left = [image for image in images if image.name not in names]
+    new: tuple[BuiltImage, ...] = ()
+    if left:
+        new = _build(project, left, engine, progress, verify_new, source=source, offline=offline)
+    made = {one.image.name: one for one in (*known, *new)}
+    return tuple(made[image.name] for image in images)
+
+
+def _build(
+    project: Project,
+    images: Sequence[Image],
+    engine: Engine,
+    progress: Progress,
+    verify: build.Verify,
+    *,
+    source: str,
+    offline: bool,
+) -> tuple[BuiltImage, ...]:
+    with contextlib.ExitStack() as stack:
+        if any(isinstance(image.base, BootstrappedBase) for image in images):
+            provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
+        feed = gathering.feed(images, project, engine, progress.say, source=source, offline=offline)
+        given = supplies(
+            state=project.state,
+            mirrors=project.mirrors,
+            ca=project.ca,
+            say=progress.say,
+            suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
+            feed=stack.enter_context(feed),
+        )
+        logged_in = base_logins.of_bases(images, project, progress.say)
+        return build.build(
+            images,
+            root=project.root,
+            state=project.state,
+            engine=engine,
+            supplies=stack.enter_context(given),
+            progress=progress,
+            verify=verify,
+            expected_bytes=expected_bytes,
+            restart=partial(restart, progress.say),
+            environment=stack.enter_context(logged_in),
+        )
+
+
+def restart(say: Say) -> bool:
+    """Start an engine anew that lost a layer, where that does no harm to anything else; whether it could."""
+    if not provision.restart(say):
+        return False
+    say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
+    return True
+
+
+def expected_bytes(images: Sequence[Image]) -> int:
+    """What images will weigh together, unpacked: each stage once, as the engine keeps it."""
+    stages = {stage.key: stage for image in images for stage in image.stages}
+    wheels = sum(one.bytes for stage in stages.values() for one in (*stage.wheels, *stage.sdists))
+    return int(wheels * _RELATIVE_UNPACKED) + _SYSTEM_BYTES * len(images)
