@@ -149,7 +149,7 @@ def leaders(images: Iterable[Image]) -> frozenset[str]:
     """
     sets: dict[object, list[Image]] = {}
     for image in images:
-        lowest = image.stages[0].key if image.stages else image.key
+        lowest = image.layers[0].key if image.layers else image.key
         sets.setdefault((image.base, image.apt, lowest), []).append(image)
     found = (min(one, key=lambda image: len(image.stages)) for one in sets.values() if len(one) > 1)
     return frozenset(image.name for image in found)

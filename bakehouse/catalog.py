@@ -160,6 +160,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
         fields.report(f"`{folder.name}` is no component name", fields.location, name_problem)
     summary = fields.text("summary", required=True)
     order = fields.number("order", 50)
+    layer = fields.number("layer", order)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
     hosts, kept = registries(fields), frozen(fields)
@@ -190,6 +191,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
         builds_on=builds_on,
         registries=hosts,
         frozen=kept,
+        layer=layer,
     )
 
 

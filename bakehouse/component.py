@@ -174,7 +174,7 @@ class Component:
     name: str
     summary: str
     order: int
-    """Smaller numbers come first: their layers lie lower and they own shared Python packages."""
+    """Smaller numbers come first, and own shared Python packages."""
     folder: Path
     launchers: tuple[str, ...]
     releases: tuple[Release, ...]
@@ -191,6 +191,8 @@ class Component:
     """None where images are named with their registry."""
     frozen: tuple[Frozen, ...] = ()
     """What a base has to keep; the first that matches a name counts."""
+    layer: int = 0
+    """Smaller numbers lie lower: an engine unpacks a layer again when one below it changes."""
 
     @property
     def is_base(self) -> bool:

@@ -15,7 +15,7 @@ from typing import NewType
 from bakehouse import trimming
 from bakehouse.aptlock import AptLock, Deb
 from bakehouse.aptsteps import apt_of, apt_steps
-from bakehouse.budgets import OWN, Budget
+from bakehouse.budgets import OWN, REQUIREMENTS, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.keys import key_of, text_json, texts_json
@@ -104,6 +104,8 @@ class Stage:
     """What it can go without."""
     dropped: tuple[str, ...] = ()
     """What `finish` is told to drop, and with `!` to keep."""
+    layer: int = 0
+    """Smaller numbers lie lower in an image."""
 
     @property
     def packages(self) -> str:
@@ -184,6 +186,11 @@ class Image:
     def reference(self) -> str:
         """The name of the built image on this machine."""
         return f"bakehouse/{self.name}:{self.key[:8]}"
+
+    @property
+    def layers(self) -> tuple[Stage, ...]:
+        """The stages in the order of their layers, lowest first."""
+        return in_layers(self.stages)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -300,7 +307,7 @@ def _image(
             recipe.summary,
             foundation,
             COMPRESSION_LEVEL,
-            [stage.key for stage in stages],
+            [stage.key for stage in in_layers(stages)],
             apt,
             _sums(locked.image),
             environment,
@@ -370,6 +377,11 @@ def _asked_of(choices: Iterable[Choice], name: str) -> str:
     asked = (one for choice in choices for one in choice.face.constraints if one.name == name)
     ranges = (text for one in asked for text in one.specifier.split(",") if text)
     return ",".join(dict.fromkeys(ranges))
+
+
+def in_layers(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+    """Stages in the order of their layers; what users install is on top, as it may replace anything."""
+    return tuple(sorted(stages, key=lambda stage: (stage.name == REQUIREMENTS, stage.layer)))
 
 
 def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> set[str]:
@@ -451,6 +463,7 @@ def _stage(
         debs=debs,
         trims=trims,
         dropped=dropped,
+        layer=component.layer,
     )
 
 
@@ -459,11 +472,11 @@ def _user_stage(
 ) -> Stage:
     """The user's own requirements: installed as any component's packages are."""
     recipe, packages = resolution.recipe, resolution.user_packages
-    part = Part("requirements", "0", "")
+    part = Part(REQUIREMENTS, "0", "")
     template = templates[_REQUIREMENTS]
     dropped = trimming.patterns((), recipe.trim)
     return Stage(
-        name="requirements",
+        name=REQUIREMENTS,
         key=StageKey(
             key_of(
                 foundation,

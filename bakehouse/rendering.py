@@ -69,12 +69,14 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """The Dockerfile, the files it copies, the bake file and the lock of one image."""
+    build = _stage_texts("build", image, templates)
     dockerfile = (
         _environment(_frozen(templates))
         .get_template("Dockerfile.j2")
         .render(
             image=image,
-            stages=_stage_texts("build", image, templates),
+            stages=build,
+            linked=_linked(image, build),
             chain=_stage_texts("runtime", image, templates),
             base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
             epoch=EPOCH,
@@ -99,10 +101,16 @@ def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[LayerOwner
         *([LayerOwner(SYSTEM, "RUN")] if image.installs_apt else []),
         *(LayerOwner(stage.name, word) for stage, text in chain for word in _layer_words(text)),
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
-        *(LayerOwner(stage.name, "COPY") for stage, _ in build),
+        *(LayerOwner(stage.name, "COPY") for stage in _linked(image, build)),
         *([LayerOwner(FILES, "COPY")] if own else []),
         *(LayerOwner(STEPS, "RUN") for _ in content.run),
     )
+
+
+def _linked(image: Image, build: Iterable[tuple[Stage, str]]) -> list[Stage]:
+    """The stages that end in a layer, lowest first."""
+    names = {stage.name for stage, _ in build}
+    return [stage for stage in image.layers if stage.name in names]
 
 
 def _layer_words(text: str) -> list[str]:

@@ -125,6 +125,7 @@ IN_IMAGE: dict[str, Edit] = {
         "components/python/component.yaml", "path:", "library_path: [/opt/lib]\n    path:"
     ),
     "apt of a part": edit("components/python/component.yaml", "path:", "apt: [libffi8]\n    path:"),
+    "place of a part's layer": edit("components/torch/component.yaml", "order:", "layer: 1\norder:"),
     "entrypoint of a part": edit("components/python/component.yaml", "path:", "entrypoint: [a]\n    path:"),
 }
 
@@ -238,6 +239,14 @@ def test_an_image_knows_what_it_carries(rich: Tree) -> None:
         ("gcc",),
     )
     assert image.wheel_bytes == 47
+
+
+def test_a_layer_lies_where_its_component_says_and_users_own_packages_on_top(rich: Tree) -> None:
+    assert [stage.name for stage in rich.one().layers] == ["python", "torch", "toolkit", "requirements"]
+    edit("components/toolkit/component.yaml", "summary:", "layer: 1\nsummary:")(rich)
+    image = rich.one()
+    assert [stage.name for stage in image.layers] == ["toolkit", "python", "torch", "requirements"]
+    assert [stage.name for stage in image.stages] == ["python", "torch", "toolkit", "requirements"]
 
 
 def test_a_stage_knows_wheels_from_what_has_to_be_compiled(rich: Tree) -> None:
