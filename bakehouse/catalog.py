@@ -21,7 +21,10 @@ from bakehouse.registries import borrowed, frozen, registries
 from bakehouse.yamlfile import load, suggestion
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_RESERVED = ("base", "files", "image", "packages", "requirements", "toolchain", "venv")
+_RESERVED = (
+    *("base", "changes", "files", "image", "packages"),
+    *("requirements", "system", "toolchain", "venv"),
+)
 """Stages that every Dockerfile has."""
 _RESERVED_END = "-packages"
 """Stages with what another one installs."""

@@ -5,7 +5,6 @@ Templates only place values; every value that comes from a recipe is quoted by a
 
 import difflib
 import json
-import re
 import shlex
 import traceback
 from collections.abc import Iterable, Mapping
@@ -14,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakehouse import imagelock
-from bakehouse.budgets import FILES, STEPS, SYSTEM
+from bakehouse import imagelock, layering
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage, packages_below
 
@@ -32,10 +30,6 @@ _EXPORTED = {
     "oci-zstd": "oci-mediatypes=true,compression=zstd",
 }
 _STAGE_TEXTS: dict[tuple[object, ...], str] = {}
-REPLACED = "replaced"
-"""Whose layer it is in which files of a frozen base are taken away."""
-_LAYER_WORD = re.compile("(RUN|COPY|ADD|WORKDIR) ")
-_HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +39,6 @@ class RenderedFile:
     path: str
     content: bytes
     is_executable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LayerOwner:
-    """What a layer belongs to, and the instruction that makes it."""
-
-    name: str
-    instruction: str
 
 
 def read_templates(folder: Path) -> dict[str, str]:
@@ -69,15 +55,16 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """The Dockerfile, the files it copies, the bake file and the lock of one image."""
-    build = _stage_texts("build", image, templates)
+    build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
     dockerfile = (
         _environment(_frozen(templates))
         .get_template("Dockerfile.j2")
         .render(
             image=image,
             stages=build,
-            linked=_linked(image, build),
-            chain=_stage_texts("runtime", image, templates),
+            linked=layering.linked(image, build),
+            chain=chain,
+            links_system=layering.links_system(image, chain),
             base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
             epoch=EPOCH,
         )
@@ -93,38 +80,10 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     )
 
 
-def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[LayerOwner, ...]:
+def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layering.LayerOwner, ...]:
     """Whose each layer above the base's is, lowest first: a component's, or one of the recipe's own keys'."""
     build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
-    own, content = bool(image.content.files or image.content.code), image.content
-    return (
-        *([LayerOwner(SYSTEM, "RUN")] if image.installs_apt else []),
-        *(LayerOwner(stage.name, word) for stage, text in chain for word in _layer_words(text)),
-        *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
-        *(LayerOwner(stage.name, "COPY") for stage in _linked(image, build)),
-        *([LayerOwner(FILES, "COPY")] if own else []),
-        *(LayerOwner(STEPS, "RUN") for _ in content.run),
-    )
-
-
-def _linked(image: Image, build: Iterable[tuple[Stage, str]]) -> list[Stage]:
-    """The stages that end in a layer, lowest first."""
-    names = {stage.name for stage, _ in build}
-    return [stage for stage in image.layers if stage.name in names]
-
-
-def _layer_words(text: str) -> list[str]:
-    """The instructions of a part of a Dockerfile that make a layer each."""
-    found, end = [], ""
-    for line in text.split("\n"):
-        if end:
-            end = "" if line == end else end
-            continue
-        if match := _LAYER_WORD.match(line):
-            found.append(match[1])
-        if heredoc := _HEREDOC.search(line):
-            end = heredoc[1]
-    return found
+    return layering.owners(image, build, chain)
 
 
 def filled(template: str, **values: object) -> str:
@@ -146,7 +105,7 @@ def _tidy(dockerfile: str) -> str:
         elif (
             not end
             and "<<" in line
-            and (found := _HEREDOC.search(line))
+            and (found := layering.HEREDOC.search(line))
             and line.startswith(("RUN ", "COPY ", "    "))
         ):
             end = found[1]

@@ -7,7 +7,8 @@ import pytest
 from bakehouse.aptlock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.plan import BootstrappedBase, Image
-from tests.conftest import IMAGE, Tree, said
+from bakehouse.rendering import layer_owners
+from tests.conftest import IMAGE, Tree, said, templates
 from tests.locked_debian import PACKAGES, index
 
 LOCK = "apt/bookworm.packages"
@@ -26,6 +27,7 @@ FROM toolchain AS metis
 {{ fetch(stage.artifacts.source, "/tmp/source") }}
 {% endblock %}
 """
+DIVERT = "{% block runtime %}\nRUN dpkg-divert /x\n{% endblock %}\n"
 BASE = 9
 
 
@@ -88,6 +90,47 @@ def test_the_files_of_a_step_stand_in_a_stage_before_it(locked: Tree) -> None:
     assert order.index("image-packages") < order.index("image")
 
 
+def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(locked: Tree) -> None:
+    text = locked.dockerfile()
+    assert stage(text, "system").partition("\n\n")[0] == (
+        "FROM base AS system\n"
+        'RUN --mount=type=bind,from=image-packages,source=/packages,target=/mnt <<"END"\n'
+        "set -e\nexport DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=1767225600\n# vim\n"
+        "apt-get install -q -y --no-install-recommends /mnt/*.deb\nrm -rf /var/lib/apt/lists/*\nEND"
+    )
+    assert stage(text, "changes").startswith(
+        "FROM base AS changes\n"
+        "RUN --mount=type=bind,from=base,target=/mnt/base "
+        "--mount=type=bind,from=system,target=/mnt/system \\\n"
+        '    python3 - 1767225600 <<"END"\n'
+    )
+    assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=changes /out/ /\n")
+    assert "RUN" not in stage(text, "image")
+    owners = layer_owners(locked.one(), templates())
+    assert [(one.name, one.instruction) for one in owners] == [
+        ("apt", "COPY"),
+        *((stage.name, "COPY") for stage in locked.one().stages),
+    ]
+
+
+def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(locked: Tree) -> None:
+    locked.component("metis", METIS, METIS_STAGE + DIVERT)
+    text = locked.dockerfile()
+    assert "dpkg-divert /x" in stage(text, "system")
+    assert "RUN" not in stage(text, "image")
+
+
+def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
+    locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
+    with pytest.raises(RecipeError) as caught:
+        locked.dockerfile()
+    assert said(caught.value) == (
+        "error: `ENV` in the `runtime` block of `metis` would not reach the image\n"
+        "  --> components/metis/install.j2:1:1\n\n"
+        "hint: `environment` and `path` in its component.yaml do\n"
+    )
+
+
 def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
     locked.component("metis", METIS.replace("vim", "openssl"), METIS_STAGE)
     assert "metis-packages" not in locked.dockerfile()
@@ -97,7 +140,8 @@ def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
 def test_an_image_that_needs_nothing_more_has_no_layer_of_packages(locked: Tree) -> None:
     locked.image(IMAGE.replace("components: {", "apt: [openssl]\ncomponents: {"))
     assert not locked.one().installs_apt
-    assert "RUN" not in stage(locked.dockerfile(), "image")
+    assert "AS system" not in locked.dockerfile()
+    assert "changes" not in stage(locked.dockerfile(), "image")
 
 
 def test_sources_of_the_distribution_come_from_the_building_machine(locked: Tree) -> None:
