@@ -25,6 +25,8 @@ _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}")
 """What no image is to blame for, and every image would meet."""
 _DISK_HINT = "`docker system df` shows what fills it; `docker builder prune` drops unused build cache"
+_FALTERED = re.compile(r"DeadlineExceeded|context deadline exceeded|code = Unavailable")
+_FALTERED_HINT = "the engine took too long over work of its own, as under load: run the same command again"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
 _TRUST_HINT = "name your organisation's certificates (PEM) as `ca` in [tool.bakehouse], or in PIP_CERT"
 _NETWORK = re.compile(
@@ -53,6 +55,10 @@ _KILLED = "137"
 
 class LayerLost(BuildError):
     """The engine lost a layer: no image is to blame, and all can be built once it was restarted."""
+
+
+class EngineFaltered(BuildError):
+    """The engine gave up on something of its own, as it does under load: it may go the next time."""
 
 
 class ImagesFailed(BuildError):
@@ -122,7 +128,8 @@ def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[
     if any(_LOST.search(cause.evidence) for cause in causes):
         return LayerLost(*told)
     if hinders_all:
-        return BuildError(*told)
+        faltered = all(_FALTERED.search(cause.evidence) for cause in causes)
+        return EngineFaltered(*told) if faltered else BuildError(*told)
     by_network = all(one.hint == _NETWORK_HINT for one in told)
     return ImagesFailed(*told, images=failed, may_go_next_time=by_network)
 
@@ -173,6 +180,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict("the disk is full", _DISK_HINT)
     if _LOST.search(evidence):
         return _Verdict(_LOST_LAYER, _LOST_HINT)
+    if not cause.images and _FALTERED.search(evidence):
+        return _Verdict(_last_word(evidence), _FALTERED_HINT)
     if match := _BASE.search(evidence):
         said = evidence[match.end() :].partition(": ")[2]
         hint = "see that its name is right and its registry can be reached; `docker login` if it is private"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bakehouse import buildfailure, processes
 from bakehouse.buildevents import EXPORT, Event, Log, Output, Step, Tail, Tick, events
-from bakehouse.buildfailure import ImagesFailed, LayerLost
+from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.scratch import private_folder
 
@@ -113,16 +113,21 @@ def bake_what_goes(
 ) -> dict[str, str]:
     """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
 
-    Targets that failed for the network alone are given one more try. `failed` is told of each call's
-    failures, and of what is left. `restart` starts an engine anew that lost a layer, if it can. What else no
-    image is to blame for is raised.
+    Targets that failed for the network alone are given one more try, and so is an engine that faltered under
+    load. `failed` is told of each call's failures, and of what is left. `restart` starts an engine anew that
+    lost a layer, if it can. What else no image is to blame for is raised.
     """
     left = list(targets)
-    restarts = 0
+    restarts, faltered = 0, False
     tried_again: frozenset[str] = frozenset()
     while left:
         try:
             return bake(left)
+        except EngineFaltered as error:
+            if faltered:
+                raise
+            faltered = True
+            say(f"{error.diagnostics[0].message}: trying once more")
         except LayerLost:
             # Each interrupted build can lose one, and an image that fails interrupts the others.
             if restarts == _RESTARTS or not restart():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.buildevents import Step
-from bakehouse.buildfailure import Failure, ImagesFailed, explain
+from bakehouse.buildfailure import EngineFaltered, Failure, ImagesFailed, explain
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.report import failure_text
 
@@ -115,6 +115,21 @@ def test_what_the_network_did_alone_may_go_next_time(said: str, expected: bool) 
     error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
     assert isinstance(error, ImagesFailed)
     assert error.may_go_next_time is expected
+
+
+def test_an_engine_that_takes_too_long_over_something_of_its_own() -> None:
+    said = "DeadlineExceeded: failed to copy: rpc error: code = DeadlineExceeded desc = context deadline"
+    failure = Failure(("a", "b"), (), {}, f"ERROR: failed to solve: {said}\n", frozenset({"b"}))
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert isinstance(error, EngineFaltered)
+    assert failure_text(error.diagnostics[0]) == (
+        f"""\
+error: {said}
+  not built  `a`: stopped because of it
+
+hint: the engine took too long over work of its own, as under load: run the same command again
+"""
+    )
 
 
 @pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse import buildx
 from bakehouse.buildevents import Event, Step, Tick
-from bakehouse.buildfailure import ImagesFailed, LayerLost
+from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.buildx import Target, bake_what_goes
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.report import failure_text
@@ -156,6 +156,15 @@ def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
     assert goes(hiccup, None, said=said) == ([["a", "b", "c"]] * 2, 0)
     assert said == ["image `b` did not build: curl failed, for the network it seems: trying once more"]
     assert goes(hiccup, hiccup, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"]], 0)
+
+
+def test_an_engine_that_faltered_is_asked_once_more() -> None:
+    faltered = EngineFaltered(Diagnostic("DeadlineExceeded: failed to copy"))
+    said = list[str]()
+    assert goes(faltered, None, said=said) == ([["a", "b", "c"]] * 2, 0)
+    assert said == ["DeadlineExceeded: failed to copy: trying once more"]
+    with pytest.raises(EngineFaltered):
+        goes(faltered, faltered, None)
 
 
 def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> None:
