@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bakehouse import aptfiles, bootstrap, buildx, gathering
-from bakehouse.buildevents import Event
+from bakehouse import bootstrap, buildx, feeding, gathering
 from bakehouse.buildfailure import ImagesFailed
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
-from bakehouse.supplies import Supplies
+from bakehouse.supplies import Feed, Supplies
 
 _VERIFIED_AT_ONCE = 3
 """Each is a container that imports a framework: more would want more memory than they save time."""
@@ -43,6 +42,7 @@ def build(
     root: Path,
     state: Path,
     engine: Engine,
+    feed: Feed,
     supplies: Supplies,
     progress: Progress,
     verify: Verify,
@@ -59,29 +59,20 @@ def build(
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
     for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
-        bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=_get(supplies))
+        bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=partial(gathering.put, feed))
     failures: list[Diagnostic] = []
 
     def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:
-        try:
-            return buildx.bake(
-                targets,
-                cwd=root,
-                state=state,
-                secrets=supplies.secrets,
-                arguments=supplies.arguments,
-                on_event=heard,
-                environment=environment,
-                first=leaders([image for image in absent if image.name in {one.name for one in targets}]),
-            )
-        except BuildError:
-            # A step that was not given its file fails too, and says less.
-            _require_files(supplies, progress)
-            raise
-
-    def heard(event: Event) -> None:
-        progress(event)
-        _require_files(supplies, progress)
+        return feeding.bake(
+            targets,
+            cwd=root,
+            state=state,
+            feed=feed,
+            supplies=supplies,
+            progress=progress,
+            environment=environment,
+            first=leaders([image for image in absent if image.name in {one.name for one in targets}]),
+        )
 
     def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
         failures.extend(error.diagnostics)
@@ -120,25 +111,6 @@ def _mismatches(built: BuiltImage, verify: Verify) -> tuple[Diagnostic, ...]:
     except BuildError as error:
         return error.diagnostics
     return ()
-
-
-def _get(supplies: Supplies) -> bootstrap.Get:
-    """What has the packages of a base here: the feed, where there is one."""
-    if supplies.feed is None:
-        return aptfiles.get
-    return partial(gathering.put, supplies.feed)
-
-
-def _require_files(supplies: Supplies, progress: Progress) -> None:
-    """Tell what was fetched, and raise ImagesFailed for what can't be had: others may be built without it."""
-    if not supplies.feed:
-        return
-    fetcher, wanted = supplies.feed.fetcher, supplies.feed.wanted
-    for line in fetcher.lines():
-        progress.say(line)
-    if failed := fetcher.take_failures():
-        images = {name for one in failed for name in wanted.images[one.file]}
-        raise ImagesFailed(gathering.unobtainable(failed, wanted), images=frozenset(images))
 
 
 def leaders(images: Iterable[Image]) -> frozenset[str]:

@@ -64,14 +64,15 @@ def _build(
     with contextlib.ExitStack() as stack:
         if any(isinstance(image.base, BootstrappedBase) for image in images):
             provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        feed = gathering.feed(images, project, engine, progress.say, source=source, offline=offline)
+        fed = gathering.feed(images, project, engine, progress.say, source=source, offline=offline)
+        feed = stack.enter_context(fed)
         given = supplies(
             state=project.state,
             mirrors=project.mirrors,
             ca=project.ca,
             say=progress.say,
             suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
-            feed=stack.enter_context(feed),
+            feed=feed,
         )
         logged_in = base_logins.of_bases(images, project, progress.say)
         return build.build(
@@ -79,6 +80,7 @@ def _build(
             root=project.root,
             state=project.state,
             engine=engine,
+            feed=feed,
             supplies=stack.enter_context(given),
             progress=progress,
             verify=verify,

@@ -30,7 +30,8 @@ class Handler(BaseHTTPRequestHandler):
     """Answers with what `find` gives for a path."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 60
+    timeout = 1800
+    """Without a further question. pip keeps its connection while it compiles, and asks over it again."""
 
     def find(self, path: str) -> str | Path | None:
         """A page of HTML, a file, or None. `path` is as the client sent it: quoted."""

@@ -41,7 +41,7 @@ def feed(
     with fetcher(project, say, source=source, offline=offline) as found:
         if offline:
             require_here(images, engine, found, source)
-        yield Feed(wanted(images), found, offline)
+        yield Feed(wanted(images), found, "build without `--offline`" if offline else "")
 
 
 @contextlib.contextmanager

@@ -1,15 +1,12 @@
 """Finds out the sha256 of artifacts where nobody has written it down yet, and writes it down."""
 
 import hashlib
+import os
 import re
-import ssl
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from bakehouse import aptconfig
 from bakehouse.component import Artifact
 from bakehouse.errors import BuildError, Diagnostic, Location, Reason, StaleError
 from bakehouse.faces import UNKNOWN
@@ -17,9 +14,11 @@ from bakehouse.files import write_whole
 from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.plan import Sha256
 from bakehouse.pylock import Index, resolve
+from bakehouse.sources import Machine, Offer
+from bakehouse.wanted import WantedFile
+from bakehouse.web import SourceError
 
-_CHUNK = 1 << 20
-_SECONDS = 60
+_TOLD_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Pinned:
     artifact: Artifact
     sha256: Sha256
     origin: str
-    """The file or URL that it was read from."""
+    """What it was read from, as it is told."""
 
 
 def pin(
@@ -46,6 +45,8 @@ def pin(
     for. Raises BuildError where a file can't be had, StaleError where its line has changed.
     """
     found = Mirrors(mirrors, Hashes(state / "hashes.json"))
+    # What nobody knows the sha256 of no mirror can be asked for
+    machine = Machine((), index.pip, index.certificates, os.environ)
     pinned = []
     for artifact in artifacts:
         if artifact.sha256 is None:
@@ -54,7 +55,7 @@ def pin(
             elif artifact.kind == "pypi":
                 sha256, origin = _from_index(artifact, index), "the package index"
             else:
-                sha256, origin = _fetch(artifact, index.certificates, say)
+                sha256, origin = _fetch(artifact, machine, say)
             write_pin(artifact.location, sha256)
             say(f"{artifact.file}: sha256 {sha256}, from {origin}")
             pinned.append(Pinned(artifact, sha256, origin))
@@ -85,45 +86,32 @@ def _from_index(artifact: Artifact, index: Index) -> Sha256:
     raise BuildError(Diagnostic(message, artifact.location, facts=facts))
 
 
-def _fetch(artifact: Artifact, certificates: Path | None, say: Callable[[str], None]) -> tuple[Sha256, str]:
-    failures = []
-    for url in _urls(artifact):
+def _fetch(artifact: Artifact, machine: Machine, say: Callable[[str], None]) -> tuple[Sha256, str]:
+    """The sha256 of what the artifact's own address gives, or the first of apt's mirrors that has it."""
+    assert artifact.kind != "pypi"
+    reasons = []
+    for offer in machine.offers(WantedFile(artifact.kind, artifact.file, None, None, artifact.source)):
         try:
-            return _download(url, certificates, lambda text: say(f"{artifact.file}: {text}")), url
-        except OSError as error:
-            failures.append(f"`{url}` can't be fetched: {getattr(error, 'reason', error)}")
+            return _digest(offer, lambda text: say(f"{artifact.file}: {text}")), offer.name
+        except SourceError as error:
+            reasons.append(Reason(f"{offer.name} {error.reason}"))
     message = f"`{artifact.file}` can't be had"
     hint = "put the file into a folder and name that in `mirrors` of [tool.bakehouse]"
-    reasons = tuple(map(Reason, failures or ["this machine's apt knows no mirror"]))
-    raise BuildError(Diagnostic(message, artifact.location, reasons=reasons, hint=hint))
+    told = tuple(reasons) or (Reason("this machine's apt knows no mirror"),)
+    raise BuildError(Diagnostic(message, artifact.location, reasons=told, hint=hint))
 
 
-def _urls(artifact: Artifact) -> Iterator[str]:
-    """Where an artifact may be fetched; a Debian source package lies in the pool of every mirror."""
-    if artifact.kind == "url":
-        yield artifact.source
-        return
-    package = artifact.source.partition("=")[0]
-    folder = package[:4] if package.startswith("lib") else package[:1]
-    for mirror in dict.fromkeys(source.url.rstrip("/") for source in aptconfig.sources()):
-        yield f"{mirror}/pool/main/{folder}/{package}/{artifact.file}"
-
-
-def _download(url: str, certificates: Path | None, say: Callable[[str], None]) -> Sha256:
-    context = ssl.create_default_context(cafile=str(certificates) if certificates else None)
-    with urllib.request.urlopen(url, timeout=_SECONDS, context=context) as response:
-        return _digest(response, int(response.headers.get("Content-Length") or 0), say)
-
-
-def _digest(stream: IO[bytes], size: int, say: Callable[[str], None]) -> Sha256:
+def _digest(offer: Offer, say: Callable[[str], None]) -> Sha256:
     digest, read, told = hashlib.sha256(), 0, 0
-    while chunk := stream.read(_CHUNK):
-        digest.update(chunk)
-        read += len(chunk)
-        if read - told >= 100 * _CHUNK:
-            told = read
-            say(f"{read / 1e6:.0f}{f' of {size / 1e6:.0f}' if size else ''} MB")
-    if size and read != size:
-        message = f"the connection ended after {read} of {size} bytes"
-        raise OSError(message)
+    with offer.open(0, "") as reply:
+        of = f" of {reply.total / 1e6:.0f}" if reply.total else ""
+        for chunk in reply.chunks():
+            digest.update(chunk)
+            read += len(chunk)
+            if read - told >= _TOLD_BYTES:
+                told = read
+                say(f"{read / 1e6:.0f}{of} MB")
+        if reply.total is not None and read != reply.total:
+            reason = f"was cut after {read} of {reply.total} bytes"
+            raise SourceError(reason)
     return Sha256(digest.hexdigest())

@@ -3,44 +3,48 @@
 What an image with stand-ins answers is told and proves nothing: it counts as unverified.
 """
 
-import configparser
 import contextlib
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from bakehouse import (
-    aptfiles,
     bootstrap,
     buildx,
     checks,
+    feeding,
+    gathering,
     rehearsal,
     rendering,
     standin_bases,
     standin_server,
     standins,
 )
-from bakehouse.buildfailure import ImagesFailed, LayerLost
+from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.checks import Answer
 from bakehouse.engine import Engine
-from bakehouse.errors import BuildError, Diagnostic, EngineError, Reason
+from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.files import write_whole
 from bakehouse.plan import BootstrappedBase, Digest, Image
 from bakehouse.progress import Progress
+from bakehouse.project import Project
 from bakehouse.rehearsal import Made, Rehearsal
 from bakehouse.scratch import private_folder
-from bakehouse.supplies import Supplies
+from bakehouse.supplies import Feed, Say, Supplies, source_list
+from bakehouse.wanted import debs, wanted
 
 SUITE = "bookworm"
 """Of Debian, which all stand-ins of bases are made of: its Python is known to them."""
 IMAGES_AT_ONCE = 8
 """In one graph: more would share few more stages, and BuildKit loses its way in a graph of a hundred."""
+_ELSEWHERE = "rehearse on the machine that the engine runs on; `./bake doctor` says what it has"
 _ASK_SECONDS = 300.0
 _ASKED_AT_ONCE = 3
+
+Bake = Callable[[Sequence[buildx.Target]], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ def prepare(
 ) -> tuple[Rehearsal, ...]:
     """Make the stand-ins of images and write all that BuildKit is given, below `state`/rehearsal."""
     root = state / "rehearsal"
+    (root / "files").mkdir(parents=True, exist_ok=True)
     found = []
     apt: set[str] = {*standin_bases.PROGRAMS}
     for image in images:
@@ -86,13 +91,26 @@ def prepare(
         apt |= rehearsal.apt_names(text)
         needs = rehearsal.file_needs(image, rehearsal.stage_texts(text), real=real)
         files = standins.make_all((need for found in needs.values() for need in found), root / "files")
-        wanted = rehearsal.base_needs(image)
-        bases = {need: standin_bases.reference(need, debian.reference) for need in wanted}
+        bases = {
+            need: standin_bases.reference(need, debian.reference) for need in rehearsal.base_needs(image)
+        }
         one = rehearsal.rehearse(image, needs, Made(files, bases))
         _write(one, templates, root)
         found.append(one)
     standins.apt_repository(apt, root / "apt")
     return tuple(found)
+
+
+@contextlib.contextmanager
+def feed(
+    rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, say: Say
+) -> Iterator[Feed]:
+    """What steps of rehearsals are served from: the stand-ins, and what builds are served from too."""
+    plan = wanted(one.image for one in rehearsals)
+    of_debian = dict.fromkeys(debs(debian.debs), ("the stand-ins of bases",))
+    plan = replace(plan, images={**of_debian, **plan.images})
+    with gathering.fetcher(project, say, source=str(project.state / "rehearsal" / "files")) as found:
+        yield Feed(plan, found, otherwise=_ELSEWHERE)
 
 
 def carry_out(
@@ -101,7 +119,7 @@ def carry_out(
     debian: BootstrappedBase,
     state: Path,
     engine: Engine,
-    gateway: str,
+    feed: Feed,
     supplies: Supplies,
     progress: Progress,
     restart: Callable[[], bool],
@@ -113,21 +131,27 @@ def carry_out(
     """
     root, outcome = state / "rehearsal", Outcome()
     with (
-        _serving(root, gateway) as url,
+        standin_server.serve(root / "apt", supplies.address) as url,
         private_folder(state) as folder,
         ThreadPoolExecutor(1) as beside,
     ):
-        given = _supplied(supplies, url, folder)
+        proxy = f'Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n'
+        given = _with(supplies, "apt", proxy, folder)
+        of_bases = _with(given, "sources", source_list([SUITE]), folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
-            bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=aptfiles.get)
+            get = partial(gathering.put, feed)
+            bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=get)
+        bake = partial(_bake, root=root, feed=feed, progress=progress)
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
             try:
-                missing = _make_bases(group, debian, root, engine, given, progress, outcome, restart)
+                missing = _make_bases(
+                    group, debian, root, engine, partial(bake, given=of_bases), progress, outcome, restart
+                )
                 left = [one for one in group if not missing & {name for _, name in one.bases}]
                 outcome.failed += [one.real.name for one in group if one not in left]
-                _try(left, root, engine, given, progress, outcome, restart)
+                _try(left, root, engine, partial(bake, given=given), progress, outcome, restart)
             except BuildError as error:
                 # No image is to blame, and the next ones may go through
                 outcome.failures += error.diagnostics
@@ -137,22 +161,6 @@ def carry_out(
                 # Of many images nobody looks into each, and they would fill the disk.
                 beside.submit(_remove, group, engine)
     return outcome
-
-
-@contextlib.contextmanager
-def _serving(root: Path, gateway: str) -> Iterator[str]:
-    """The stand-ins' address, as steps of a build reach it."""
-    message = "steps of a build can't reach this machine, which has to hand them the stand-ins"
-    hint = "rehearse on the machine that the engine runs on; `./bake doctor` says what it has"
-    if not gateway:
-        raise EngineError(Diagnostic(message, hint=hint))
-    with contextlib.ExitStack() as stack:
-        try:
-            url = stack.enter_context(standin_server.serve(root, gateway))
-        except OSError as error:
-            reason = Reason(f"the address `{gateway}` of the engine's own network is not this machine's")
-            raise EngineError(Diagnostic(message, reasons=(reason,), hint=hint)) from error
-        yield url
 
 
 def _remove(group: Sequence[Rehearsal], engine: Engine) -> None:
@@ -180,7 +188,7 @@ def _make_bases(
     debian: BootstrappedBase,
     root: Path,
     engine: Engine,
-    given: Supplies,
+    bake: Bake,
     progress: Progress,
     outcome: Outcome,
     restart: Callable[[], bool],
@@ -202,9 +210,7 @@ def _make_bases(
         outcome.failures += error.diagnostics
         missing.update(name for need, name in absent.items() if need.text in error.images)
 
-    buildx.bake_what_goes(
-        targets, lambda left: _bake(left, root, given, progress), failed, restart, progress.say
-    )
+    buildx.bake_what_goes(targets, bake, failed, restart, progress.say)
     return missing
 
 
@@ -219,7 +225,7 @@ def _try(
     group: Sequence[Rehearsal],
     root: Path,
     engine: Engine,
-    given: Supplies,
+    bake: Bake,
     progress: Progress,
     outcome: Outcome,
     restart: Callable[[], bool],
@@ -233,9 +239,7 @@ def _try(
         outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
         outcome.failed += sorted(error.images)
 
-    digests = buildx.bake_what_goes(
-        map(_target, group), lambda left: _bake(left, root, given, progress), failed, restart, progress.say
-    )
+    digests = buildx.bake_what_goes(map(_target, group), bake, failed, restart, progress.say)
     through = [one for one in group if one.real.name in digests]
     if not through:
         return
@@ -274,59 +278,23 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
 
 
 def _bake(
-    targets: Sequence[buildx.Target], root: Path, given: Supplies, progress: Progress
+    targets: Sequence[buildx.Target], *, root: Path, feed: Feed, given: Supplies, progress: Progress
 ) -> dict[str, str]:
     """One call of buildx; where the engine itself fails, as it does under load, once more."""
-
-    def bake() -> dict[str, str]:
-        return buildx.bake(
-            targets,
-            cwd=root,
-            state=root,
-            secrets=given.secrets,
-            arguments=given.arguments,
-            on_event=progress,
-        )
-
+    bake = partial(feeding.bake, targets, cwd=root, state=root, feed=feed, supplies=given, progress=progress)
     try:
         return bake()
-    except (ImagesFailed, LayerLost):
+    except (EngineFaltered, ImagesFailed, LayerLost):
         raise
     except BuildError as error:
         progress.say(f"{error.diagnostics[0].message}: trying again")
         return bake()
 
 
-def _supplied(supplies: Supplies, url: str, folder: Path) -> Supplies:
-    """What the machine gives to steps, and the stand-ins first."""
-
-    def text(name: str) -> str:
-        return supplies.secrets[name].read_text() if name in supplies.secrets else ""
-
-    texts = {
-        "mirrors": f"{url}/sha256\n{text('mirrors')}",
-        "apt": f'{text("apt")}Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n',
-        "pip": _pip_conf(text("pip"), url),
-    }
-    for name, content in texts.items():
-        path = folder / name
-        path.touch(mode=0o600)
-        path.write_text(content)
-    arguments = dict(supplies.arguments)
-    if arguments:
-        host = urlsplit(url).hostname or ""
-        for name in ("no_proxy", "NO_PROXY"):
-            arguments[name] = ",".join(filter(None, (arguments.get(name), host)))
-    return Supplies({**supplies.secrets, **{name: folder / name for name in texts}}, arguments)
-
-
-def _pip_conf(text: str, url: str) -> str:
-    parser = configparser.RawConfigParser()
-    parser.read_string(text or "[global]\n")
-    words = {"find-links": f"{url}/packages", "trusted-host": urlsplit(url).netloc}
-    for key, value in words.items():
-        there = parser.get("global", key, fallback="")
-        parser.set("global", key, f"{there} {value}".strip())
-    written = io.StringIO()
-    parser.write(written)
-    return written.getvalue()
+def _with(supplies: Supplies, name: str, text: str, folder: Path) -> Supplies:
+    """The same, and a text more in one secret."""
+    before = supplies.secrets[name].read_text() if name in supplies.secrets else ""
+    path = folder / name
+    path.touch(mode=0o600)
+    path.write_text(f"{before}{text}")
+    return replace(supplies, secrets={**supplies.secrets, name: path})

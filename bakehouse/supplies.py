@@ -2,7 +2,8 @@
 
 All of it is optional and stays out of the cache key: the settings of pip and apt, certificates and the list
 of mirrors are BuildKit secrets, proxies are build arguments of BuildKit's own. Files are served over HTTP
-while the build runs. Steps that can't reach this machine fetch by themselves, as it is set up to.
+while the build runs. Steps that can't reach this machine fetch by themselves, as it is set up to, and go
+without what lies on it.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,11 +21,9 @@ from bakehouse import aptconfig, pipconfig, step_server
 from bakehouse.certificates import bundle_of
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.fetching import Fetcher
-from bakehouse.mirrors import Hashes
 from bakehouse.pipconfig import PipConfig
+from bakehouse.reach import shown
 from bakehouse.scratch import private_folder
-from bakehouse.serving import Shelves, serve
-from bakehouse.sources import folder_of
 from bakehouse.wanted import Wanted
 
 Say = Callable[[str], None]
@@ -37,15 +36,11 @@ _FED_PIP = """\
 index-url = {url}/simple/
 trusted-host = {host}
 timeout = {seconds}
-retries = 0
-"""
-_FED_APT = """\
-Acquire::http::Proxy::{host} "DIRECT";
-Acquire::http::Timeout "{seconds}";
-Acquire::Retries "0";
 """
 _FED_SECONDS = 86400
 """A file comes when it is here, however long that takes."""
+_FED_APT_SECONDS = 600
+"""apt asks mirrors too, for what is not locked, and has one patience for all."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
@@ -57,8 +52,8 @@ class Feed:
 
     wanted: Wanted
     fetcher: Fetcher
-    offline: bool = False
-    """Nothing but what is here is to be had."""
+    otherwise: str = ""
+    """What to do where steps can't be served them; empty: they fetch by themselves then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +64,8 @@ class Supplies:
     """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments that BuildKit itself knows: proxies."""
-    feed: Feed | None = None
-    """What steps are served from while they run; None where they fetch by themselves."""
+    address: str = ""
+    """Of this machine, as steps reach it; empty where they fetch by themselves."""
 
 
 @contextlib.contextmanager
@@ -84,7 +79,7 @@ def supplies(
     environment: Mapping[str, str] = os.environ,
     feed: Feed | None = None,
 ) -> Iterator[Supplies]:
-    """Gather what this machine has, and serve it for as long as the context lasts.
+    """Gather what this machine has, and serve a feed's files for as long as the context lasts.
 
     With a `feed`, steps get its files from this machine, and know of no index and no mirror. Without one, or
     where steps can't reach this machine, they go to the mirrors and indexes themselves: what they can't reach
@@ -92,14 +87,18 @@ def supplies(
     mirror of them. Raises EngineError where nothing but a feed would do.
     """
     with contextlib.ExitStack() as stack:
-        if feed and (url := stack.enter_context(_feeding(feed, say))):
-            yield stack.enter_context(_fed(url, feed, ca, state, say, environment))
+        url = stack.enter_context(_served(feed, say)) if feed else ""
+        if feed and url:
+            texts, proxies = _fed(url, feed, ca, say, environment)
         else:
-            yield stack.enter_context(_direct(state, mirrors, ca, say, suites, environment))
+            texts, proxies = _direct(mirrors, ca, say, suites, environment)
+        address = urlsplit(url).hostname or ""
+        secrets = stack.enter_context(_secrets(texts, state))
+        yield Supplies(secrets, _arguments(proxies, address), address)
 
 
 @contextlib.contextmanager
-def _feeding(feed: Feed, say: Say) -> Iterator[str]:
+def _served(feed: Feed, say: Say) -> Iterator[str]:
     """The URL that a feed is served at; empty where steps can't reach it."""
     with contextlib.ExitStack() as stack:
         url = ""
@@ -109,36 +108,47 @@ def _feeding(feed: Feed, say: Say) -> Iterator[str]:
                 url = stack.enter_context(step_server.serve(feed.wanted, feed.fetcher, gateway))
             except OSError:
                 why_not = f"its network's address {gateway} is not this machine's"
-        if not url and feed.offline:
+        if not url and feed.otherwise:
             message = "steps of a build can't reach this machine, which has to hand them their files"
-            reason = Reason(why_not)
-            raise EngineError(Diagnostic(message, reasons=(reason,), hint="build without `--offline`"))
+            raise EngineError(Diagnostic(message, reasons=(Reason(why_not),), hint=feed.otherwise))
         if not url:
             say(f"the build can't reach this machine, {why_not}: its steps fetch by themselves")
         yield url
 
 
-@contextlib.contextmanager
 def _fed(
-    url: str, feed: Feed, ca: Path | None, state: Path, say: Say, environment: Mapping[str, str]
-) -> Iterator[Supplies]:
-    """What steps need that are served by this machine."""
+    url: str, feed: Feed, ca: Path | None, say: Say, environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What steps need that are served by this machine: secrets and proxies."""
+    apt = {f"Acquire::http::Proxy::{urlsplit(url).hostname}": "DIRECT"}
+    if any(one.kind == "deb" for one in feed.wanted.files):
+        apt["Acquire::http::Timeout"] = str(_FED_APT_SECONDS)
     bundle = bundle_of(ca, pipconfig.read(environment), environment)
     certificates = _certificates(bundle, say) if bundle else ""
-    proxies = {
-        name: value
-        for name, value in _proxies(environment).items()
-        if name == "no_proxy" or _leads_out(value, say)
-    }
     texts = {
         "pip": _FED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_FED_SECONDS),
         "ca": certificates,
         "mirrors": f"{url}/sha256\n",
-        "apt": _apt_conf(say, has_ca=bool(ca and certificates))
-        + _FED_APT.format(host=urlsplit(url).hostname, seconds=_FED_SECONDS),
+        "apt": _apt_conf(say, has_ca=bool(ca and certificates)) + aptconfig.written(apt),
     }
-    with _secrets(texts, state) as secrets:
-        yield Supplies(secrets, _arguments(proxies, url), feed)
+    return texts, _proxies(environment, say)
+
+
+def _direct(
+    mirrors: Sequence[str], ca: Path | None, say: Say, suites: Iterable[str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What steps need that fetch by themselves: secrets and proxies."""
+    pip, mirrors = _reachable(pipconfig.read(environment), mirrors, say)
+    bundle = bundle_of(ca, pip, environment)
+    certificates = _certificates(bundle, say) if bundle else ""
+    texts = {
+        "pip": _pip_conf(pip, has_ca=bool(certificates)),
+        "ca": certificates,
+        "mirrors": "".join(f"{mirror.rstrip('/')}\n" for mirror in mirrors),
+        "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
+        "sources": source_list(suites),
+    }
+    return texts, _proxies(environment, say)
 
 
 @contextlib.contextmanager
@@ -152,99 +162,53 @@ def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]
         yield secrets
 
 
-def _arguments(proxies: Mapping[str, str], url: str) -> dict[str, str]:
+def _arguments(proxies: Mapping[str, str], address: str) -> dict[str, str]:
     given = dict(proxies)
-    if given and url:
-        given["no_proxy"] = ",".join(filter(None, (given.get("no_proxy"), urlsplit(url).hostname)))
+    if given and address:
+        given["no_proxy"] = ",".join(filter(None, (given.get("no_proxy"), address)))
     # Some programs read the capital names only, some the small ones.
     return given | {name.upper(): value for name, value in given.items()}
 
 
-@contextlib.contextmanager
-def _direct(
-    state: Path,
-    mirrors: Sequence[str],
-    ca: Path | None,
-    say: Say,
-    suites: Iterable[str],
-    environment: Mapping[str, str],
-) -> Iterator[Supplies]:
-    """What steps need that fetch by themselves."""
-    pip, mirrors, proxies = _reachable(pipconfig.read(environment), mirrors, _proxies(environment), say)
-    bundle = bundle_of(ca, pip, environment)
-    certificates = _certificates(bundle, say) if bundle else ""
-    shelves = _shelves(mirrors, pip)
-    with _serving(shelves, state, say) as url:
-        texts = {
-            "pip": _pip_conf(pip, shelves, url, has_ca=bool(certificates)),
-            "ca": certificates,
-            "mirrors": "".join(f"{mirror}\n" for mirror in _mirror_urls(mirrors, shelves, url)),
-            "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
-            "sources": _sources(suites),
-        }
-        with _secrets(texts, state) as secrets:
-            yield Supplies(secrets, _arguments(proxies, url))
-
-
-def _proxies(environment: Mapping[str, str]) -> dict[str, str]:
+def _proxies(environment: Mapping[str, str], say: Say) -> dict[str, str]:
+    """This machine's proxies, without those that steps can't reach."""
     names = (*_PROXIES, "no_proxy")
     given = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
-    return {name: value for name, value in given.items() if value}
+    return {
+        name: value
+        for name, value in given.items()
+        if value and (name == "no_proxy" or _leads_out(value, say))
+    }
 
 
-def _reachable(
-    pip: PipConfig, mirrors: Sequence[str], proxies: Mapping[str, str], say: Say
-) -> tuple[PipConfig, tuple[str, ...], dict[str, str]]:
-    """The same without what steps of a build can't reach."""
-    leads_out = partial(_leads_out, say=say)
+def _reachable(pip: PipConfig, mirrors: Sequence[str], say: Say) -> tuple[PipConfig, tuple[str, ...]]:
+    """pip's settings and the mirrors without what steps of a build can't reach."""
+
+    @cache
+    def asks(place: str) -> bool:
+        if urlsplit(place).scheme in ("http", "https"):
+            return _leads_out(place, say)
+        if place:
+            say(f"steps of a build can't reach `{shown(place)}`: left out")
+        return False
+
     pip = replace(
         pip,
-        index_url=pip.index_url if leads_out(pip.index_url) else "",
-        extra_index_urls=tuple(filter(leads_out, pip.extra_index_urls)),
-        find_links=tuple(filter(leads_out, pip.find_links)),
-        proxy=pip.proxy if leads_out(pip.proxy) else "",
+        index_url=pip.index_url if asks(pip.index_url) else "",
+        extra_index_urls=tuple(filter(asks, pip.extra_index_urls)),
+        find_links=tuple(filter(asks, pip.find_links)),
+        proxy=pip.proxy if _leads_out(pip.proxy, say) else "",
     )
-    proxies = {name: value for name, value in proxies.items() if name == "no_proxy" or leads_out(value)}
-    for mirror in mirrors:
-        if not urlsplit(mirror).scheme and not folder_of(mirror):
-            say(f"mirror `{mirror}` is no folder: left out")
-    return pip, tuple(filter(leads_out, mirrors)), proxies
+    return pip, tuple(filter(asks, mirrors))
 
 
 def _leads_out(place: str, say: Say) -> bool:
     """Whether an address is not one that means this machine here, and a step's own container there."""
     url = urlsplit(place if "://" in place else f"//{place}")
-    if url.scheme == "file" or not _LOOPBACK.fullmatch(url.hostname or ""):
+    if not _LOOPBACK.fullmatch(url.hostname or ""):
         return True
     say(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
     return False
-
-
-def _shelves(mirrors: Sequence[str], pip: PipConfig) -> Shelves:
-    links = tuple(path for one in pip.find_links if (path := folder_of(one)))
-    named = tuple(path for one in mirrors if (path := folder_of(one)))
-    indexes = tuple(path for one in (pip.index_url, *pip.extra_index_urls) if (path := folder_of(one)))
-    return Shelves(tuple(dict.fromkeys((*named, *links))), indexes, links)
-
-
-@contextlib.contextmanager
-def _serving(shelves: Shelves, state: Path, say: Say) -> Iterator[str]:
-    """The URL that the shelves are served at; empty where there are none or the build can't reach it."""
-    if not shelves:
-        yield ""
-        return
-    with contextlib.ExitStack() as stack:
-        url = ""
-        gateway, why_not = _gateway()
-        if gateway:
-            try:
-                url = stack.enter_context(serve(shelves, gateway, Hashes(state / "hashes.json")))
-            except OSError:
-                why_not = f"its network's address {gateway} is not this machine's"
-        if not url:
-            folders = ", ".join(f"`{path}`" for path in dict.fromkeys((*shelves.mirrors, *shelves.indexes)))
-            say(f"the build can't reach folders of this machine, {why_not}: going on without {folders}")
-        yield url
 
 
 def _gateway() -> tuple[str, str]:
@@ -266,37 +230,20 @@ def _docker(*arguments: str) -> str:
         return ""
 
 
-def _pip_conf(pip: PipConfig, shelves: Shelves, url: str, *, has_ca: bool) -> str:
-    """This machine's pip settings as they hold inside a step: folders by the URLs they are served at."""
-
-    def served(place: str, kind: str, folders: Sequence[Path]) -> str:
-        path = folder_of(place)
-        if path in folders:
-            return f"{url}/{kind}/{folders.index(path)}/" if url else ""
-        return place if urlsplit(place).scheme in ("http", "https") else ""
-
-    indexes = [served(one, "index", shelves.indexes) for one in pip.extra_index_urls]
-    links = [served(one, "links", shelves.links) for one in pip.find_links]
-    # pip takes a plain http server for a danger unless it is named.
-    hosts = [*pip.trusted_hosts, *([urlsplit(url).netloc] if url else [])]
+def _pip_conf(pip: PipConfig, *, has_ca: bool) -> str:
+    """This machine's pip settings as they hold inside a step."""
     settings = {
-        "index-url": served(pip.index_url, "index", shelves.indexes),
-        "extra-index-url": " ".join(filter(None, indexes)),
-        "find-links": " ".join(filter(None, links)),
+        "index-url": pip.index_url,
+        "extra-index-url": " ".join(pip.extra_index_urls),
+        "find-links": " ".join(pip.find_links),
         "no-index": "true" if pip.no_index else "",
-        "trusted-host": " ".join(hosts),
+        "trusted-host": " ".join(pip.trusted_hosts),
         "cert": CA_IN_STEPS if has_ca else "",
         "proxy": pip.proxy,
         "timeout": pip.timeout,
     }
     lines = [f"{key} = {value}\n" for key, value in settings.items() if value]
     return f"[global]\n{''.join(lines)}" if lines else ""
-
-
-def _mirror_urls(mirrors: Sequence[str], shelves: Shelves, url: str) -> list[str]:
-    """Prefixes under which a file lies at `<sha256>/<name>`; this machine's own folders first."""
-    remote = [one.rstrip("/") for one in mirrors if urlsplit(one).scheme in ("http", "https")]
-    return [*([f"{url}/sha256"] if url and shelves.mirrors else []), *remote]
 
 
 def _apt_conf(say: Say, *, has_ca: bool) -> str:
@@ -313,7 +260,7 @@ def _apt_conf(say: Say, *, has_ca: bool) -> str:
     return aptconfig.written(settings)
 
 
-def _sources(suites: Iterable[str]) -> str:
+def source_list(suites: Iterable[str]) -> str:
     """Where this machine gets suites from, as a list that apt reads."""
     wanted = sorted({*suites})
     known = aptconfig.sources() if wanted else ()

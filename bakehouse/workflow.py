@@ -121,19 +121,16 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
         progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
         connected = stack.enter_context(engine(progress.say, *_BUILDS))
         provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
+        feed = stack.enter_context(rehearsing.feed(prepared, debian, project, progress.say))
         given = supplies(
-            state=project.state,
-            mirrors=project.mirrors,
-            ca=project.ca,
-            say=progress.say,
-            suites=[rehearsing.SUITE],
+            state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say, feed=feed
         )
         return rehearsing.carry_out(
             prepared,
             debian=debian,
             state=project.state,
             engine=connected,
-            gateway=daemon.inspect().bridge or "",
+            feed=feed,
             supplies=stack.enter_context(given),
             progress=progress,
             restart=partial(building.restart, progress.say),

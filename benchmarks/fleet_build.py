@@ -28,19 +28,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import aptfiles, bootstrap, containers, workflow
+from bakehouse import bootstrap, containers, gathering, workflow
 from bakehouse.build import leaders
 from bakehouse.buildevents import EXPORT, Event, Step
 from bakehouse.buildtimes import BuildTimes, Work
 from bakehouse.errors import BakehouseError
 from bakehouse.plan import BootstrappedBase
 from bakehouse.progress import Mode, Progress
-from bakehouse.supplies import Supplies, supplies
+from bakehouse.supplies import Feed, Supplies, supplies
+from bakehouse.wanted import wanted
 from bakehouse.workspace import open_workspace, plan_images, render_images
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
@@ -315,10 +317,15 @@ def bases(fleet: Fleet) -> list[str]:
     """The references of the base images, made by the engine of this machine where it lacks them."""
     workspace = open_workspace(fleet.root)
     found: list[str] = []
-    with contextlib.closing(containers.connect()) as engine:
-        for base in dict.fromkeys(image.base for image in plan_images(workspace, IMAGES).images):
+    images = plan_images(workspace, IMAGES).images
+    with (
+        contextlib.closing(containers.connect()) as engine,
+        gathering.fetcher(workspace.project, say) as fetcher,
+    ):
+        get = partial(gathering.put, Feed(wanted(images), fetcher))
+        for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)
-            bootstrap.ensure(base, engine=engine, state=workspace.project.state, say=say, get=aptfiles.get)
+            bootstrap.ensure(base, engine=engine, state=workspace.project.state, say=say, get=get)
             found.append(base.reference)
     return found
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import aptfiles, bootstrap
+from bakehouse import bootstrap
 from bakehouse.engine import StoredImage
 from bakehouse.errors import BakehouseError, BuildError, EngineError
 from bakehouse.plan import BootstrappedBase
 from bakehouse.report import failure_text
+from tests import feeds
 from tests.fake_commands import only, put
 from tests.fake_engine import FakeEngine, Run
 
@@ -50,7 +51,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 def ensure(engine: Engine, folder: Path, said: list[str] | None = None) -> None:
     say = (said if said is not None else []).append
-    bootstrap.ensure(BASE, engine=engine, state=folder, say=say, get=aptfiles.get)
+    bootstrap.ensure(BASE, engine=engine, state=folder, say=say, get=feeds.get)
 
 
 def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:

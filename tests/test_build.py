@@ -14,7 +14,7 @@ from bakehouse.plan import Image, Part, RegistryBase, Stage, StageKey
 from bakehouse.progress import Mode, Progress
 from bakehouse.report import failure_text
 from bakehouse.supplies import Supplies
-from tests import fake_engine
+from tests import fake_engine, feeds
 from tests.fake_commands import put
 from tests.fake_engine import FakeEngine, Run
 
@@ -66,6 +66,7 @@ class Bakehouse:
             root=self.folder,
             state=self.folder / "state",
             engine=self.engine,
+            feed=feeds.nothing(self.folder),
             supplies=Supplies(),
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=self.verified.append,

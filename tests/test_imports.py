@@ -90,7 +90,6 @@ ALLOWED = {
     "certificates": "pipconfig",
     "simple_index": "",
     "mirrors": "plan",
-    "serving": "fileserver simple_index mirrors",
     "wanted": "aptlock component lockfile plan",
     "store": "deadline plan locks mirrors",
     "reach": "",
@@ -99,9 +98,7 @@ ALLOWED = {
     "sources": "aptconfig pipconfig simple_index wanted reach web s3_files",
     "fetching": "deadline mirrors wanted store web sources",
     "step_server": "fileserver simple_index wanted fetching",
-    "supplies": (
-        "scratch aptconfig pipconfig certificates mirrors serving wanted sources fetching step_server"
-    ),
+    "supplies": ("scratch aptconfig pipconfig certificates wanted reach fetching step_server"),
     "gathering": (
         "aptlock plan project engine pipconfig certificates mirrors wanted store reach sources fetching "
         "supplies"
@@ -111,14 +108,11 @@ ALLOWED = {
     "buildfailure": "buildevents",
     "buildx": "processes scratch buildevents buildfailure",
     "progress": "report buildevents buildtimes",
-    "aptfiles": "aptlock aptconfig",
     "aptlocking": "aptlock aptconfig processes scratch",
     "bootstrap": "aptlock plan processes locks scratch engine aptconfig buildevents",
     "fetch_progress": "progress fetching",
-    "build": (
-        "aptlock plan engine wanted supplies gathering buildevents buildfailure buildx progress "
-        "aptfiles bootstrap"
-    ),
+    "feeding": "supplies gathering buildevents buildfailure buildx progress",
+    "build": "plan engine supplies gathering feeding buildfailure buildx progress bootstrap",
     "built_before": "plan engine imagelock build",
     # what an image weighs
     "elf": "",
@@ -248,7 +242,7 @@ ALLOWED = {
     ),
     # pins and locks
     "pylock": "processes pipconfig",
-    "pin": "component faces plan aptconfig mirrors pylock",
+    "pin": "component faces plan mirrors wanted web sources pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
     "drift": "aptlock component lockfile recipe resolution workspace pylock system_locks",
     "locking": (
@@ -261,8 +255,8 @@ ALLOWED = {
     "standin_server": "fileserver",
     "standin_bases": "plan rendering project rehearsal standins standin_server",
     "rehearsing": (
-        "plan rendering engine scratch supplies buildx buildfailure aptfiles bootstrap progress checks "
-        "rehearsal standins standin_server standin_bases"
+        "plan project rendering engine scratch wanted supplies gathering feeding buildx buildfailure "
+        "bootstrap progress checks rehearsal standins standin_server standin_bases"
     ),
     "runs": "plan locks",
     # the tasks
@@ -328,7 +322,6 @@ SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests", "urlli
 PROGRAMS = {
     "apt",
     "aptconfig",
-    "aptfiles",
     "aptlocking",
     "bootstrap",
     "build",

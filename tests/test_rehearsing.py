@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,12 +12,12 @@ import pytest
 
 from bakehouse import rehearsing
 from bakehouse.engine import ContainerSpec
-from bakehouse.errors import BuildError, EngineError
+from bakehouse.errors import BuildError
 from bakehouse.plan import BootstrappedBase, Image, ImageKey, Part
 from bakehouse.progress import Mode, Progress
 from bakehouse.rehearsing import Outcome, Rehearsed
 from bakehouse.supplies import Supplies
-from tests import fake_engine
+from tests import fake_engine, feeds
 from tests.conftest import templates
 from tests.fake_commands import put
 from tests.fake_engine import DIGEST, FakeEngine, Run
@@ -48,7 +49,7 @@ digest='{{"containerimage.digest": "{DIGEST}"}}'
 for target in ${{targets# buildx bake}}; do found="$found${{found:+,}}\\"$target\\": $digest"; done
 echo "{{$found}}" > "$metadata"
 echo "$targets" >> "$calls/targets"
-cp ../private/*/pip ../private/*/apt ../private/*/mirrors "$calls"
+cp ../private/*/apt "$calls"
 """
 ANSWER = json.dumps({"component": "part", "installed": "1.0"})
 
@@ -71,6 +72,9 @@ class Rehearsals:
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine = folder, Engine()
         self.done: list[list[str]] = []
+        self.secrets = {name: folder / name for name in ("pip", "apt", "mirrors")}
+        for name, path in self.secrets.items():
+            path.write_text(f"# the machine's {name}\n")
         smoke = folder / "smoke.py"
         smoke.write_text("")
         self.part = Part("part", "1.0", "", smoke)
@@ -80,7 +84,7 @@ class Rehearsals:
         key, base_part = ImageKey(name.ljust(64, "0")), Part("debian", "12", "")
         return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
-    def run(self, *names: str, gateway: str = "127.0.0.1") -> Outcome:
+    def run(self, *names: str) -> Outcome:
         prepared = rehearsing.prepare([self.image(name) for name in names], templates(), DEBIAN, self.folder)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
@@ -89,8 +93,8 @@ class Rehearsals:
                 debian=DEBIAN,
                 state=self.folder,
                 engine=self.engine,
-                gateway=gateway,
-                supplies=Supplies({}, {"http_proxy": "http://proxy:3128", "no_proxy": "example.org"}),
+                feed=feeds.nothing(self.folder),
+                supplies=Supplies(self.secrets, address="127.0.0.1"),
                 progress=progress,
                 restart=lambda: False,
                 done=lambda made: self.done.append([one.rehearsal.real.name for one in made]),
@@ -134,12 +138,14 @@ def test_few_images_are_kept(machine: Rehearsals) -> None:
     assert machine.engine.removed == []
 
 
-def test_steps_are_given_the_stand_ins_before_all_else(machine: Rehearsals) -> None:
+def test_apt_is_told_where_its_stand_ins_are(machine: Rehearsals) -> None:
     machine.run("a")
 
-    url = machine.given("mirrors").removesuffix("/sha256\n")
-    assert f"find-links = {url}/packages\n" in machine.given("pip")
-    assert machine.given("apt") == f'Acquire::http::Proxy::standins.bakehouse.invalid "{url}/";\n'
+    own, proxy = machine.given("apt").splitlines()
+    assert own == "# the machine's apt"
+    assert re.fullmatch(
+        r'Acquire::http::Proxy::standins\.bakehouse\.invalid "http://127\.0\.0\.1:\d+/";', proxy
+    )
 
 
 def test_what_a_real_part_answers_wrongly_is_a_failure(machine: Rehearsals) -> None:
@@ -156,12 +162,6 @@ def test_what_was_asked_ran_in_the_rehearsed_image(machine: Rehearsals) -> None:
 
     assert isinstance(spec, ContainerSpec)
     assert (spec.image, spec.network) == (DIGEST, "none")
-
-
-@pytest.mark.parametrize("gateway", ["", "192.0.2.77"])
-def test_an_engine_whose_steps_cannot_reach_this_machine(gateway: str, machine: Rehearsals) -> None:
-    with pytest.raises(EngineError, match="steps of a build can't reach this machine"):
-        machine.run("a", gateway=gateway)
 
 
 def test_what_the_engine_fails_at_is_tried_again(machine: Rehearsals) -> None:

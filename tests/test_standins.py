@@ -135,20 +135,9 @@ def test_dpkg_reads_the_packages_of_the_repository(tmp_path: Path) -> None:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Path:
-    standins.make_all([need("a-1-py3-none-any.whl")], tmp_path / "files")
     standins.apt_repository({"one=1:2"}, tmp_path / "apt")
     (tmp_path / "secret").write_text("no")
-    return tmp_path
-
-
-def test_files_are_served_by_checksum_and_listed_with_it(served: Path) -> None:
-    [path] = (served / "files").glob("*/*")
-    digest = path.parent.name
-    with standin_server.serve(served, "127.0.0.1") as url:
-        assert urlopen(f"{url}/sha256/{digest}/{path.name}").read() == path.read_bytes()
-        page = urlopen(f"{url}/packages").read().decode()
-
-    assert f'href="/sha256/{digest}/{path.name}#sha256={digest}"' in page
+    return tmp_path / "apt"
 
 
 def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) -> None:
@@ -160,9 +149,7 @@ def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) ->
         assert urlopen(f"{url}/apt/{name}").read().startswith(b"!<arch>\n")
 
 
-@pytest.mark.parametrize(
-    "path", ["secret", "../secret", "sha256/../secret", "apt/../secret", "apt/%2e%2e%2fsecret"]
-)
+@pytest.mark.parametrize("path", ["secret", "../secret", "apt/../secret", "apt/%2e%2e%2fsecret", "apt/.."])
 def test_nothing_else_is_served(served: Path, path: str) -> None:
     with standin_server.serve(served, "127.0.0.1") as url, pytest.raises(OSError, match="404"):
         urlopen(f"{url}/{path}")

@@ -11,10 +11,18 @@ from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.report import failure_text
 from bakehouse.store import Store
 from bakehouse.supplies import Feed, Supplies, supplies
-from bakehouse.wanted import Wanted
+from bakehouse.wanted import Wanted, WantedFile
 from tests.fake_commands import put
 from tests.file_server import wanted
 
+OUT_OF_REACH = [
+    ("echo tcp://engine.example:2376", "the engine runs on another machine"),
+    (
+        'case $* in *context*) echo unix:///x ;; *) echo \'[{"Gateway": "198.51.100.1"}]\' ;; esac',
+        "its network's address 198.51.100.1 is not this machine's",
+    ),
+    ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
+]
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gateway": "127.0.0.1"}]\' ;; esac'
 
@@ -72,12 +80,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 class Fed:
     """A feed of one wheel, which a mirror on this machine holds."""
 
-    def __init__(self, machine: Machine, *, offline: bool = False) -> None:
+    def __init__(self, machine: Machine, otherwise: str = "", *more: WantedFile) -> None:
         self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
-        plan = Wanted((self.file,), {self.file: ("image",)}, ((self.file,),))
+        files = (self.file, *more)
+        plan = Wanted(files, dict.fromkeys(files, ("image",)), (files,))
         store = Store(machine.folder / "store", machine.said.append)
         local = Mirrors((machine.folder / "wheels",), Hashes(machine.folder / "hashes.json"))
-        self.feed = Feed(plan, Fetcher(store, local), offline)
+        self.feed = Feed(plan, Fetcher(store, local), otherwise)
 
 
 def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
@@ -87,8 +96,7 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
     with machine.supplies("https://user:word@mirror.example", feed=fed.feed) as given:
         url = given.texts["mirrors"].removesuffix("/sha256\n")
         assert given.texts["pip"] == (
-            f"[global]\nindex-url = {url}/simple/\ntrusted-host = {url.split('/')[2]}\n"
-            "timeout = 86400\nretries = 0\n"
+            f"[global]\nindex-url = {url}/simple/\ntrusted-host = {url.split('/')[2]}\ntimeout = 86400\n"
         )
         assert "word" not in "".join(given.texts.values())
         with urllib.request.urlopen(f"{url}/sha256/{fed.file.sha256}/{fed.file.file}") as response:
@@ -103,24 +111,25 @@ def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(
     put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
     with machine.supplies(feed=Fed(machine).feed) as given:
         assert "https://user:word@index.example/simple" in given.texts["pip"]
-        assert given.supplies.feed is None
+        assert given.supplies.address == ""
     assert machine.said == [
         "the build can't reach this machine, the engine runs on another machine: "
         "its steps fetch by themselves"
     ]
 
 
-def test_without_a_network_steps_have_to_reach_this_machine(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("docker", "why"), OUT_OF_REACH)
+def test_where_nothing_but_a_feed_would_do_steps_have_to_reach_this_machine(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
 ) -> None:
-    put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
-    feed = Fed(machine, offline=True).feed
+    put(tmp_path, monkeypatch, docker=docker)
+    feed = Fed(machine, otherwise="build without `--offline`").feed
     with pytest.raises(EngineError) as caught, machine.supplies(feed=feed):
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
-        """\
+        f"""\
 error: steps of a build can't reach this machine, which has to hand them their files
-  because the engine runs on another machine
+  because {why}
 
 hint: build without `--offline`
 """
@@ -140,32 +149,33 @@ def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:
 
 def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
     machine.pip(
-        f"extra-index-url = file://{machine.folder}/simple https://index.example/simple\n"
-        f"find-links = {machine.folder}/wheels\n    https://links.example/\n"
+        "extra-index-url = https://index.example/simple\nfind-links = https://links.example/\n"
         "trusted-host = index.example\ntimeout = 90\n"
     )
     with machine.supplies() as given:
-        url = given.texts["mirrors"].removesuffix("/sha256\n")
-        host = url.split("/")[2]
         assert given.texts["pip"] == (
             "[global]\n"
-            f"extra-index-url = {url}/index/0/ https://index.example/simple\n"
-            f"find-links = {url}/links/0/ https://links.example/\n"
-            f"trusted-host = index.example {host}\n"
+            "extra-index-url = https://index.example/simple\n"
+            "find-links = https://links.example/\n"
+            "trusted-host = index.example\n"
             "cert = /run/secrets/ca\n"
             "timeout = 90\n"
         )
-        with urllib.request.urlopen(f"{url}/links/0/six-1-py3-none-any.whl") as response:
-            assert response.read() == b"six"
 
 
-def test_mirrors_are_folders_first_then_urls(machine: Machine) -> None:
-    machine.pip("")
-    with machine.supplies("https://mirror.example/by-hash/", str(machine.folder / "wheels")) as given:
-        first, second = given.texts["mirrors"].splitlines()
-        assert first.startswith("http://127.0.0.1:")
-        assert first.endswith("/sha256")
-        assert second == "https://mirror.example/by-hash"
+def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(machine: Machine) -> None:
+    machine.pip(
+        f"extra-index-url = file://{machine.folder}/simple https://index.example/simple\n"
+        f"find-links = {machine.folder}/wheels\n"
+    )
+    mirrors = ("https://mirror.example/by-hash/", str(machine.folder / "wheels"), "s3://bucket/files")
+    with machine.supplies(*mirrors) as given:
+        assert given.texts["mirrors"] == "https://mirror.example/by-hash\n"
+        assert given.texts["pip"] == (
+            "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
+        )
+    places = [f"file://{machine.folder}/simple", f"{machine.folder}/wheels", "s3://bucket/files"]
+    assert machine.said == [f"steps of a build can't reach `{place}`: left out" for place in places]
 
 
 def test_certificates_come_once_and_alone(machine: Machine) -> None:
@@ -174,7 +184,7 @@ def test_certificates_come_once_and_alone(machine: Machine) -> None:
         assert given.texts["ca"] == CERTIFICATE
 
 
-def test_nothing_is_served_where_no_folder_is_named(machine: Machine) -> None:
+def test_what_a_machine_does_not_have_is_no_secret(machine: Machine) -> None:
     machine.pip("")
     with machine.supplies() as given:
         assert sorted(given.texts) == ["apt", "ca", "pip"]
@@ -205,13 +215,26 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
         )
 
 
+def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again_as_ever(
+    machine: Machine,
+) -> None:
+    deb = wanted(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
+    with machine.supplies(feed=Fed(machine).feed) as given:
+        assert "Timeout" not in given.texts["apt"]
+    with machine.supplies(feed=Fed(machine, "", deb).feed) as given:
+        assert given.texts["apt"] == (
+            'Acquire::https::CaInfo "/run/secrets/ca";\nAPT::Sandbox::User "root";\n'
+            'Acquire::http::Proxy::127.0.0.1 "DIRECT";\nAcquire::http::Timeout "600";\n'
+        )
+
+
 def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine) -> None:
     machine.pip("")
     machine.environment |= {
         "https_proxy": "http://user:word@proxy.example:3128",
         "NO_PROXY": "intern.example",
     }
-    with machine.supplies(str(machine.folder / "wheels")) as given:
+    with machine.supplies(feed=Fed(machine).feed) as given:
         assert given.supplies.arguments == {
             "https_proxy": "http://user:word@proxy.example:3128",
             "HTTPS_PROXY": "http://user:word@proxy.example:3128",
@@ -223,37 +246,12 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
 def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) -> None:
     machine.pip("index-url = http://localhost:3141/root/pypi\n")
     machine.environment["HTTP_PROXY"] = "http://127.0.0.1:3128"
-    with machine.supplies("nowhere") as given:
+    with machine.supplies() as given:
         assert given.supplies.arguments == {}
         assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
     assert machine.said == [
         "steps of a build can't reach `localhost:3141`, this machine's own: left out",
         "steps of a build can't reach `127.0.0.1:3128`, this machine's own: left out",
-        "mirror `nowhere` is no folder: left out",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("docker", "why"),
-    [
-        ("echo tcp://engine.example:2376", "the engine runs on another machine"),
-        (
-            LOCAL.replace("127.0.0.1", "198.51.100.1"),
-            "its network's address 198.51.100.1 is not this machine's",
-        ),
-        ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
-    ],
-)
-def test_without_a_way_to_this_machine_the_build_goes_on(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
-) -> None:
-    machine.pip(f"find-links = {machine.folder}/wheels\n")
-    put(tmp_path, monkeypatch, docker=docker)
-    with machine.supplies() as given:
-        assert "mirrors" not in given.texts
-        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
-    assert machine.said == [
-        f"the build can't reach folders of this machine, {why}: going on without `{machine.folder}/wheels`"
     ]
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse import aptfiles, bootstrap, containers, workspace
+from bakehouse import bootstrap, containers, workspace
 from bakehouse.buildevents import Event
 from bakehouse.buildx import Target, bake
 from bakehouse.plan import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.project import HOME
 from bakehouse.rendering import EPOCH
-from tests import fake_engine
+from tests import fake_engine, feeds
 
 OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
 
@@ -27,7 +27,7 @@ def base() -> str:
     wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
     assert isinstance(wanted, BootstrappedBase)
     with tempfile.TemporaryDirectory() as state, contextlib.closing(containers.connect()) as engine:
-        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print, get=aptfiles.get)
+        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print, get=feeds.get)
     return wanted.reference
 
 

@@ -23,6 +23,7 @@ from bakehouse.errors import BuildError
 from bakehouse.progress import Mode, Progress
 from bakehouse.report import failure_text
 from bakehouse.supplies import Supplies
+from tests import feeds
 from tests.integration.projects import Project, base
 
 pytestmark = pytest.mark.engine
@@ -230,6 +231,7 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
             root=project.root,
             state=project.root / "state",
             engine=engine,
+            feed=feeds.nothing(project.root / "state"),
             supplies=Supplies(),
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=verified.append,

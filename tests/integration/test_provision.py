@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import aptfiles, bootstrap, containers, daemon, owners
+from bakehouse import bootstrap, containers, daemon, owners
 from bakehouse.daemon import Daemon
 from bakehouse.plan import BootstrappedBase
+from tests import feeds
 
 BASE = BootstrappedBase(
     "bakehouse/test-bare-debian:12", "bookworm", ("ca-certificates", "python3", "python3-venv")
@@ -67,7 +68,7 @@ class Bare:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
     state = tmp_path_factory.mktemp("state")
-    bootstrap.ensure(BASE, engine=containers.connect(), state=state, say=print, get=aptfiles.get)
+    bootstrap.ensure(BASE, engine=containers.connect(), state=state, say=print, get=feeds.get)
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
     started = subprocess.run(
         [

@@ -9,8 +9,12 @@ from uuid import uuid4
 
 import pytest
 
+from bakehouse import gathering
+from bakehouse import project as projects
 from bakehouse.errors import BuildError
-from bakehouse.supplies import supplies
+from bakehouse.plan import Sha256
+from bakehouse.supplies import Feed, supplies
+from bakehouse.wanted import Wanted, WantedFile
 from tests.integration.projects import Project, base
 from tests.wheels import sha256, wheel
 
@@ -60,13 +64,29 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)}
 
 
-def bake(project: Project, name: str, environment: dict[str, str], *mirrors: Path) -> None:
+def bake(project: Project, name: str, environment: dict[str, str], file: WantedFile, *mirrors: Path) -> None:
     said: list[str] = []
-    with supplies(
-        state=project.root, mirrors=[*map(str, mirrors)], ca=None, say=said.append, environment=environment
-    ) as given:
+    machine = projects.Project(
+        project.root, (), mirrors=tuple(map(str, mirrors)), cache=project.root / "cache"
+    )
+    plan = Wanted((file,), {file: (name,)}, ((file,),))
+    with (
+        gathering.fetcher(machine, said.append, environment=environment) as fetcher,
+        supplies(
+            state=project.root,
+            mirrors=machine.mirrors,
+            ca=None,
+            say=said.append,
+            environment=environment,
+            feed=Feed(plan, fetcher),
+        ) as given,
+    ):
         project.bake(name, secrets=given.secrets)
     assert said == []
+
+
+def archive(digest: str) -> WantedFile:
+    return WantedFile("url", "data.bin", Sha256(digest), None, "http://127.0.0.1:1/data.bin")
 
 
 def test_a_step_fetches_a_file_by_its_hash_from_a_folder(
@@ -78,7 +98,7 @@ def test_a_step_fetches_a_file_by_its_hash_from_a_folder(
     digest = hashlib.sha256(content).hexdigest()
     project.add("one", FETCH.format(base=base(), sha256=digest, unique=uuid4().hex))
 
-    bake(project, "one", environment, tmp_path / "mirror")
+    bake(project, "one", environment, archive(digest), tmp_path / "mirror")
 
     assert project.run("one", "sha256sum", "/data.bin") == f"{digest}  /data.bin\n"
 
@@ -91,7 +111,7 @@ def test_a_step_is_not_given_a_file_of_another_hash(
     project.add("one", FETCH.format(base=base(), sha256="0" * 64, unique=uuid4().hex))
 
     with pytest.raises(BuildError) as caught:
-        bake(project, "one", environment, tmp_path / "mirror")
+        bake(project, "one", environment, archive("0" * 64), tmp_path / "mirror")
 
     assert caught.value.diagnostics[0].tail[-1] == "mirror said 404"
 
@@ -108,7 +128,8 @@ def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_folder(
     )
     shutil.copy(pip, project.root / "images/one")
 
-    bake(project, "one", environment)
+    package = WantedFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
+    bake(project, "one", environment, package)
 
     script = "import sys; sys.path.insert(0, '/installed'); import tiny_part; print(tiny_part.__version__)"
     assert project.run("one", "python3", "-c", script) == "1.2\n"
@@ -121,9 +142,9 @@ def test_what_a_secret_says_is_no_part_of_the_cache_key(
     (tmp_path / "mirror/data.bin").write_bytes(b"data")
     digest = hashlib.sha256(b"data").hexdigest()
     project.add("one", FETCH.format(base=base(), sha256=digest, unique=uuid4().hex))
-    bake(project, "one", environment, tmp_path / "mirror")
+    bake(project, "one", environment, archive(digest), tmp_path / "mirror")
     first = project.run("one", "stat", "-c", "%y", "/data.bin")
 
-    bake(project, "one", environment, tmp_path / "mirror")
+    bake(project, "one", environment, archive(digest), tmp_path / "mirror")
 
     assert project.run("one", "stat", "-c", "%y", "/data.bin") == first
