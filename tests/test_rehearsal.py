@@ -1,5 +1,6 @@
 """Rehearsals as plans: what gets a stand-in, and that nothing else of an image changes."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -7,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import rehearsal, rehearsing, rendering, standin_bases
+from bakehouse import rehearsal, rehearsing, rendering, standin_bases, standins
 from bakehouse.component import Artifact
 from bakehouse.errors import Location
 from bakehouse.lockfile import Package
 from bakehouse.plan import BootstrappedBase, Image, Part, RegistryBase, Sha256, Stage, StageKey
+from bakehouse.project import Project
 from bakehouse.rehearsal import BaseNeed, Made, Need, Rehearsal
 from bakehouse.workspace import open_workspace, plan_images
 from tests import fake_engine
@@ -266,3 +268,25 @@ def test_what_a_stand_in_provides_is_not_real_either() -> None:
     made = rehearsed(one)
 
     assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]
+
+
+def test_steps_get_stand_ins_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
+    real = replace(package("small-1-py3-none-any.whl"), sha256=hashlib.sha256(b"small").hexdigest())
+    plain = image(real, package("large-1-py3-none-any.whl", 30_000_000))
+    project = Project(tmp_path, (), cache=tmp_path / "cache")
+    cached = project.cache / real.sha256 / real.file
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"small")
+    needs = rehearsal.file_needs(plain, {"part": ""})
+    files = standins.make_all(needs["part"], project.state / "rehearsal" / "files")
+    [(need, digest)] = files.items()
+    one = rehearsal.rehearse(plain, needs, Made(files, dict.fromkeys(rehearsal.base_needs(plain), "bases:1")))
+
+    with rehearsing.feed([one], DEBIAN, project, print) as feed:
+        wheels = [file for file in feed.wanted.files if file.kind == "wheel"]
+        found = {file.file: feed.fetcher.local(file) for file in wheels}
+
+    assert found == {
+        real.file: cached,
+        need.file: project.state / "rehearsal" / "files" / digest / need.file,
+    }
