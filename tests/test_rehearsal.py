@@ -15,6 +15,7 @@ from bakehouse.lockfile import Package
 from bakehouse.plan import BootstrappedBase, Image, Part, RegistryBase, Sha256, Stage, StageKey
 from bakehouse.project import Project
 from bakehouse.rehearsal import BaseNeed, Made, Need, Rehearsal
+from bakehouse.wanted import wanted
 from bakehouse.workspace import open_workspace, plan_images
 from tests import fake_engine
 from tests.conftest import templates
@@ -222,6 +223,18 @@ def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: s
     assert {row["stand_in"] for row in lock["files"]} == {digest for _, digest in made.files}
     for need, digest in made.files:
         assert (tmp_path / "rehearsal" / "files" / digest / need.file).is_file()
+
+
+@pytest.mark.parametrize("name", FAMILIES[:3])
+def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path: Path) -> None:
+    workspace = open_workspace()
+    images = plan_images(workspace, [name]).images
+    [made] = rehearsing.prepare(images, workspace.templates, DEBIAN, tmp_path)
+    text = (tmp_path / "rehearsal" / "images" / name / "Dockerfile").read_text()
+    asked = set(re.findall(r"(?:^|^ *fetch |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
+
+    assert asked
+    assert asked <= {file.sha256 for file in wanted([made.image]).files}
 
 
 def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
