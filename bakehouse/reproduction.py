@@ -66,6 +66,8 @@ class Reproduction:
     """Where digests differ though the layers are the same: what of the manifest does."""
     looked_into: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """What diffoscope said of files."""
+    first_store: str = ""
+    """The first engine's, where it is another kind."""
 
     @property
     def is_same(self) -> bool:
@@ -100,6 +102,7 @@ def compare(
         digests=(Digest(one.digest), Digest(other.digest)) if both else None,
         documents=documents,
         looked_into=told,
+        first_store=first.store if first.store != second.store else "",
     )
 
 
@@ -142,6 +145,11 @@ def diagnostic(found: Reproduction) -> Diagnostic:
         Table(f"{path} differs in", tuple((line,) for line in lines)) for path, lines in found.looked_into
     ]
     hint = "a step must not write the time, random numbers, or what it fetched without a sha256"
+    has_other_content = any(file.has_other_content for layer in found.differing for file in layer.files)
+    if found.first_store and not has_other_content:
+        hint = (
+            f"each store writes down a step in its way: `--store {found.first_store}` compares without that"
+        )
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 

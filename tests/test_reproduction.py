@@ -104,6 +104,21 @@ def test_a_layer_that_differs_is_told_with_whose_it_is_and_its_files(found: Repr
     )
 
 
+def test_where_no_content_differs_that_can_be_the_way_of_the_store(tmp_path: Path) -> None:
+    plain = layer(Member("opt/made", b"1"))
+    marked = layer(Member("opt/.wh..wh..opq", b""), Member("opt/made", b"1"))
+
+    other, same = (
+        compared(Store(LOWER, plain), Store(LOWER, marked), tmp_path, store)
+        for store in ("overlay2", "containerd")
+    )
+
+    assert reproduction.diagnostic(other).hint == (
+        "each store writes down a step in its way: `--store containerd` compares without that"
+    )
+    assert reproduction.diagnostic(same).hint.startswith("a step must not write the time")
+
+
 def test_of_many_files_some_are_named_and_the_rest_counted(tmp_path: Path) -> None:
     names = [f"opt/{number:03}" for number in range(25)]
     first, second = (layer(*(Member(name, b"x", mtime=time) for name in names)) for time in (0, 1))
