@@ -95,6 +95,13 @@ def test_modes_and_links_stay(trees: Trees) -> None:
     assert (trees.out / "usr/bin/link").readlink() == Path("/nowhere")
 
 
+def test_a_link_to_another_place_is_new(trees: Trees) -> None:
+    for tree, place in ((trees.base, "mawk"), (trees.system, "gawk")):
+        (tree / "etc/awk").symlink_to(place)
+    trees.laid_out()
+    assert (trees.out / "etc/awk").readlink() == Path("gawk")
+
+
 def test_what_differs_from_one_build_to_the_next_is_left_out(trees: Trees) -> None:
     for name in ("var/log/dpkg.log", "etc/ssh/ssh_host_rsa_key", "usr/share/doc/ssh/copyright", "tmp/x/y"):
         trees.write(trees.system / name, "")
