@@ -5,7 +5,7 @@ with a single version of each package in it. So what a package needs is known wi
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -34,8 +34,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _VERSION = re.compile(r"[A-Za-z0-9.+:~-]+")
 _PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_/-]*\.deb")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
+_ARCHITECTURES = ("amd64", "all")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
+_RESTORE = "take the file back from version control; or delete it, and `./bake lock` makes it of today's packages"
 """What a base has beside the essential and the required packages."""
 
 
@@ -170,8 +173,13 @@ def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
     return {suite: AptLock(suite, tuple(paths)) for suite, paths in found.items()}
 
 
-def stanzas(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The packages of an index: the line that each begins on, and its fields; what is folded is joined."""
+def stanzas(
+    text: str, damaged: Callable[[int, str], object] = lambda line, what: None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """The packages of an index: the line that each begins on, and its fields; what is folded is joined.
+
+    `damaged` is told of lines that are no field, or a field of which the package has another one.
+    """
     fields: dict[str, str] = {}
     first, name = 0, ""
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -185,8 +193,14 @@ def stanzas(text: str) -> Iterator[tuple[int, dict[str, str]]]:
             fields[name] += f" {line.strip()}"
         else:
             first = first if fields else number
-            name, _, value = line.partition(":")
-            fields[name] = value.strip()
+            match = _FIELD.fullmatch(line.rstrip())
+            name = match["name"] if match else ""
+            if not match:
+                damaged(number, "this is no field of a package")
+                continue
+            if name in fields:
+                damaged(number, f"a package has two fields `{name}`")
+            fields[name] = match["value"]
 
 
 def written(packages: Iterable[Mapping[str, str]]) -> str:
@@ -213,19 +227,26 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     except (OSError, UnicodeDecodeError) as error:
         message = f"can't read `{path.name}` as UTF-8 text"
         raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
+
+    def damaged(line: int, message: str) -> None:
+        raise RecipeError(Diagnostic(message, Location(path, line, 1), hint=_RESTORE))
+
     found: dict[str, _Entry] = {}
-    for line, fields in stanzas(text):
+    for line, fields in stanzas(text, damaged):
         location = Location(path, line, 1)
         entry = _entry(fields, location)
         if entry is None:
-            reason, hint = Reason(f"a package has {', '.join(_NEEDED)}"), "make it again with `./bake lock`"
+            reason = Reason(f"a package has {', '.join(_NEEDED)}")
             raise RecipeError(
-                Diagnostic("this is no package of a lock", location, reasons=(reason,), hint=hint)
+                Diagnostic("this is no package of a lock", location, reasons=(reason,), hint=_RESTORE)
             )
+        architecture = fields.get("Architecture", _ARCHITECTURES[0])
+        if architecture not in _ARCHITECTURES:
+            damaged(line, f"package `{entry.deb.name}` is one for {architecture}, and images are for amd64")
         if entry.deb.name in found:
             message = f"package `{entry.deb.name}` stands twice in `{path.name}`"
             first = Reason("it is described before", found[entry.deb.name].location)
-            raise RecipeError(Diagnostic(message, location, reasons=(first,)))
+            raise RecipeError(Diagnostic(message, location, reasons=(first,), hint=_RESTORE))
         found[entry.deb.name] = entry
     return found
 

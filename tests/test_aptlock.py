@@ -111,8 +111,36 @@ def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
     assert mistake(lock) == (
         f"error: this is no package of a lock\n  --> {path}:3:1\n"
         "  because a package has Package, Version, Filename, Size, SHA256\n\n"
-        "hint: make it again with `./bake lock`\n"
+        "hint: take the file back from version control; or delete it, and `./bake lock` makes it of today's "
+        "packages\n"
     )
+
+
+def test_a_merge_that_was_not_finished_is_told_with_its_line(tmp_path: Path) -> None:
+    lock = locked(tmp_path)
+    path = tmp_path / "apt/bookworm.packages"
+    ours, theirs = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
+    path.write_text(path.read_text().replace(ours, theirs, 1))
+    assert mistake(lock).startswith(f"error: this is no field of a package\n  --> {path}:4:1\n")
+
+
+def test_two_packages_that_lost_the_line_between_them_are_not_one(tmp_path: Path) -> None:
+    lock = locked(tmp_path)
+    path = tmp_path / "apt/bookworm.packages"
+    path.write_text(path.read_text().replace("\n\nPackage: libc6\n", "\nPackage: libc6\n"))
+    assert mistake(lock).startswith("error: a package has two fields `Package`\n")
+
+
+def test_a_package_for_other_machines_is_refused(tmp_path: Path) -> None:
+    lock = locked(tmp_path, {**PACKAGES, "vim": {"Architecture": "arm64"}})
+    assert mistake(lock).startswith("error: package `vim` is one for arm64, and images are for amd64\n")
+
+
+def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
+    lock = locked(tmp_path)
+    path = tmp_path / "apt/bookworm.packages"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert names(lock.base([])) == BASE
 
 
 def test_a_path_that_leads_out_of_a_mirror_is_no_package(tmp_path: Path) -> None:
