@@ -38,8 +38,10 @@ _FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
 _ARCHITECTURES = ("amd64", "all")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
-_RESTORE = "take the file back from version control; or delete it, and `./bake lock` makes it of today's packages"
 """What a base has beside the essential and the required packages."""
+_RESTORE = (
+    "take the file back from version control; or delete it, and `./bake lock` makes it of today's packages"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Tells by kind how locks have drifted: what is not locked, what is stale, what is newer now."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -7,12 +8,15 @@ from typing import Protocol
 
 from bakehouse import system_locks
 from bakehouse.aptlock import NotLocked
-from bakehouse.component import Face
+from bakehouse.candidates import Candidate
+from bakehouse.component import Component, Face
 from bakehouse.lockfile import Lock
 from bakehouse.pylock import LockedFile
 from bakehouse.recipe import Recipe, lock_heading
 from bakehouse.resolution import Resolution, resolve
 from bakehouse.workspace import Say, Workspace
+
+_ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
 
 class Kind(Enum):
@@ -44,6 +48,38 @@ class Resolve(Protocol):
     def __call__(self, lock: Lock, face: Face) -> tuple[LockedFile, ...]: ...
 
 
+def python_of(face: Face) -> str | None:
+    """The one Python, such as `3.12`, that a part is for."""
+    asked = (one.specifier for one in face.requires if one.name == "python")
+    ones = [match[1] for specifier in asked if (match := _ONE_PYTHON.fullmatch(specifier))]
+    return ones[-1] if ones else None
+
+
+def candidates(components: Iterable[Component]) -> Iterator[Candidate]:
+    """Each variant of components, whether an image has it or not."""
+    for component in components:
+        for release in component.releases:
+            yield from (Candidate(component, release, variant) for variant in release.variants)
+
+
+def chosen(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Candidate]:
+    """The variants that images have."""
+    for recipe in recipes:
+        yield from (choice.candidate for choice in resolve(recipe, workspace.catalog).choices)
+
+
+def open_locks(parts: Iterable[Candidate]) -> Iterator[Drift]:
+    """Locks that are missing, or were made from other requirements than a part has now."""
+    for part in parts:
+        lock, python = part.face.lock, python_of(part.face)
+        if lock is None or not lock.requirements or python is None:
+            continue
+        if not lock.first_line:
+            yield Drift(Kind.NOT_LOCKED, str(part), lock.path.name)
+        elif lock.first_line != lock.heading(python):
+            yield Drift(Kind.OLDER, str(part), lock.path.name)
+
+
 def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
     """What is not locked of images, or not as their recipes have it; each once."""
     seen = set()
@@ -64,6 +100,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
             yield Drift(Kind.NOT_LOCKED, recipe.name, recipe.requirements.name)
         elif lock.read_text().partition("\n")[0] != heading:
             yield Drift(Kind.OLDER, recipe.name, lock.name)
+    yield from open_locks(choice.candidate for choice in resolution.choices)
     for choice in (resolution.base, *resolution.choices):
         for artifact in choice.face.artifacts:
             if artifact.sha256 is None:
@@ -92,24 +129,22 @@ def newer_packages(workspace: Workspace, recipes: Sequence[Recipe], say: Say) ->
         yield from (Drift(Kind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
 
 
-def newer_wheels(
-    workspace: Workspace, recipes: Iterable[Recipe], resolve_now: Resolve, say: Say
-) -> Iterator[Drift]:
-    """Packages of Python for which the index has another version than the components' locks."""
+def newer_wheels(parts: Iterable[Candidate], resolve_now: Resolve, say: Say) -> Iterator[Drift]:
+    """Packages of Python for which the index has another version than the parts' locks."""
     seen = set()
-    for recipe in recipes:
-        for choice in resolve(recipe, workspace.catalog).choices:
-            lock = choice.face.lock
-            if lock is None or not lock.requirements or lock.path in seen:
-                continue
-            seen.add(lock.path)
-            say(f"asking the package index for {choice.candidate}")
-            before = {one.name: one.version for one in lock.packages}
-            for file in resolve_now(lock, choice.face):
-                old = before.get(file.name)
-                if old != file.version:
-                    text = f"{file.name} {old or 'not locked'} -> {file.version}"
-                    yield Drift(Kind.NEWER_PYTHON, str(choice.candidate), text)
+    for part in parts:
+        lock = part.face.lock
+        if lock is None or not lock.requirements or lock.path in seen:
+            continue
+        seen.add(lock.path)
+        say(f"asking the package index for {part}")
+        before = {one.name: one.version for one in lock.packages}
+        for file in resolve_now(lock, part.face):
+            old = before.get(file.name)
+            if old != file.version:
+                yield Drift(
+                    Kind.NEWER_PYTHON, str(part), f"{file.name} {old or 'not locked'} -> {file.version}"
+                )
 
 
 def table(drifts: Iterable[Drift]) -> str:

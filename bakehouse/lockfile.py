@@ -56,6 +56,13 @@ class Lock:
         except (OSError, UnicodeDecodeError):
             return ""
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether each line of it is a package."""
+        problems = Problems()
+        load_lock(self.path, self.named_at, problems)
+        return not problems
+
     @cached_property
     def packages(self) -> tuple[Package, ...]:
         """Raises RecipeError where the lock can't be read, or a line of it is none."""

@@ -1,26 +1,26 @@
 """Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from bakehouse import drift, pin, pipconfig, project, pylock, system_locks
 from bakehouse.catalog import load_catalog
 from bakehouse.certificates import bundle_of
 from bakehouse.component import Artifact, Component, Face
 from bakehouse.drift import Drift, Kind
-from bakehouse.errors import Diagnostic, RecipeError, StaleError, UsageError
-from bakehouse.files import write_whole
-from bakehouse.lockfile import Lock
+from bakehouse.errors import ConflictError, Diagnostic, Problems, RecipeError, StaleError, UsageError
+from bakehouse.files import is_file, write_whole
+from bakehouse.lockfile import Lock, Package, load_lock
+from bakehouse.locks import exclusive
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
 from bakehouse.resolution import Resolution, resolve
 from bakehouse.workspace import Say, Workspace
-
-_ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
 
 def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False) -> tuple[str, ...]:
@@ -30,11 +30,18 @@ def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False
     has written down. With `upgrade`, names may be packages of Debian too, and all that is meant is locked
     anew, as the newest that fits.
     """
+    state = project.find(start).state
+    # Of two at once the second would write over what the first has just found
+    with exclusive(state / "locks" / "lock", lambda: say("another run is locking: waiting for it")):
+        return _run(start, patterns, say, upgrade=upgrade)
+
+
+def _run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool) -> tuple[str, ...]:
     workspace = unlocked_workspace(start)
     found = workspace.project
-    meant = _meant(workspace, patterns)
+    meant = _meant(workspace, patterns, upgrade=upgrade)
     done = [line for one in meant.components for line in _lock_component(one, found, say, upgrade=upgrade)]
-    done += [line for recipe in meant.recipes for line in _lock(recipe, workspace, say)]
+    done += [line for recipe in meant.recipes for line in _lock(recipe, workspace, say, upgrade=upgrade)]
     upgraded = meant.packages if upgrade else ()
     needing = workspace.recipes.values() if upgraded is None or upgraded else meant.recipes
     done += system_locks.lock(workspace, tuple(needing), say, upgrade=upgraded)
@@ -47,13 +54,18 @@ def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False
 
 
 def check(start: Path, patterns: Sequence[str], say: Say) -> tuple[Drift, ...]:
-    """How the locks of images have drifted from what the recipes ask, the mirrors and the index have."""
+    """How locks of images and components have drifted from what is asked, and what mirrors and index have."""
     workspace = unlocked_workspace(start)
-    chosen = _meant(workspace, patterns).recipes
-    found = [*drift.open_points(workspace, chosen)]
+    meant = _meant(workspace, patterns)
+    found = [*drift.open_locks(drift.candidates(meant.components))]
+    if any(one.kind is Kind.NOT_LOCKED for one in found):
+        # No image can be resolved with what isn't there
+        return tuple(found)
+    found += (one for one in drift.open_points(workspace, meant.recipes) if one not in found)
     if not any(one.kind is Kind.NOT_LOCKED for one in found):
-        found += drift.newer_packages(workspace, chosen, say)
-    found += drift.newer_wheels(workspace, chosen, partial(_resolve_now, workspace.project), say)
+        found += drift.newer_packages(workspace, meant.recipes, say)
+    parts = (*drift.chosen(workspace, meant.recipes), *drift.candidates(meant.components))
+    found += drift.newer_wheels(parts, partial(_resolve_now, workspace.project), say)
     return tuple(found)
 
 
@@ -68,7 +80,7 @@ def require_locked(found: Iterable[Drift]) -> None:
 
 def _resolve_now(found: Project, lock: Lock, face: Face) -> tuple[pylock.LockedFile, ...]:
     own = [one.file.split("-")[0] for one in face.artifacts if one.file.endswith(".whl")]
-    return pylock.resolve(lock.requirements, (), _index(found, python_of(face) or "3.11"), without=own)
+    return pylock.resolve(lock.requirements, (), _index(found, drift.python_of(face) or "3.11"), without=own)
 
 
 def unlocked_workspace(start: Path) -> Workspace:
@@ -86,17 +98,28 @@ class _Meant:
     """Packages of a distribution that an upgrade is about; None is all of them."""
 
 
-def _meant(workspace: Workspace, patterns: Sequence[str]) -> _Meant:
-    """What names or globs mean; no pattern means all."""
-    recipes, components = workspace.recipes, workspace.catalog.components
-    chosen = tuple(one for name, one in recipes.items() if not patterns or _is_meant(name, patterns))
-    parts = tuple(one for name, one in components.items() if not patterns or _is_meant(name, patterns))
+def _meant(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Meant:
+    """What names or globs mean; no pattern means all. Raises UsageError where one means nothing."""
     locked = sorted({deb.name for lock in workspace.apt_locks.values() for deb in lock.debs})
+    known = (*workspace.recipes, *(one.family for one in workspace.recipes.values()))
+    problems = Problems()
+    for pattern in patterns:
+        if any(fnmatchcase(name, pattern) for name in (*known, *workspace.catalog.components)):
+            continue
+        if not any(fnmatchcase(name, pattern) for name in locked):
+            message = f"no image, component or locked package matches `{pattern}`"
+            hint = "`./bake list` names the images; components are the folders of recipes/components"
+            problems.add(Diagnostic(message, hint=hint))
+        elif not upgrade:
+            message = f"`{pattern}` is locked, and no image or component"
+            problems.add(Diagnostic(message, hint=f"`./bake lock --upgrade {pattern}` locks it anew"))
+    problems.raise_as(UsageError)
+    recipes, components = workspace.recipes.values(), workspace.catalog.components
+    chosen = tuple(
+        one for one in recipes if not patterns or _is_meant(one.name, patterns) or one.family in patterns
+    )
+    parts = tuple(one for name, one in components.items() if not patterns or _is_meant(name, patterns))
     packages = tuple(name for name in locked if _is_meant(name, patterns))
-    if not chosen and not parts and not packages:
-        message = f"no image, component or locked package matches {', '.join(f'`{one}`' for one in patterns)}"
-        hint = "`./bake list` names the images; components are the folders of recipes/components"
-        raise UsageError(Diagnostic(message, hint=hint))
     is_all = bool(chosen) or any(map(_is_bootstrapped, parts))
     return _Meant(chosen, parts, None if is_all else packages)
 
@@ -115,7 +138,7 @@ def _lock_component(component: Component, found: Project, say: Say, *, upgrade: 
     """Make the locks of its variants that are not what their requirements ask for."""
     for release in component.releases:
         for variant in release.variants:
-            lock, python = variant.face.lock, python_of(variant.face)
+            lock, python = variant.face.lock, drift.python_of(variant.face)
             if lock is None or not lock.requirements:
                 continue
             if python is None:
@@ -123,7 +146,7 @@ def _lock_component(component: Component, found: Project, say: Say, *, upgrade: 
                 hint = 'a lock is for one: `requires: {python: "3.12"}`'
                 raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
             heading = lock.heading(python)
-            if upgrade or lock.first_line != heading:
+            if upgrade or lock.first_line != heading or not lock.is_readable:
                 say(f"{component.name}: locking {lock.path.name} for Python {python}")
                 own = [one.file.split("-")[0] for one in variant.face.artifacts if one.file.endswith(".whl")]
                 index = _index(found, python)
@@ -131,15 +154,11 @@ def _lock_component(component: Component, found: Project, say: Say, *, upgrade: 
                 yield f"{lock.path.name}: {len(files)} packages"
 
 
-def python_of(face: Face) -> str | None:
-    """The one Python, such as `3.12`, that a part is for."""
-    asked = (one.specifier for one in face.requires if one.name == "python")
-    ones = [match[1] for specifier in asked if (match := _ONE_PYTHON.fullmatch(specifier))]
-    return ones[-1] if ones else None
+def _lock(recipe: Recipe, workspace: Workspace, say: Say, *, upgrade: bool) -> Iterable[str]:
+    """Lock a recipe's requirements to versions that fit the packages its components bring.
 
-
-def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:
-    """Lock a recipe's requirements to versions that fit the packages its components bring."""
+    What is locked for the same requirements stays, but where that fits no more.
+    """
     path = recipe.requirements
     if path is None:
         return
@@ -148,17 +167,38 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say) -> Iterable[str]:
     if python is None:
         message = f"image `{recipe.name}` has requirements and no Python"
         raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
-    brought = {package.name: package for owned in resolution.owners.values() for package in owned}
+    brought = {
+        canonicalize_name(package.name): package for owned in resolution.owners.values() for package in owned
+    }
     constraints = [f"{package.name}=={package.version}" for package in brought.values()]
     say(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
-    wanted = [line.split("#")[0].strip() for line in data.decode().splitlines()]
-    files = _resolved([line for line in wanted if line], constraints, resolution, workspace, python, say)
+    asked = [line.split("#")[0].strip() for line in data.decode().splitlines()]
+    wanted = [line for line in asked if line]
     lock = path.with_name(path.name + ".lock")
+    kept = () if upgrade else _kept(lock, lock_heading(path.name, data), recipe)
+    try:
+        pins = [f"{one.name}=={one.version}" for one in kept if canonicalize_name(one.name) not in brought]
+        files = _resolved(wanted, [*constraints, *pins], resolution, workspace, python, say)
+    except ConflictError:
+        if not kept:
+            raise
+        files = _resolved(wanted, constraints, resolution, workspace, python, say)
     lines = [lock_heading(path.name, data), *(file.line for file in files)]
-    write_whole(lock, "".join(f"{line}\n" for line in lines))
-    own = sum(file.name not in brought for file in files)
-    yield f"{lock.name}: {len(files)} packages, {own} of them not brought by components"
+    text = "".join(f"{line}\n" for line in lines)
+    if not is_file(lock) or lock.read_bytes() != text.encode():
+        write_whole(lock, text)
+        own = sum(file.name not in brought for file in files)
+        yield f"{lock.name}: {len(files)} packages, {own} of them not brought by components"
+
+
+def _kept(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
+    """What is locked for the same requirements; nothing where that can't be read."""
+    if Lock(lock, recipe.location).first_line != heading:
+        return ()
+    problems = Problems()
+    found = load_lock(lock, recipe.location, problems)
+    return () if problems else found
 
 
 def _resolved(

@@ -18,7 +18,7 @@ from packaging.version import Version
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.component import INSTANCE, Requirement
-from bakehouse.locking import python_of
+from bakehouse.drift import python_of
 from bakehouse.plan import Image, Plan, RegistryBase, make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes

@@ -1,12 +1,18 @@
 """Locks of components are made from what the components say, and left alone where they still are that."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 from bakehouse import locking
+from bakehouse.drift import Drift, Kind
 from bakehouse.errors import RecipeError, UsageError
+from bakehouse.locks import exclusive
+from tests.conftest import said
 from tests.wheels import wheel
 
 COMPONENT = """\
@@ -101,6 +107,94 @@ def test_requirements_are_for_one_python(pin: Pin, tmp_path: Path) -> None:
         pin("top")
 
 
+def test_a_lock_that_is_damaged_is_made_again(pin: Pin, tmp_path: Path) -> None:
+    pin("top")
+    lock = _lock(tmp_path, "2.0-py312.txt")
+    whole = lock.read_text()
+    lock.write_text(whole.replace("needed==1.0", "<<<<<<< HEAD\nneeded==1.0"))
+    assert pin("top") == MADE[1:2]
+    assert lock.read_text() == whole
+
+
+IMAGE = """\
+summary: An image with packages of its own
+base: {debian: "12"}
+components: {python: "3.11"}
+requirements: requirements.txt
+"""
+
+
+@pytest.fixture
+def image(pin: Pin, tmp_path: Path) -> Path:
+    """The lock of an image that wants `top`, and has it."""
+    folder = tmp_path / "mine/images"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(IMAGE)
+    (folder / "requirements.txt").write_text("top\n")
+    assert pin("own") == ("requirements.txt.lock: 2 packages, 2 of them not brought by components",)
+    return folder / "requirements.txt.lock"
+
+
+def test_an_images_own_packages_stay_until_an_upgrade(pin: Pin, tmp_path: Path, image: Path) -> None:
+    wheel(tmp_path / "wheels", "needed", "1.1")
+    assert pin("own") == ("everything is locked",)
+    assert _names(image) == ["needed==1.0", "top==2.0"]
+    pin("own", upgrade=True)
+    assert _names(image) == ["needed==1.1", "top==2.0"]
+
+
+def test_an_images_own_packages_change_where_they_fit_no_more(pin: Pin, tmp_path: Path, image: Path) -> None:
+    (tmp_path / "wheels/needed-1.0-py3-none-any.whl").unlink()
+    wheel(tmp_path / "wheels", "needed", "1.1")
+    pin("own")
+    assert _names(image) == ["needed==1.1", "top==2.0"]
+
+
+def test_a_family_of_images_can_be_named(pin: Pin, tmp_path: Path, image: Path) -> None:
+    text = IMAGE.replace("summary", 'name: "own-py${python|tag}"\nmatrix: {python: ["3.11"]}\nsummary')
+    (image.parent / "own.yaml").write_text(text.replace('python: "3.11"}\nreq', 'python: "${python}"}\nreq'))
+    image.unlink()
+    pin("own")
+    assert _names(image) == ["needed==1.0", "top==2.0"]
+
+
+def _check(tmp_path: Path, *patterns: str) -> tuple[Drift, ...]:
+    return locking.check(tmp_path, patterns, lambda _: None)
+
+
+def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_path: Path) -> None:
+    assert [one.kind for one in _check(tmp_path, "top")] == [Kind.NOT_LOCKED] * 3
+    pin("top")
+    wheel(tmp_path / "wheels", "needed", "1.1")
+    component = tmp_path / "mine/components/top/component.yaml"
+    component.write_text(component.read_text().replace('["top==2.0"]', '["top==2.0", "needed==1.0"]'))
+    found = _check(tmp_path, "top")
+    assert Drift(Kind.OLDER, "top 1.0 (own-wheel)", "1.0.txt") in found
+    assert Drift(Kind.NEWER_PYTHON, "top 2.0 (py312)", "needed 1.0 -> 1.1") in found
+
+
+def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
+    told: Queue[str] = Queue()
+    with ThreadPoolExecutor(1) as pool:
+        with exclusive(tmp_path / "build/locks/lock"):
+            run = pool.submit(locking.run, tmp_path, ["top"], told.put)
+            assert told.get(timeout=60) == "another run is locking: waiting for it"
+            assert not _lock(tmp_path, "1.0.txt").exists()
+        assert run.result(60) == MADE
+
+
 def test_a_name_that_nothing_has_is_told(pin: Pin) -> None:
-    with pytest.raises(UsageError, match="no image, component or locked package matches `tip`"):
-        pin("tip")
+    with pytest.raises(UsageError) as caught:
+        pin("top", "tip", "tap-*")
+    assert said(caught.value).startswith("error: no image, component or locked package matches `tip`\n")
+    assert "error: no image, component or locked package matches `tap-*`\n" in said(caught.value)
+
+
+def test_a_package_is_locked_anew_by_an_upgrade_alone(pin: Pin, tmp_path: Path) -> None:
+    for ask in (pin, partial(_check, tmp_path)):
+        with pytest.raises(UsageError) as caught:
+            ask("openssh-server")
+        assert said(caught.value) == (
+            "error: `openssh-server` is locked, and no image or component\n\n"
+            "hint: `./bake lock --upgrade openssh-server` locks it anew\n"
+        )
