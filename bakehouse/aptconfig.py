@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 _SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
 _CARRIED = re.compile(
@@ -77,6 +78,11 @@ def read_settings(text: str) -> dict[str, str]:
 def written(given: Mapping[str, str]) -> str:
     """Settings as a file that apt reads."""
     return "".join(f'{key} "{value}";\n' for key, value in given.items())
+
+
+def folder_line(folder: Path) -> str:
+    """The entry of a folder of this machine that has an index of its packages; nobody has signed it."""
+    return f"deb [trusted=yes] copy:{quote(str(folder.absolute()))} ./"
 
 
 def _fetched_targets() -> str:

@@ -106,7 +106,7 @@ class _Apt:
         # apt reads no comments there
         known = (fields for path in locks for _, fields in stanzas(path.read_text(encoding="utf-8")))
         (folder / "lock" / "Packages").write_text(written(known))
-        own = f"deb [trusted=yes] copy:{folder}/lock ./\n" if locks else ""
+        own = f"{aptconfig.folder_line(folder / 'lock')}\n" if locks else ""
         (folder / "sources.list").write_text(own + "".join(f"{one.line}\n" for one in mirrors))
         pins = (f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n" for one in kept)
         (folder / "etc" / "preferences").write_text("\n".join(pins))

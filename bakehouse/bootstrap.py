@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tarfile
@@ -114,7 +115,7 @@ def _command(base: BootstrappedBase, mirrors: Sequence[aptconfig.AptSource], fol
     bare = f"sed 's#://[^/@]*@#://#' {lists} > \"$1\"/etc/apt/sources.list && rm {lists}"
     return [
         *_mmdebstrap("minbase", base.packages),
-        f'--setup-hook=mkdir -p "$1"/etc/apt/apt.conf.d && cp {settings} {temporary}',
+        f'--setup-hook=mkdir -p "$1"/etc/apt/apt.conf.d && cp {shlex.quote(str(settings))} {temporary}',
         f"--customize-hook=rm -rf {temporary} {_removed()}",
         *((f"--customize-hook={bare}",) if mirrors else ()),
         *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
@@ -136,7 +137,7 @@ def _command_locked(base: BootstrappedBase, folder: Path) -> list[str]:
         f"--customize-hook=echo '{_NO_MIRRORS}' > {sources}",
         base.suite,
         "-",
-        f"deb [trusted=yes] copy:{repository} ./",
+        aptconfig.folder_line(repository),
     ]
 
 

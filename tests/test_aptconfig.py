@@ -1,6 +1,8 @@
 """Mirrors and settings, as apt itself tells them."""
 
-from bakehouse.aptconfig import AptSource, for_suite, read_settings, read_targets, written
+from pathlib import Path
+
+from bakehouse.aptconfig import AptSource, folder_line, for_suite, read_settings, read_targets, written
 
 TARGETS = """\
 Vendor|vendor|https://vendor.example/debian|bookworm|main
@@ -51,3 +53,8 @@ def test_a_source_is_one_line() -> None:
     assert AptSource("Debian", "http://m.example", "sid", ("main", "contrib")).line == (
         "deb http://m.example sid main contrib"
     )
+
+
+def test_a_folder_whose_name_has_a_space_is_one_word() -> None:
+    line = folder_line(Path("/home/ann/my project/build"))
+    assert line == "deb [trusted=yes] copy:/home/ann/my%20project/build ./"

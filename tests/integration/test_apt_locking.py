@@ -52,7 +52,7 @@ def test_what_is_locked_stays_until_it_is_upgraded(tmp_path: Path) -> None:
     (tmp_path / "apt").mkdir()
     (tmp_path / "apt/bookworm.packages").write_text(text)
     old = apt_locks([tmp_path])["bookworm"]
-    kept = aptlocking.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path)
+    kept = aptlocking.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path / "my project")
     assert kept.packages["ca-certificates"]["Version"] == "1.old"
     assert "make" in kept.packages
     upgraded = aptlocking.resolve("bookworm", LISTS[:1], old, tmp_path, upgrade=["ca-certificates"])
