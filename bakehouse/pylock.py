@@ -22,7 +22,7 @@ from packaging.markers import Marker
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from bakehouse.errors import BuildError, ConflictError, Diagnostic
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.files import write_whole
 from bakehouse.pipconfig import PipConfig
 from bakehouse.processes import with_environment
@@ -33,6 +33,9 @@ _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _MOST_LINES = 20
 _SECONDS = 60
 _REQUESTS_AT_ONCE = 8
+_NO_SOLUTION = 1
+"""What uv ends with where nothing fits; an index that can't be reached is another code."""
+_INDEX_HINT = "the indexes are those of this machine's pip: `pip config list` tells them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def resolve(
     """The newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out what they depend on, `without` names packages that are there already, which go with
-    all that only they need. Raises ConflictError, in uv's words, where nothing fits.
+    all that only they need. Raises ConflictError, in uv's words, where nothing fits, and BuildError where an
+    index can't be reached.
     """
     environment, tags = _environment(index.python_version), _tags(index.python_version)
     chosen = [
@@ -133,8 +137,12 @@ def _compile(
         )
         if ended.returncode != 0:
             tail = tuple(ended.stderr.splitlines()[-_MOST_LINES:])
-            message = f"no versions satisfy {', '.join(f'`{one}`' for one in requirements)}"
-            raise ConflictError(Diagnostic(message, tail=tail))
+            wanted_words = ", ".join(f"`{one}`" for one in requirements)
+            if ended.returncode == _NO_SOLUTION:
+                raise ConflictError(Diagnostic(f"no versions satisfy {wanted_words}", tail=tail))
+            message = f"uv could not look for versions of {wanted_words}"
+            hint = _INDEX_HINT if "Failed to fetch" in ended.stderr else ""
+            raise BuildError(Diagnostic(message, tail=tail, hint=hint))
         return list(tomllib.loads(output.read_text()).get("packages", ()))
 
 
@@ -199,5 +207,10 @@ def _size(file: Mapping[str, Any], certificates: Path | None) -> int:
         return Path(url2pathname(urlsplit(url).path)).stat().st_size
     request = urllib.request.Request(re.sub(r"#.*", "", url), method="HEAD")
     context = ssl.create_default_context(cafile=str(certificates) if certificates else None)
-    with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as response:
-        return int(response.headers["Content-Length"])
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as response:
+            return int(response.headers["Content-Length"])
+    except (OSError, TypeError) as error:
+        message = f"the index tells no size of `{_file_name(file)}`"
+        reason = Reason(str(getattr(error, "reason", error)))
+        raise BuildError(Diagnostic(message, reasons=(reason,), hint=_INDEX_HINT)) from error

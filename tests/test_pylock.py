@@ -1,10 +1,13 @@
 """Locks made by the real uv out of a folder of packages."""
 
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bakehouse.errors import ConflictError, Location, Problems
+from bakehouse import pylock
+from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.lockfile import load_lock
 from bakehouse.pipconfig import PipConfig
 from bakehouse.pylock import Index, lock, resolve
@@ -70,3 +73,30 @@ def test_what_cannot_be_had_is_told_in_uvs_words(tmp_path: Path, index: Index) -
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == "no versions satisfy `top`"
     assert "missing was not found" in "\n".join(diagnostic.tail)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that nobody answers at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
+
+
+def test_an_index_that_does_not_answer_is_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: str
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(BuildError) as caught:
+        resolve(["top"], [], Index(PipConfig(index_url=nobody), None))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == "uv could not look for versions of `top`"
+    assert diagnostic.hint == "the indexes are those of this machine's pip: `pip config list` tells them"
+
+
+def test_a_file_whose_size_nobody_tells_is_named(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(BuildError, match="the index tells no size of `top-1"):
+        pylock._size({"url": f"{nobody}/top-1.0-py3-none-any.whl"}, None)
