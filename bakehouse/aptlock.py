@@ -125,6 +125,10 @@ class AptLock:
     def _known(self) -> dict[tuple[tuple[str, ...], frozenset[str]], tuple[Deb, ...]]:
         return {}
 
+    def forget(self) -> None:
+        """Look every step's packages up anew, as a process does that has looked up none."""
+        self._known.clear()
+
     def _closure(self, names: tuple[str, ...], there: frozenset[str]) -> tuple[Deb, ...]:
         # Images ask for the same again and again
         if (names, there) not in self._known:
@@ -133,10 +137,11 @@ class AptLock:
 
     def _search(self, names: Sequence[str], there: frozenset[str]) -> tuple[Deb, ...]:
         left = [self._named(name) for name in names]
-        found = {*left}
-        while left:
-            for group in self._entries[left.pop(0)].needs:
-                if not any(self._is_met(one, found | there) for one in group):
+        found = {*left, *there}
+        # It grows while it is read
+        for name in left:
+            for group in self._entries[name].needs:
+                if not any(self._is_met(one, found) for one in group):
                     chosen = self._choose(group)
                     found.add(chosen)
                     left.append(chosen)

@@ -40,6 +40,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from bakehouse.files import write_whole
+
 ROOT = Path(__file__).resolve().parent.parent
 BAKE = (str(ROOT / "bake"),)
 
@@ -238,8 +240,7 @@ def run(
         "rounds": result.rounds,
         "notes": list(result.notes),
     }
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(told, indent=1, default=asdict) + "\n")
+    write_whole(asked.json, json.dumps(told, indent=1, default=asdict) + "\n")
     print(table(result.measures))
     for note in result.notes:
         print(note)

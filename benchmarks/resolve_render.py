@@ -54,18 +54,25 @@ def one(recipe: Recipe, workspace: Workspace) -> Steps:
     marks = [time.process_time()]
     resolution = resolve(recipe, workspace.catalog)
     marks.append(time.process_time())
-    plan = make_plan([resolution], workspace.templates)
+    plan = make_plan([resolution], workspace.templates, workspace.project.region, workspace.apt_locks)
     marks.append(time.process_time())
     rendering.render(plan, workspace.templates)
     marks.append(time.process_time())
     return Steps(*(1000 * (end - start) for start, end in pairwise(marks)))
 
 
+def forget(workspace: Workspace) -> None:
+    """Nothing was rendered before, and no step's packages were looked up."""
+    rendering.forget()
+    for lock in workspace.apt_locks.values():
+        lock.forget()
+
+
 def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
     """The median of some times, each with nothing rendered before."""
     found = []
     for _ in range(times):
-        rendering.forget()
+        forget(workspace)
         found.append(one(recipe, workspace))
     return middle(found)
 
@@ -77,7 +84,7 @@ def middle(found: list[Steps]) -> Steps:
 
 def in_a_row(recipes: list[Recipe], workspace: Workspace) -> Steps:
     """The mean of all images, done after each other once."""
-    rendering.forget()
+    forget(workspace)
     found = [one(recipe, workspace) for recipe in recipes]
     return Steps(*(statistics.mean(steps) for steps in zip(*map(_numbers, found), strict=True)))
 

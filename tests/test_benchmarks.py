@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from bakehouse.workspace import open_workspace
+from bakehouse.plan import Plan, make_plan
+from bakehouse.workspace import open_workspace, plan_images
 from benchmarks import catalogue_load, harness, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
 
@@ -154,6 +155,19 @@ def test_resolving_and_rendering_is_measured_beside_hpccm(
     assert found["measures"][0]["what"] == "an image, 2 in a row, CPU"
     assert found["measures"][0]["against"] == 0.4
     assert [len(times) for times in found["rounds"]["alone"]] == [2]
+
+
+def test_what_is_planned_is_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = open_workspace(harness.ROOT)
+    plans: list[Plan] = []
+
+    def kept(*words: Any) -> Plan:
+        plans.append(make_plan(*words))
+        return plans[-1]
+
+    monkeypatch.setattr(resolve_render, "make_plan", kept)
+    resolve_render.one(workspace.recipes["mpi-cpu"], workspace)
+    assert plans[0].images == plan_images(workspace, ["mpi-cpu"]).images
 
 
 def test_the_catalogue_is_measured_anew_and_from_the_cache(
