@@ -98,7 +98,10 @@ class Fields:
     ) -> str | tuple[str, ...]:
         """One of some words, or a list of others."""
         if not isinstance(self.node(key), Sequence):
-            return self.choice(key, words, default)
+            if (text := self.text(key, default)) not in items:
+                return self.choice(key, words, default)
+            self.report(f"`{text}` is no {key}", self.place(key), hint=f"a list: `{key}: [{text}]`")
+            return default
         named = self.scalars(key)
         for one in named:
             if one.text not in items:

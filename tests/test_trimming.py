@@ -10,8 +10,9 @@ import pytest
 from bakehouse import trimming
 from bakehouse.catalog import load_catalog
 from bakehouse.component import Trim
+from bakehouse.errors import RecipeError
 from bakehouse.project import HOME
-from tests.conftest import IMAGE, Tree
+from tests.conftest import IMAGE, Tree, said
 
 TORCH = """\
 summary: Torch
@@ -164,3 +165,11 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
 
 def test_evidence_is_from_cpus_where_nobody_says_more() -> None:
     assert not trimming.choices([Trim("headers", ("a",))], None, gpu=True)[0].is_taken
+
+
+def test_one_kind_is_a_list_too(tree: Tree) -> None:
+    tree.image(IMAGE + "trim: headers\n")
+    with pytest.raises(RecipeError) as caught:
+        tree.recipes()
+    assert "error: `headers` is no trim\n" in said(caught.value)
+    assert "hint: a list: `trim: [headers]`\n" in said(caught.value)
