@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bakehouse import trimming
@@ -211,18 +211,26 @@ def _merged(layers: Iterable[tuple[str, Contents]]) -> tuple[list[_Seen], list[_
             _hide(names, contents, own)
         brought += new
         names |= {path: one for one in new for path in (one.file.path, *one.file.links)}
-    # A file of which one name is left is seen.
-    left = {id(one) for one in names.values()}
+    # A file of which one name is left is seen, under that name.
+    left: dict[int, str] = {}
+    for path, one in names.items():
+        if path == one.file.path or id(one) not in left:
+            left[id(one)] = path
     return (
-        [one for one in brought if id(one) in left],
+        [_named(one, left[id(one)]) for one in brought if id(one) in left],
         [one for one in brought if id(one) not in left and one.file.bytes],
     )
+
+
+def _named(one: _Seen, path: str) -> _Seen:
+    return one if path == one.file.path else _Seen(replace(one.file, path=path), one.owner)
 
 
 def _hide(names: dict[str, _Seen], contents: Contents, own: set[str]) -> None:
     """Take away the names of lower layers that this one replaces or removes."""
     replaced = {*own, *contents.others, *contents.removed}
-    for path in replaced:
+    # What was a file may be a folder now
+    for path in replaced.union(*(_above(path) for path in own)):
         names.pop(path, None)
     # What was a folder may be a file now, or be gone with all below it.
     for path in [path for path in names if not replaced.isdisjoint(_above(path))]:

@@ -65,6 +65,7 @@ def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
         Member("opt/.wh.lib"),
         Member("opt/lib", b"a file now"),
         Member("opt/lib", link="elsewhere"),
+        Member("opt/lib/x/y", b"in a folder now"),
         Member(".wh.opt"),
         Member("opt/lib/.wh..wh..opq"),
         Member("opt/lib/.wh.x"),
@@ -89,6 +90,10 @@ def test_a_file_with_a_name_left_is_seen() -> None:
     linked = [Member("bin/a", b"12"), Member("bin/b", hard="bin/a")]
 
     assert size(("debian", linked), ("apt", [Member("bin/.wh.a")])).unseen == ()
+    left = size(
+        ("debian", [Member("bin/a", BLOB), linked[1]]), ("apt", [Member("bin/.wh.a"), Member("c", BLOB)])
+    )
+    assert [one.path for one in left.twice[0].files] == ["/bin/b", "/c"]
     gone = size(("debian", linked), ("apt", [Member("bin/.wh.a"), Member("bin/.wh.b")]))
     assert gone.unseen == (Placed("/bin/a", "debian", 2),)
 
