@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bakehouse import system_locks
 from bakehouse.aptlock import NotLocked
+from bakehouse.aptsteps import wanted_lists
 from bakehouse.candidates import Candidate
 from bakehouse.component import Component, Face
 from bakehouse.lockfile import Lock
@@ -25,13 +26,15 @@ class Kind(Enum):
     NOT_LOCKED = "not locked"
     OLDER = "older than its requirements"
     UNKNOWN = "checksum unknown"
+    NO_DIGEST = "base without a digest"
+    MIRRORS = "taken as the distribution's mirrors have it when it is built"
     NEWER_SYSTEM = "newer in the distribution"
     NEWER_PYTHON = "newer in the package index"
 
     @property
     def is_open(self) -> bool:
         """Whether something is left open that a release must not leave open."""
-        return self in (Kind.NOT_LOCKED, Kind.OLDER, Kind.UNKNOWN)
+        return self in (Kind.NOT_LOCKED, Kind.OLDER, Kind.UNKNOWN, Kind.NO_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,11 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
             if artifact.sha256 is None:
                 yield Drift(Kind.UNKNOWN, str(choice.candidate), artifact.file)
     source = resolution.base.face.base
+    base = resolution.base.candidate
+    if source and not source.suite and source.digest is None:
+        yield Drift(Kind.NO_DIGEST, str(base), source.reference)
+    if source and not source.suite and any(wanted_lists(resolution)):
+        yield Drift(Kind.MIRRORS, str(base), "packages of apt")
     if source and source.suite:
         yield from _open_packages(resolution, source.suite, workspace)
 

@@ -69,13 +69,14 @@ def check(start: Path, patterns: Sequence[str], say: Say) -> tuple[Drift, ...]:
     return tuple(found)
 
 
-def require_locked(found: Iterable[Drift]) -> None:
+def require_locked(found: Sequence[Drift]) -> None:
     """Raise StaleError where something is left open that a release must not leave open."""
     if left := sum(one.kind.is_open for one in found):
         message = f"{left} {'thing is' if left == 1 else 'things are'} left open by the locks"
-        raise StaleError(
-            Diagnostic(message, hint="`./bake lock` locks what is told above; commit the result")
-        )
+        hint = "`./bake lock` locks what is told above; commit the result"
+        if any(one.kind is Kind.NO_DIGEST for one in found):
+            hint += "; a base's digest is written into its component"
+        raise StaleError(Diagnostic(message, hint=hint))
 
 
 def _resolve_now(found: Project, lock: Lock, face: Face) -> tuple[pylock.LockedFile, ...]:

@@ -57,6 +57,32 @@ def test_a_checksum_that_nobody_knows(project: Tree) -> None:
     assert open_points(project) == [Drift(Kind.UNKNOWN, "toolkit 5.1", "f.tgz")]
 
 
+def test_a_base_that_is_pulled(project: Tree) -> None:
+    text = COMPONENTS["debian"].partition("    base:")[0] + '    base: {image: "x.example/y:1"}\n'
+    project.component("theirs", text.replace('"12"', '"1"') + '    provides: {glibc: "2.36"}\n')
+    project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "apt: [vim]\n")
+    assert open_points(project) == [
+        Drift(Kind.NO_DIGEST, "theirs 1", "x.example/y:1"),
+        Drift(Kind.MIRRORS, "theirs 1", "packages of apt"),
+    ]
+    with pytest.raises(StaleError) as caught:
+        locking.require_locked(open_points(project))
+    assert said(caught.value) == (
+        "error: 1 thing is left open by the locks\n\n"
+        "hint: `./bake lock` locks what is told above; commit the result; "
+        "a base's digest is written into its component\n"
+    )
+
+
+def test_a_components_lock_of_other_requirements(project: Tree) -> None:
+    text = COMPONENTS["toolkit"].replace('python: "*"', 'python: "3.11"')
+    project.component("toolkit", text + "    requirements: [six]\n    lock: toolkit.txt\n")
+    lock = project.write("components/toolkit/toolkit.txt", "# Python 3.11: seven\n")
+    assert open_points(project) == [Drift(Kind.OLDER, "toolkit 5.1", "toolkit.txt")]
+    lock.write_text("# Python 3.11: six\n")
+    assert open_points(project) == []
+
+
 def test_kinds_are_told_one_after_the_other() -> None:
     found = [
         Drift(Kind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
