@@ -17,17 +17,15 @@ from pathlib import Path
 
 from bakehouse.deadline import OverdueError, bounded
 from bakehouse.mirrors import Mirrors
+from bakehouse.patience import PATIENCE, Pace, Patience, has_moved
 from bakehouse.sources import Offer
 from bakehouse.store import Part, Store
 from bakehouse.wanted import WantedFile
 from bakehouse.web import SourceError
 
 AT_ONCE = 8
-PATIENCE = 25.0
-"""Seconds without a byte after which a file counts as not to be had."""
 _OPEN_SECONDS = 16.0
 """For a name to be resolved, a connection and the first answer: what resolves names knows no bounds."""
-_DOWN_SECONDS = 30.0
 _PAUSE = 0.4
 _MOST_CUTS = 5
 _TOLD_BYTES = 1_000_000
@@ -58,6 +56,7 @@ class Transfer:
     """A file on its way; read by whoever shows progress."""
 
     file: WantedFile
+    asked: float
     began: float
     source: str = ""
     received: int = 0
@@ -86,12 +85,11 @@ class Fetcher:
     ) -> None:
         """`copies` has the store take in what lies elsewhere on this machine too."""
         self._store, self._local, self._offers, self._here = store, local, offers, here
-        self._copies, self._patience = copies, patience
+        self._copies, self._patience = copies, Patience(patience)
         self._lock = threading.Lock()
         self._transfers: dict[str, Transfer] = {}
         self._waiting: queue.PriorityQueue[tuple[int, int, Transfer | None]] = queue.PriorityQueue()
         self._count = itertools.count()
-        self._down: dict[str, tuple[float, str]] = {}
         self._threads: list[threading.Thread] = []
         self._is_stopped = threading.Event()
         self._lines: deque[str] = deque()
@@ -118,7 +116,8 @@ class Fetcher:
         with self._lock:
             there = self._transfers.get(file.sha256)
             if there is None or there.failure:
-                there = Transfer(file, time.monotonic(), total=file.bytes)
+                now = time.monotonic()
+                there = Transfer(file, now, now, total=file.bytes)
                 self._transfers[file.sha256] = there
                 self._put(there, urgent=urgent)
             elif urgent and not there.done.is_set():
@@ -190,11 +189,15 @@ class Fetcher:
     def _have(self, transfer: Transfer) -> Path:
         file = transfer.file
         assert file.sha256
-        if (path := self.local(file)) and not (self._copies and not path.is_relative_to(self._store.root)):
+        began = time.monotonic()
+        path = self.local(file)
+        self._patience.worked(began)
+        if path and not (self._copies and not path.is_relative_to(self._store.root)):
             transfer.received = path.stat().st_size
             return path
         transfer.began = time.monotonic()
         with self._store.claim(file.sha256, self._go_on) as part:
+            self._patience.worked(transfer.began)
             if found := self._store.find(file.sha256, file.file):
                 transfer.received = found.stat().st_size
                 return found
@@ -219,38 +222,30 @@ class Fetcher:
 
     def _fetch(self, part: Part, transfer: Transfer) -> None:
         said: list[tuple[str, str]] = []
-        until = time.monotonic() + self._patience
         for offer in self._offers(transfer.file):
             try:
-                if time.monotonic() > until and said:
-                    reason = "not asked: too much time was gone"
-                    raise SourceError(reason)
-                self._from(offer, part, transfer, until)
+                self._patience.require(offer.place, transfer.asked)
+                self._from(offer, part, transfer)
             except SourceError as error:
                 said.append((offer.name, error.reason))
                 if error.is_down:
-                    self._down[offer.place] = (time.monotonic() + _DOWN_SECONDS, error.reason)
-                until = max(until, time.monotonic() + self._patience) if transfer.fetched else until
+                    self._patience.leave(offer.place, error.reason)
             else:
+                self._patience.welcome(offer.place)
                 return
         raise MissingError(Missing(transfer.file, tuple(said)))
 
-    def _from(self, offer: Offer, part: Part, transfer: Transfer, until: float) -> None:
+    def _from(self, offer: Offer, part: Part, transfer: Transfer) -> None:
         """All of a file's bytes from one source."""
-        down_until, reason = self._down.get(offer.place, (0.0, ""))
-        if time.monotonic() < down_until:
-            raise SourceError(reason)
         transfer.source = offer.name
         cuts, is_retry, is_resumed = 0, False, part.size > 0
         while True:
             before = transfer.fetched
             try:
-                self._receive(offer, part, transfer, until)
+                self._receive(offer, part, transfer)
             except SourceError as error:
-                has_moved = transfer.fetched > before
-                cuts += has_moved
-                if has_moved and cuts <= _MOST_CUTS:
-                    until = max(until, time.monotonic() + self._patience)
+                if cuts < _MOST_CUTS and has_moved(transfer.fetched - before):
+                    cuts += 1
                     continue
                 if error.is_worth_a_retry and not is_retry and not self._is_stopped.wait(_PAUSE):
                     is_retry = True
@@ -266,14 +261,14 @@ class Fetcher:
             # The beginning may be another source's.
             is_resumed = False
 
-    def _receive(self, offer: Offer, part: Part, transfer: Transfer, until: float) -> None:
+    def _receive(self, offer: Offer, part: Part, transfer: Transfer) -> None:
         wanted = transfer.file.bytes
         if wanted is not None and part.size >= wanted:
             part.drop()
         place = offer.place
         with contextlib.ExitStack() as stack:
             opening = offer.open(part.size, part.validator(place))
-            seconds = min(_OPEN_SECONDS, max(until - time.monotonic(), 1.0))
+            seconds = min(_OPEN_SECONDS, max(self._patience.until(transfer.asked) - time.monotonic(), 1.0))
             try:
                 reply = bounded(opening.__enter__, time.monotonic() + seconds)
             except OverdueError:
@@ -287,11 +282,14 @@ class Fetcher:
             transfer.total = wanted or reply.total
             with part.writing(reply.start, place, reply.validator):
                 transfer.received = part.size
+                pace = Pace()
                 for chunk in reply.chunks():
                     self._go_on()
                     part.write(chunk)
                     transfer.received = part.size
                     transfer.fetched += len(chunk)
+                    self._patience.heard()
+                    pace.keep(len(chunk))
                     if wanted is not None and part.size > wanted:
                         return
             if transfer.total is not None and part.size < transfer.total:

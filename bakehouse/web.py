@@ -188,7 +188,9 @@ class Page:
         import urllib3
 
         try:
-            yield from self._response.stream(_CHUNK, decode_content=False)
+            # What has come, however little: only who sees each bit can leave a source that trickles.
+            while chunk := self._response.read1(_CHUNK, decode_content=False):
+                yield chunk
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _told(error, self._proxy) from None
 

@@ -37,6 +37,8 @@ class FileServer:
     etag: str = '"one"'
     gate: threading.Event | None = None
     """What an answer waits for after its first half."""
+    pause: float = 0.0
+    """Seconds between two bytes; none where it is 0."""
     is_proxy: bool = False
     redirects: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
@@ -178,4 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
             told.half_sent.set()
             told.gate.wait()
             body = body[half:]
+        if told.pause:
+            for byte in body:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                threading.Event().wait(told.pause)
+            return
         self.wfile.write(body)

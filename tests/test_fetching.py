@@ -1,21 +1,24 @@
 """Files from the first source that has their bytes: cut, lied to, refused, interrupted, and two at once."""
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from bakehouse import fetching, web
+from bakehouse import patience as bounds
 from bakehouse.fetching import Fetcher, MissingError
 from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.pipconfig import PipConfig
-from bakehouse.sources import Machine
+from bakehouse.sources import Machine, Offer
 from bakehouse.store import Store
+from bakehouse.web import Reply, SourceError
 from tests.file_server import FileServer, serving, wanted
 
 CONTENT = bytes(range(256)) * 1800
@@ -27,7 +30,7 @@ class Fetching:
     def __init__(self, folder: Path) -> None:
         self.folder, self.said = folder, list[str]()
 
-    def run(self, *mirrors: str, patience: float = fetching.PATIENCE) -> Fetcher:
+    def run(self, *mirrors: str, patience: float = bounds.PATIENCE) -> Fetcher:
         machine = Machine(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.folder)})
         store = Store(self.folder / "store", self.said.append)
         local = Mirrors(machine.folders, Hashes(self.folder / "hashes.json"))
@@ -209,6 +212,58 @@ def test_no_source_is_asked_once_patience_is_over(
         fetcher.get(file)
     assert said(caught)[-1] == "not asked: too much time was gone"
     assert servers[1].asked == []
+
+
+def test_a_source_that_trickles_is_left_for_the_next(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    servers[0].pause = 0.02
+    servers[0].put(CONTENT)
+    file = servers[1].put(CONTENT)
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert len(servers[0].asked) == 1
+
+
+def test_a_source_that_trickles_is_told_where_there_is_no_other(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    servers[0].pause = 0.02
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
+        fetcher.get(file)
+    [reason] = said(caught)
+    assert re.fullmatch(r"gave 0\.\d kB in \d+ s: too slow", reason)
+
+
+def test_many_files_that_can_not_be_had_take_as_long_as_one(
+    machine: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "AT_ONCE", 1)
+    monkeypatch.setattr(bounds, "_DOWN_SECONDS", 0.0)
+    asked = []
+
+    @contextmanager
+    def silent(start: int, validator: str) -> Iterator[Reply]:
+        asked.append(start)
+        threading.Event().wait(0.2)
+        reason = "silent"
+        raise SourceError(reason, is_down=True)
+        yield
+
+    store = Store(machine.folder / "store", print)
+    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    offers = [Offer("mirror", "there", silent)]
+    with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
+        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(20)]
+        for one in transfers:
+            one.done.wait()
+    assert 0 < len(asked) < 5
+    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
+        (("mirror", "silent"),)
+    }
 
 
 def test_a_damaged_file_is_dropped_told_and_fetched_again(

@@ -96,7 +96,8 @@ ALLOWED = {
     "web": "reach",
     "s3_files": "web",
     "sources": "aptconfig pipconfig simple_index wanted reach web s3_files",
-    "fetching": "deadline mirrors wanted store web sources",
+    "patience": "web",
+    "fetching": "deadline mirrors wanted store web sources patience",
     "step_server": "fileserver simple_index wanted fetching",
     "supplies": ("scratch aptconfig pipconfig certificates wanted reach fetching step_server"),
     "gathering": (
