@@ -1,11 +1,14 @@
 """Says how servers are reached from this machine: proxies, certificates, logins; and how they are told of."""
 
+import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
+_LOGIN = re.compile(r"^(//)?[^/@]*:[^/@]*@")
 PORTS = {"http": 80, "https": 443}
 
 
@@ -51,8 +54,8 @@ class Settings:
     """Hosts, or `host:port`, that need not show who they are; `*` for all."""
     addresses: tuple[str, ...] = ()
     """With credentials in them, which hold for all of their server."""
-    logins: Path | None = None
-    """A file in netrc's format; None is the user's own."""
+    apt_logins: tuple[Path, ...] = ()
+    """Files in the format of apt_auth.conf(5), asked before the user's netrc."""
     keyring: bool = False
     """Whether the `keyring` program knows passwords."""
 
@@ -64,7 +67,20 @@ def place(url: SplitResult) -> str:
     return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
 
 
+def server(address: str) -> str:
+    """The `place` of an address; empty where it names no server that is asked over HTTP."""
+    with contextlib.suppress(ValueError):
+        url = urlsplit(address)
+        return place(url) if url.scheme in PORTS and url.hostname else ""
+    # The words of that error may be a password's: one with a `/` in it looks like a port.
+    return ""
+
+
 def shown(address: str) -> str:
     """An address as it may be told: without credentials, nor anything behind the path."""
-    url = urlsplit(address)
-    return f"{place(url)}{url.path}".rstrip("/") if url.scheme else address
+    if "://" not in address:
+        return _LOGIN.sub("", address)
+    with contextlib.suppress(ValueError):
+        url = urlsplit(address)
+        return f"{place(url)}{url.path}".rstrip("/")
+    return f"{address.partition('://')[0]}://…"

@@ -30,27 +30,36 @@ def normal(project: str) -> str:
 
 def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
     """What a page names; `address` is where it lies. Nothing where it is no such page."""
-    return _in_json(text, address) if kind == JSON else _in_html(text, address)
+    found = _in_json(text) if kind == JSON else _in_html(text)
+    return tuple(Link(whole, sha256) for url, sha256 in found if (whole := _whole(address, url)))
 
 
-def _in_json(text: str, address: str) -> tuple[Link, ...]:
+def _whole(address: str, url: str) -> str:
+    """Empty for what is no address: a page may have anything, and some other file is wanted."""
+    try:
+        whole = urljoin(address, url)
+        urlsplit(whole)
+    except ValueError:
+        return ""
+    return whole
+
+
+def _in_json(text: str) -> list[tuple[str, str]]:
     try:
         files = json.loads(text)["files"]
-        return tuple(
-            Link(urljoin(address, one["url"]), str(one.get("hashes", {}).get("sha256", ""))) for one in files
-        )
+        return [(str(one["url"]), str(one.get("hashes", {}).get("sha256", ""))) for one in files]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ()
+        return []
 
 
-def _in_html(text: str, address: str) -> tuple[Link, ...]:
+def _in_html(text: str) -> list[tuple[str, str]]:
     anchors = Anchors()
     anchors.feed(text)
     found = []
     for attributes, _ in anchors.found:
-        url, _, fragment = urljoin(address, dict(attributes).get("href") or "").partition("#")
-        found.append(Link(url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else ""))
-    return tuple(found)
+        url, _, fragment = (dict(attributes).get("href") or "").partition("#")
+        found.append((url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else ""))
+    return found
 
 
 class Anchors(HTMLParser):

@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from bakehouse import aptconfig, s3_files, simple_index
 from bakehouse.pipconfig import PipConfig
-from bakehouse.reach import Proxies, Settings, place, shown
+from bakehouse.reach import PORTS, Proxies, Settings, server, shown
 from bakehouse.s3_files import S3Files
 from bakehouse.wanted import WantedFile
 from bakehouse.web import Reply, SourceError, Web
@@ -63,10 +63,9 @@ class Machine:
         """All sources outside this machine, in the order in which they are asked."""
         name = f"{file.sha256}/{quote(file.file)}"
         for prefix in self.mirrors:
-            scheme = urlsplit(prefix).scheme
-            if scheme in ("http", "https"):
-                yield _at(self._web, f"{prefix.rstrip('/')}/{name}", f"mirror `{shown(prefix)}`")
-            elif scheme == "s3":
+            if _is_web(prefix):
+                yield _at(self._web, _below(prefix, name), f"mirror `{shown(prefix)}`")
+            elif prefix.startswith("s3://"):
                 yield self._in_s3(prefix, f"{file.sha256}/{file.file}")
         if file.kind == "url":
             yield _at(self._web, file.address, f"`{shown(file.address)}`")
@@ -88,13 +87,11 @@ class Machine:
     def _in_indexes(self, file: WantedFile) -> Iterator[Offer]:
         for index in self.indexes:
             page = f"{index.rstrip('/')}/{simple_index.normal(file.project)}/"
-            if urlsplit(index).scheme in ("http", "https"):
-                where = place(urlsplit(index))
-                yield Offer(f"index `{shown(index)}`", where, partial(self._linked, page, file))
+            if _is_web(index):
+                yield Offer(f"index `{shown(index)}`", server(index), partial(self._linked, page, file))
         for links in self.pip.find_links:
-            if urlsplit(links).scheme in ("http", "https"):
-                where = place(urlsplit(links))
-                yield Offer(f"links `{shown(links)}`", where, partial(self._linked, links, file))
+            if _is_web(links):
+                yield Offer(f"links `{shown(links)}`", server(links), partial(self._linked, links, file))
 
     def here(self, file: WantedFile) -> Iterator[Path]:
         """Where the file may lie in indexes that are folders; its bytes are still to be compared."""
@@ -118,10 +115,11 @@ class Machine:
         if not named:
             reason = "does not have it"
             raise SourceError(reason)
-        if named[0].sha256 not in ("", file.sha256):
+        same = [link for link in named if link.sha256 in ("", file.sha256)]
+        if not same:
             reason = "has another file of that name"
             raise SourceError(reason)
-        with self._pip_web.open(urljoin(page, named[0].url), start=start, validator=validator) as reply:
+        with self._pip_web.open(same[0].url, start=start, validator=validator) as reply:
             yield reply
 
     def _in_archives(self, file: WantedFile) -> Iterator[Offer]:
@@ -183,13 +181,16 @@ def apt_settings(given: Mapping[str, str], own: Settings) -> Settings:
             case ["acquire", "https", "verify-peer"] if value.lower() in ("false", "no", "0", "off"):
                 unchecked = ("*",)
     proxies = replace(own.proxies, by_scheme=by_scheme, by_host=by_host)
-    logins = _APT_LOGINS if os.access(_APT_LOGINS, os.R_OK) else None
-    return replace(own, proxies=proxies, certificates=certificates, unchecked=unchecked, logins=logins)
+    logins = (_APT_LOGINS, *sorted(_APT_LOGINS.with_name("auth.conf.d").glob("*.conf")))
+    return replace(own, proxies=proxies, certificates=certificates, unchecked=unchecked, apt_logins=logins)
 
 
 def folder_of(address: str) -> Path | None:
     """A folder given as a path or a file:// URL; None for other URLs, and for folders that aren't there."""
-    url = urlsplit(address)
+    try:
+        url = urlsplit(address)
+    except ValueError:
+        return None
     if url.scheme not in ("", "file") or not address:
         return None
     path = Path(url2pathname(url.path) if url.scheme else address).expanduser()
@@ -213,10 +214,17 @@ def default_index() -> str:
 
 def is_mirror(address: str) -> bool:
     """Whether a text is the address of a mirror that can be asked."""
-    scheme = urlsplit(address).scheme
-    return (
-        scheme in ("http", "https") or bool(s3_files.ADDRESS.fullmatch(address)) or bool(folder_of(address))
-    )
+    return bool(server(address) or s3_files.ADDRESS.fullmatch(address) or folder_of(address))
+
+
+def _is_web(address: str) -> bool:
+    return address.partition("://")[0].lower() in PORTS
+
+
+def _below(prefix: str, name: str) -> str:
+    """A place below an address, before its `?`: some stores take a signature there."""
+    path, mark, query = prefix.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{query}"
 
 
 def _pool_path(file: WantedFile) -> str:
@@ -234,4 +242,4 @@ def _at(web: Web, address: str, name: str) -> Offer:
         with web.open(address, start=start, validator=validator) as reply:
             yield reply
 
-    return Offer(name, place(urlsplit(address)), opened)
+    return Offer(name, server(address), opened)

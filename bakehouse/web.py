@@ -4,33 +4,31 @@ What is told of a failure never holds credentials, nor what stands behind the `?
 """
 
 import contextlib
-import netrc
 import os
 import re
-import shutil
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.reach import PORTS, Settings, place, shown
+from bakehouse.logins import Logins
+from bakehouse.reach import PORTS, Settings, place, server, shown
 
 if TYPE_CHECKING:
     import urllib3
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
-_KEYRING_SECONDS = 10.0
 _CHUNK = 1 << 16
 """Small enough for what has come to be kept when the rest does not."""
 _MOST_REDIRECTS = 5
+_ANY = "*/*"
 _AT_ONCE = 8
-
-
+_RANGE = re.compile(r"bytes (?P<start>\d+)-\d+/(?P<total>\d+|\*)")
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
 
 
@@ -61,44 +59,60 @@ class Web:
     """One way to servers, for many threads."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-        self._settings, self._environment = settings, environment
+        self._settings, self._logins = settings, Logins(settings, environment)
         self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
-        self._passwords: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def open(
-        self, address: str, *, start: int = 0, validator: str = "", accept: str = "*/*"
+        self, address: str, *, start: int = 0, validator: str = "", accept: str = _ANY
     ) -> Iterator["Page"]:
         """Ask for what lies at an address, from byte `start` on; a server may begin at 0 all the same."""
+        # A file is hashed as it lies there; a page may come packed.
+        encoding = "identity" if accept == _ANY else "gzip"
+        headers = {"Accept": accept, "Accept-Encoding": encoding, "User-Agent": "bakehouse"}
+        part = {"Range": f"bytes={start}-"} if start else {}
+        if start and validator:
+            part["If-Range"] = validator
+        found = self._ask(address, {**headers, **part})
+        if start and not found.goes_on(start):
+            # Fewer bytes than we have: of another file, or ours are. Or it knows nothing of ranges.
+            found.close()
+            found = self._ask(address, headers)
+        try:
+            _check(found.response.status)
+            yield Page(found, start)
+        finally:
+            found.close()
+
+    def _ask(self, address: str, headers: Mapping[str, str]) -> "_Answer":
+        """What a server answers, or that to which it sends us: each is reached in its own way."""
         import urllib3
 
-        url = urlsplit(address)
-        headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "bakehouse"}
-        if login := self._login(url):
-            headers |= urllib3.make_headers(basic_auth=":".join(login))
-        if start:
-            headers["Range"] = f"bytes={start}-"
-            if validator:
-                headers["If-Range"] = validator
-        proxy = self._settings.proxies.to(url)
-        try:
-            pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
-            response = _request(pool, _bare(url), headers)
-            if response.status == 416:
-                # Fewer bytes than we have: of another file, or ours are.
-                response.close()
-                whole = {name: headers[name] for name in headers if name not in ("Range", "If-Range")}
-                response = _request(pool, _bare(url), whole)
-        except urllib3.exceptions.HTTPError as error:
-            raise _told(error, proxy) from None
-        try:
-            _check(response.status)
-            yield Page(response, start, proxy, address)
-        finally:
-            # What was not read to its end can't be used for the next question.
-            response.close()
-            response.release_conn()
+        login = None
+        for _ in range(_MOST_REDIRECTS + 1):
+            if not server(address):
+                reason = "its address can't be read"
+                raise SourceError(reason)
+            url = urlsplit(address)
+            login = self._logins.of(url) or login
+            own = urllib3.make_headers(basic_auth=":".join(login)) if login else {}
+            proxy = self._settings.proxies.to(url)
+            try:
+                pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
+                answer = _Answer(_request(pool, _bare(url), {**headers, **own}), proxy, address)
+            except urllib3.exceptions.HTTPError as error:
+                raise _told(error, proxy) from None
+            to = answer.response.get_redirect_location()
+            if not to:
+                return answer
+            answer.close()
+            with contextlib.suppress(ValueError):
+                to = urljoin(address, to)
+            login = login if server(to) == server(address) else None
+            address = to
+        reason = "redirects without an end"
+        raise SourceError(reason)
 
     def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
         import urllib3
@@ -111,7 +125,7 @@ class Web:
             if not proxy:
                 pool = urllib3.PoolManager(**options)
             else:
-                url = urlsplit(proxy)
+                url = _proxy(proxy)
                 login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else None
                 headers = urllib3.make_headers(proxy_basic_auth=login)
                 try:
@@ -128,61 +142,52 @@ class Web:
         named = (url.hostname, f"{url.hostname}:{url.port or PORTS.get(url.scheme)}", "*")
         return any(one in self._settings.unchecked for one in named)
 
-    def _login(self, url: SplitResult) -> tuple[str, str] | None:
-        """As pip finds it: in the address, in that of an index on the same server, in netrc, in a keyring."""
-        given = [url, *(one for one in map(urlsplit, self._settings.addresses) if place(one) == place(url))]
-        users = [unquote(one.username) for one in given if one.username]
-        for one in given:
-            if one.username and one.password is not None:
-                return unquote(one.username), unquote(one.password)
-        if self._settings.keyring and users and (password := self._kept(url, users[0])):
-            return users[0], password
-        if users:
-            return users[0], ""
-        own = Path(self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc"))
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
-            entries = netrc.netrc(str((self._settings.logins or own).expanduser()))
-            if found := entries.authenticators(url.hostname or ""):
-                return found[0], found[2] or ""
-        return None
 
-    def _kept(self, url: SplitResult, user: str) -> str:
-        """A password out of the keyring, as pip asks for it."""
-        key = (place(url), user)
-        with self._lock:
-            if key not in self._passwords:
-                self._passwords[key] = ""
-                program = shutil.which("keyring", path=self._environment.get("PATH"))
-                if program:
-                    command = [program, "get", place(url), user]
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        found = subprocess.run(
-                            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            check=False, timeout=_KEYRING_SECONDS,
-                        )  # fmt: skip
-                        self._passwords[key] = found.stdout.strip("\r\n") if found.returncode == 0 else ""
-            return self._passwords[key]
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a server said, and how it was reached."""
+
+    response: "urllib3.BaseHTTPResponse"
+    proxy: str
+    address: str
+
+    @property
+    def part(self) -> re.Match[str] | None:
+        """Which bytes of the whole it has, where it isn't the whole."""
+        return _RANGE.match(self.response.headers.get("Content-Range", ""))
+
+    def goes_on(self, start: int) -> bool:
+        """Whether nothing is wrong with the range that was asked for."""
+        if self.response.status == 206:
+            return bool(self.part and int(self.part["start"]) == start)
+        return self.response.status != 416
+
+    def close(self) -> None:
+        # What was not read to its end can't be used for the next question.
+        self.response.close()
+        self.response.release_conn()
 
 
 class Page:
     """What a server answered."""
 
-    def __init__(self, response: "urllib3.BaseHTTPResponse", asked: int, proxy: str, address: str) -> None:
-        self._response, self._proxy = response, proxy
-        where = response.headers.get("Content-Range", "")
-        is_part = response.status == 206 and where.startswith(f"bytes {asked}-")
-        if response.status == 206 and not is_part:
+    def __init__(self, answer: _Answer, asked: int) -> None:
+        response, part = answer.response, answer.part
+        self._response, self._proxy = response, answer.proxy
+        is_part = response.status == 206
+        if is_part and not answer.goes_on(asked):
             reason = f"it was asked for the bytes from {asked} on and gave others"
             raise SourceError(reason)
         self.start = asked if is_part else 0
         length = response.headers.get("Content-Length", "")
         self.total = self.start + int(length) if length.isdigit() else None
+        if is_part and part:
+            # Some give less of the rest than all.
+            self.total = int(part["total"]) if part["total"] != "*" else None
         tag = response.headers.get("ETag", "")
         self.validator = tag if tag and not tag.startswith("W/") else ""
         self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        self.address = response.geturl() or address
-        if "://" not in self.address:
-            self.address = address
+        self.address = answer.address
 
     def chunks(self) -> Iterator[bytes]:
         import urllib3
@@ -196,12 +201,17 @@ class Page:
 
     def text(self, most: int) -> str:
         """All of it. Raises SourceError where it is more than `most` bytes."""
+        import urllib3
+
         found = bytearray()
-        for chunk in self.chunks():
-            found += chunk
-            if len(found) > most:
-                reason = f"its page is larger than {most / 1e6:.0f} MB"
-                raise SourceError(reason)
+        try:
+            for chunk in self._response.stream(_CHUNK, decode_content=True):
+                found += chunk
+                if len(found) > most:
+                    reason = f"its page is larger than {most / 1e6:.0f} MB"
+                    raise SourceError(reason)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _told(error, self._proxy) from None
         return found.decode(errors="replace")
 
 
@@ -217,11 +227,19 @@ def _request(
         preload_content=False,
         decode_content=False,
         timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-        retries=urllib3.Retry(
-            total=None, connect=0, read=0, redirect=_MOST_REDIRECTS, status=0, other=0,
-            respect_retry_after_header=False,
-        ),
-    )  # fmt: skip
+        redirect=False,
+        retries=False,
+    )
+
+
+def _proxy(address: str) -> SplitResult:
+    try:
+        url = urlsplit(address)
+        place(url)
+    except ValueError:
+        reason = "its proxy's address can't be read"
+        raise SourceError(reason, is_down=True) from None
+    return url
 
 
 def _bare(url: SplitResult) -> str:
@@ -234,7 +252,7 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
     if certificates:
         try:
             context.load_verify_locations(certificates)
-        except ssl.SSLError as error:
+        except OSError as error:
             message = f"`{certificates}` holds no certificates that can be read"
             hint = "`ca` in [tool.bakehouse] and PIP_CERT name a file of certificates (PEM)"
             raise EngineError(Diagnostic(message, hint=hint)) from error
@@ -289,8 +307,6 @@ def _told(error: Exception, proxy: str) -> SourceError:
         return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
     if isinstance(error, known.SSLError):
         return SourceError(_certificate(error), is_down=True)
-    if isinstance(error, known.ResponseError):
-        return SourceError("redirects without an end")
     return SourceError("the connection was cut", is_down=True, is_worth_a_retry=True)
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import ssl
 import subprocess
@@ -39,6 +40,12 @@ class FileServer:
     """What an answer waits for after its first half."""
     pause: float = 0.0
     """Seconds between two bytes; none where it is 0."""
+    most: int = 0
+    """How many bytes it gives when it is asked for a range; 0 is all."""
+    shift: int = 0
+    """How far from where it was asked to begin it does."""
+    packs: bool = False
+    """Whether it packs what may come packed."""
     is_proxy: bool = False
     redirects: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
@@ -159,15 +166,22 @@ class _Handler(BaseHTTPRequestHandler):
         if start and start >= len(content):
             self._end(416)
             return
+        if told.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content)
         self.send_response(206 if start else 200)
+        total, end = len(content), len(content)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            start += told.shift
+            end = min(start + told.most, total) if told.most else total
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
+        if content[:2] == b"\x1f\x8b":
+            self.send_header("Content-Encoding", "gzip")
         if told.etag:
             self.send_header("ETag", told.etag)
         self.send_header("Content-Type", told.kinds.get(self.path, "application/octet-stream"))
-        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("Content-Length", str(end - start))
         self.end_headers()
-        body = content[start:]
+        body = content[start:end]
         if told.cuts:
             self.wfile.write(body[: told.cuts.pop(0)])
             self.close_connection = True

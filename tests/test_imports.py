@@ -93,7 +93,8 @@ ALLOWED = {
     "wanted": "aptlock component lockfile plan",
     "store": "deadline plan locks mirrors",
     "reach": "",
-    "web": "reach",
+    "logins": "reach",
+    "web": "reach logins",
     "s3_files": "web",
     "sources": "aptconfig pipconfig simple_index wanted reach web s3_files",
     "patience": "web",
@@ -343,7 +344,7 @@ PROGRAMS = {
     "selftest",
     "sources",
     "supplies",
-    "web",
+    "logins",
 }
 """Modules that may run other programs."""
 

@@ -9,10 +9,11 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 
+from bakehouse import sources
 from bakehouse.pipconfig import PipConfig
 from bakehouse.reach import Proxies, Settings
 from bakehouse.simple_index import JSON
-from bakehouse.sources import Machine, Offer, apt_settings, default_index
+from bakehouse.sources import Machine, Offer, apt_settings, default_index, is_mirror
 from bakehouse.testing.ecr import moto_server
 from bakehouse.wanted import FileKind, WantedFile
 from bakehouse.web import SourceError
@@ -163,6 +164,50 @@ def test_apts_mirrors(
     server.files[f"/debian/{path}"] = CONTENT
     [offer] = machine().offers(wanted(CONTENT, "part.tgz", kind, address))
     assert (offer.name, read(offer)) == (f"apt's mirror `{server.url}/debian`", CONTENT)
+
+
+def test_a_mirror_with_a_signature_in_its_address(server: FileServer) -> None:
+    server.files[f"/a/{SHA256}/{WHEEL}".replace("+", "%2B")] = CONTENT
+    [offer] = machine(f"{server.url}/a/?key=canary").offers(a_wheel())
+    assert (offer.name, read(offer)) == (f"mirror `{server.url}/a`", CONTENT)
+    assert server.paths[0].endswith("?key=canary")
+
+
+def test_a_page_may_name_what_is_no_address_and_other_files_of_the_name(server: FileServer) -> None:
+    server.files[f"/f/{WHEEL}"] = CONTENT
+    server.files["/simple/tiny-part/"] = (
+        f'<a href="http://[x">x</a><a href="/g/{WHEEL}#sha256={"0" * 64}">x</a>'
+        f'<a href="/f/{WHEEL}#sha256={SHA256}">x</a>'
+    ).encode()
+    [offer] = machine(pip=PipConfig(index_url=f"{server.url}/simple")).offers(a_wheel())
+    assert read(offer) == CONTENT
+
+
+def test_apts_own_logins(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(
+        tmp_path,
+        monkeypatch,
+        apt_get=f"printf 'Debian|Debian|{server.url}/debian|x|main\\n'",
+        apt_config="true",
+    )
+    monkeypatch.setattr(sources, "_APT_LOGINS", tmp_path / "auth.conf")
+    (tmp_path / "auth.conf.d").mkdir()
+    (tmp_path / "auth.conf.d/ours.conf").write_text(f"machine {server.url}/debian/ login me password word")
+    server.login = "me:word"
+    server.files["/debian/pool/t.deb"] = CONTENT
+    [offer] = machine().offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb"))
+    assert read(offer) == CONTENT
+
+
+@pytest.mark.parametrize(
+    "address", ["http://u:canary/x@a.example/f", "http:///f", "http://m:80a", "http://[m"]
+)
+def test_what_is_no_address_of_a_mirror(address: str) -> None:
+    assert not is_mirror(address)
+    pip = PipConfig(index_url=address)
+    [offer] = machine(pip=pip).offers(a_wheel())
+    assert refusal(offer) == "its address can't be read"
+    assert "canary" not in offer.name + offer.place
 
 
 def test_apts_settings_win_over_the_environments() -> None:

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bakehouse.errors import EngineError
+from bakehouse.logins import apt_login
 from bakehouse.reach import Proxies, Settings, shown
 from bakehouse.web import SourceError, Web
 from tests.fake_commands import put
@@ -76,6 +78,91 @@ def test_a_login_does_not_follow_to_another_server(server: FileServer, tmp_path:
     assert "Authorization" not in other.asked[0][1]
 
 
+def test_a_login_holds_for_another_place_on_the_same_server(server: FileServer, tmp_path: Path) -> None:
+    server.login = f"user:{CANARY}"
+    server.files["/there"] = b"moved"
+    server.redirects["/file"] = server.url + "/there"
+    assert read(web(tmp_path), with_login(server.url, server.login) + "/file") == b"moved"
+
+
+def test_each_server_of_a_redirect_is_reached_in_its_own_way(server: FileServer, tmp_path: Path) -> None:
+    with serving() as other, serving() as proxy:
+        proxy.is_proxy = True
+        other.files["/there"] = b"moved"
+        there = other.url.replace("127.0.0.1", "localhost") + "/there"
+        server.redirects["/file"] = there
+        proxies = Proxies({"http": proxy.url}, not_for="127.0.0.1")
+        assert read(web(tmp_path, proxies=proxies), server.url + "/file") == b"moved"
+        assert proxy.paths == [there]
+
+
+def test_a_server_that_need_not_show_who_it_is_sends_to_none_that_needs_not_either(tmp_path: Path) -> None:
+    with serving(company_certificate(tmp_path)) as server:
+        server.redirects["/file"] = server.url.replace("127.0.0.1", "localhost") + "/there"
+        reason = refusal(web(tmp_path, unchecked=("127.0.0.1",)), server.url + "/file")
+    assert reason.startswith("its certificate is not trusted: ")
+
+
+def test_redirects_without_an_end(server: FileServer, tmp_path: Path) -> None:
+    server.redirects["/file"] = "/file"
+    assert refusal(web(tmp_path), server.url + "/file") == "redirects without an end"
+    server.redirects["/file"] = f"http://[{CANARY}"
+    assert refusal(web(tmp_path), server.url + "/file") == "its address can't be read"
+
+
+@pytest.mark.parametrize(
+    "address", [f"http://u:{CANARY}/x@a.example/f", "http:///f", "http://[f", "file:///f"]
+)
+def test_what_is_no_address_of_a_server_tells_no_login(tmp_path: Path, address: str) -> None:
+    assert refusal(web(tmp_path), address) == "its address can't be read"
+    assert CANARY not in shown(address)
+
+
+def test_a_proxy_whose_address_can_not_be_read_tells_no_login(server: FileServer, tmp_path: Path) -> None:
+    proxies = Proxies({"http": f"http://u:{CANARY}/x@proxy.example"})
+    assert refusal(web(tmp_path, proxies=proxies), server.url) == "its proxy's address can't be read"
+
+
+def test_a_part_that_is_another_than_was_asked_for_is_not_taken(server: FileServer, tmp_path: Path) -> None:
+    server.shift = 1
+    with web(tmp_path).open(server.url + "/file", start=2) as page:
+        assert (page.start, page.total, b"".join(page.chunks())) == (0, 7, b"content")
+
+
+def test_a_part_of_the_rest(server: FileServer, tmp_path: Path) -> None:
+    server.most = 3
+    with web(tmp_path).open(server.url + "/file", start=2) as page:
+        assert (page.start, page.total, b"".join(page.chunks())) == (2, 7, b"nte")
+
+
+def test_a_page_may_come_packed_and_a_file_may_not(server: FileServer, tmp_path: Path) -> None:
+    server.packs = True
+    with web(tmp_path).open(server.url + "/file", accept="text/html") as page:
+        assert page.text(100) == "content"
+    assert read(web(tmp_path), server.url + "/file") == b"content"
+
+
+@pytest.mark.parametrize(
+    ("machine", "address", "is_for"),
+    [
+        ("example.org", "https://example.org/debian", True),
+        ("example.org", "http://example.org/debian", False),
+        ("http://example.org", "http://example.org/debian", True),
+        ("http://example.org", "https://example.org/debian", False),
+        ("example.org/deb", "https://example.org/debian", True),
+        ("example.org/debian/", "https://example.org/debian/pool/x", True),
+        ("example.org/deb/", "https://example.org/debian", False),
+        ("example.org:443", "https://example.org/debian", False),
+        ("Example.org:8443", "https://example.org:8443/debian", True),
+        ("example.orga", "https://example.org/debian", False),
+    ],
+)
+def test_apts_logins_are_for_what_apt_has_them_for(machine: str, address: str, is_for: bool) -> None:
+    others = "# machine example.org login no password no\nmachine other login no password no\n"
+    text = f"{others}machine {machine}\n login me password {CANARY} # ours\n"
+    assert apt_login(text, urlsplit(address)) == (("me", CANARY) if is_for else None)
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [(401, "does not let us in (401)"), (404, "does not have it"), (500, "answered with 500")],
@@ -142,4 +229,11 @@ def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
     assert shown(f"https://u:{CANARY}@index.example:8443/simple/?key={CANARY}#{CANARY}") == (
         "https://index.example:8443/simple"
     )
-    assert shown("/srv/mirror") == "/srv/mirror"
+    assert shown("/srv/mi:rr@or") == "/srv/mi:rr@or"
+    assert shown(f"u:{CANARY}@index.example/simple") == "index.example/simple"
+    assert shown(f"//u:{CANARY}@index.example/simple") == "index.example/simple"
+
+
+def test_certificates_that_are_not_there_are_named(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"none\.pem` holds no certificates that can be read"):
+        read(web(tmp_path, certificates=tmp_path / "none.pem"), server.url + "/file")
