@@ -25,7 +25,7 @@ from bakehouse.web import SourceError
 
 AT_ONCE = 8
 _OPEN_SECONDS = 16.0
-"""For a name to be resolved, a connection and the first answer: what resolves names knows no bounds."""
+"""For a name, a connection and the first answer: what resolves names knows no bounds."""
 _PAUSE = 0.4
 _MOST_CUTS = 5
 _TOLD_BYTES = 1_000_000
@@ -64,7 +64,6 @@ class Transfer:
     fetched: int = 0
     """Bytes that came over the network, those that were thrown away too."""
     total: int | None = None
-    ended: float | None = None
     path: Path | None = None
     failure: Exception | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -87,7 +86,7 @@ class Fetcher:
         self._store, self._local, self._offers, self._here = store, local, offers, here
         self._copies, self._patience = copies, Patience(patience)
         self._lock = threading.Lock()
-        self._transfers: dict[str, Transfer] = {}
+        self._transfers: dict[tuple[str, str], Transfer] = {}
         self._waiting: queue.PriorityQueue[tuple[int, int, Transfer | None]] = queue.PriorityQueue()
         self._count = itertools.count()
         self._threads: list[threading.Thread] = []
@@ -114,11 +113,13 @@ class Fetcher:
         """Have a file fetched; one that could not be had is tried again."""
         assert file.sha256
         with self._lock:
-            there = self._transfers.get(file.sha256)
-            if there is None or there.failure:
+            # Two names of the same bytes are two files: a folder is to have both.
+            key = (file.sha256, file.file)
+            there = self._transfers.get(key)
+            if there is None or there.failure or (there.path and not there.path.exists()):
                 now = time.monotonic()
                 there = Transfer(file, now, now, total=file.bytes)
-                self._transfers[file.sha256] = there
+                self._transfers[key] = there
                 self._put(there, urgent=urgent)
             elif urgent and not there.done.is_set():
                 self._put(there, urgent=True)
@@ -151,7 +152,7 @@ class Fetcher:
         with self._lock:
             failed = [one for one in self._transfers.values() if one.failure]
             for one in failed:
-                del self._transfers[str(one.file.sha256)]
+                del self._transfers[str(one.file.sha256), one.file.file]
         return tuple(failed)
 
     def lines(self) -> Iterator[str]:
@@ -183,7 +184,6 @@ class Fetcher:
                 transfer.path = self._have(transfer)
             except Exception as error:
                 transfer.failure = error
-            transfer.ended = time.monotonic()
             transfer.done.set()
 
     def _have(self, transfer: Transfer) -> Path:
@@ -203,7 +203,7 @@ class Fetcher:
                 return found
             if path:
                 self._copy(path, part, transfer)
-            elif part.sha256 != file.sha256:
+            if part.sha256 != file.sha256:
                 self._fetch(part, transfer)
                 if transfer.fetched >= _TOLD_BYTES:
                     self.say(_arrived(transfer))
@@ -218,7 +218,7 @@ class Fetcher:
                 transfer.received += len(chunk)
         if part.sha256 != transfer.file.sha256:
             part.drop()
-            raise MissingError(Missing(transfer.file, ((str(path), "changed while it was copied"),)))
+            self.say(f"{path} has other bytes than it had: left")
 
     def _fetch(self, part: Part, transfer: Transfer) -> None:
         said: list[tuple[str, str]] = []
@@ -285,10 +285,10 @@ class Fetcher:
                 pace = Pace()
                 for chunk in reply.chunks():
                     self._go_on()
+                    self._patience.heard()
                     part.write(chunk)
                     transfer.received = part.size
                     transfer.fetched += len(chunk)
-                    self._patience.heard()
                     pace.keep(len(chunk))
                     if wanted is not None and part.size > wanted:
                         return
@@ -323,5 +323,6 @@ def why(error: Exception) -> str:
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
             return "the disk is full"
-        return (error.strerror or str(error)).lower()
+        where = f" in {Path(error.filename).parent}" if error.filename else ""
+        return f"{(error.strerror or str(error)).lower()}{where}"
     return str(error)

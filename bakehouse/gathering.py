@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.plan import Image
 from bakehouse.project import Project
 from bakehouse.reach import shown
-from bakehouse.sources import Machine, is_mirror
+from bakehouse.sources import Machine, folder_of, is_mirror
 from bakehouse.store import Store
 from bakehouse.supplies import Feed
 from bakehouse.wanted import KINDS, Wanted, WantedFile, debs, wanted
@@ -138,6 +139,8 @@ def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
         tables.append(Table("said of them" if len(files) > 1 else "said of it", said))
     message = f"{_files(len(failed))} can't be had"
     hint = "put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]"
+    if not any(isinstance(one.failure, MissingError) for one in failed):
+        hint = "they have to be kept somewhere: `cache` in [tool.bakehouse] or BAKEHOUSE_CACHE names a folder"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 
@@ -156,7 +159,8 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
         return
     rows = [*_rows(files, needed), *((name, f"the base of {image}") for name, image in bases.items())]
     message = f"what the build needs is not all here: {len(rows)} missing"
-    to, names = folder or "FOLDER", " ".join(sorted(image.name for image in absent))
+    to = shlex.quote(folder) if folder_of(folder) else "FOLDER"
+    names = " ".join(sorted(image.name for image in absent))
     hint = f"where there is a network, run `./bake fetch {names} --to {to}`; then `--offline --from {to}`"
     raise BuildError(Diagnostic(message, tables=(Table("missing", tuple(rows)),), hint=hint))
 

@@ -61,7 +61,7 @@ def shared(path: Path) -> Iterator[Callable[[], bool]]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield handle
     finally:

@@ -15,7 +15,7 @@ from bakehouse.plan import Sha256
 
 
 class Hashes:
-    """The sha256 of files, remembered by path, size and time of change."""
+    """The sha256 of files, remembered until anything of a file changes, which nobody can set a clock for."""
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
@@ -24,22 +24,22 @@ class Hashes:
         self._is_new = False
 
     def sha256(self, path: Path) -> Sha256:
-        stat = path.stat()
+        state = _state(path)
         with self._lock:
-            size, changed, known = self._known.get(str(path), (0, 0, ""))
-        if (size, changed) != (stat.st_size, stat.st_mtime_ns):
+            *before, known = self._known.get(str(path), [""])
+        if before != state:
             with path.open("rb") as file:
                 known = hashlib.file_digest(file, "sha256").hexdigest()
             with self._lock:
-                self._known[str(path)] = [stat.st_size, stat.st_mtime_ns, known]
+                self._known[str(path)] = [*state, known]
                 self._is_new = True
         return Sha256(known)
 
     def remember(self, path: Path, sha256: Sha256) -> None:
         """Take a file's sha256 from somebody who has just computed it."""
-        stat = path.stat()
+        state = _state(path)
         with self._lock:
-            self._known[str(path)] = [stat.st_size, stat.st_mtime_ns, sha256]
+            self._known[str(path)] = [*state, sha256]
             self._is_new = True
 
     def save(self) -> None:
@@ -54,8 +54,18 @@ class Hashes:
         with contextlib.suppress(OSError, ValueError):
             known = json.loads(self._memory.read_text())
             if isinstance(known, dict):
-                return known
+                return {path: found for path, found in known.items() if _is_record(found)}
         return {}
+
+
+def _state(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _is_record(found: Any) -> bool:
+    """Another version may have written something else."""
+    return isinstance(found, list) and [type(one) for one in found] == [int, int, int, str]
 
 
 class Mirrors:

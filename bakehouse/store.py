@@ -75,7 +75,9 @@ class Part:
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.chmod(0o644)
+        # Disks that are carried about may know nothing of who may read.
+        with contextlib.suppress(PermissionError):
+            self._path.chmod(0o644)
         self._path.replace(path)
         self._from.unlink(missing_ok=True)
 
@@ -144,12 +146,25 @@ class Store:
         return count, size
 
     def clear(self) -> None:
-        """Remove what a store has put there. Runs that use it meanwhile fetch their files again."""
+        """Remove what a store has put there, but what is being received and the locks.
+
+        Runs that use it meanwhile fetch their files again. Two may hold a lock whose file was removed.
+        """
         for path in self._own():
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+            if path.name == _PARTS:
+                self._clear_parts(path)
+            elif path.name == _MEMORY:
                 path.unlink(missing_ok=True)
+            elif path.name != _LOCKS:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _clear_parts(self, folder: Path) -> None:
+        for path in sorted(folder.iterdir()):
+            lock = self._locks / path.name.partition(".")[0]
+            with contextlib.suppress(OverdueError), exclusive(lock, until=time.monotonic()):
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
     def _own(self) -> Iterator[Path]:
         """A folder that somebody names may hold other things too."""
@@ -160,6 +175,13 @@ class Store:
 
 def _also(path: Path, wanted: Path) -> Path:
     """The same file under another name, such as an index and an artifact have for it."""
-    with contextlib.suppress(FileExistsError):
+    try:
         wanted.hardlink_to(path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # Not every disk has links.
+        temporary = wanted.with_name(f".{wanted.name}")
+        shutil.copyfile(path, temporary)
+        temporary.replace(wanted)
     return wanted

@@ -16,6 +16,7 @@ from bakehouse import patience as bounds
 from bakehouse.fetching import Fetcher, MissingError
 from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.pipconfig import PipConfig
+from bakehouse.plan import Sha256
 from bakehouse.sources import Machine, Offer
 from bakehouse.store import Store
 from bakehouse.web import Reply, SourceError
@@ -301,6 +302,30 @@ def test_what_could_not_be_had_is_tried_again_when_it_is_asked_for_again(
         assert fetcher.take_failures() == ()
         servers[0].put(CONTENT)
         assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_what_was_removed_meanwhile_is_fetched_again(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher:
+        fetcher.get(file)
+        Store(machine.folder / "store", print).clear()
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
+    machine: Fetching, servers: list[FileServer], tmp_path: Path
+) -> None:
+    file = servers[0].put(CONTENT)
+    path = tmp_path / "mirror/part-1.0.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * len(CONTENT))
+    hashes = Hashes(tmp_path / "hashes.json")
+    hashes.remember(path, Sha256(str(file.sha256)))
+    offers = Machine((servers[0].url,), PipConfig(no_index=True), None, {"HOME": str(tmp_path)}).offers
+    store, local = Store(tmp_path / "store", print), Mirrors([path.parent], hashes)
+    with Fetcher(store, local, offers=offers, copies=True) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+        assert list(fetcher.lines()) == [f"{path} has other bytes than it had: left"]
 
 
 RUN = """\

@@ -1,7 +1,9 @@
 """All files of a plan: into the cache, into a folder that is a mirror then, or refused by name."""
 
+import errno
 import hashlib
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from bakehouse.errors import BuildError, Location, UsageError
 from bakehouse.fetch_progress import FetchProgress
 from bakehouse.fetching import Fetcher
 from bakehouse.lockfile import Package
+from bakehouse.mirrors import Hashes
 from bakehouse.plan import BootstrappedBase, Image, Part, Sha256, Stage, StageKey
 from bakehouse.progress import Mode
 from bakehouse.project import Project
@@ -320,7 +323,95 @@ def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("theirs")
     assert store.weigh() == (1, 1)
     store.clear()
-    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+    assert {path.name for path in tmp_path.rglob("*")} == {".locks", sha256(b"x"), "theirs"}
+    assert not (tmp_path / sha256(b"x")).exists()
+
+
+def test_a_store_leaves_what_is_being_received(tmp_path: Path) -> None:
+    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(one, lambda: None) as part:
+        with part.writing(0, "", ""):
+            part.write(b"x")
+        Store(tmp_path, print).clear()
+        assert store.keep(part, one, "x.tgz").read_bytes() == b"x"
+    with store.claim(one, lambda: None) as part, part.writing(0, "", ""):
+        part.write(b"x")
+    store.clear()
+    assert not (tmp_path / ".parts").exists()
+
+
+def test_a_disk_without_links_and_rights_has_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(one, lambda: None) as part:
+        with part.writing(0, "", ""):
+            part.write(b"x")
+        store.keep(part, one, "x.tgz")
+    assert store.find(one, "y.tgz") == tmp_path / one / "y.tgz"
+    assert sorted(path.name for path in (tmp_path / one).iterdir()) == ["x.tgz", "y.tgz"]
+
+
+def test_a_file_that_was_changed_and_given_its_old_time_is_hashed_again(tmp_path: Path) -> None:
+    path, hashes = tmp_path / "file", Hashes(tmp_path / "hashes.json")
+    path.write_bytes(b"one")
+    stat = path.stat()
+    assert hashes.sha256(path) == sha256(b"one")
+    hashes.save()
+    path.write_bytes(b"two")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"two")
+
+
+@pytest.mark.parametrize("memory", ["{", "[]", '{"%s": 5}', '{"%s": [1, 2, "x"]}', '{"%s": []}'])
+def test_a_memory_that_somebody_else_wrote_counts_for_nothing(tmp_path: Path, memory: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    (tmp_path / "hashes.json").write_text(memory.replace("%s", str(path)))
+    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"one")
+
+
+def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gathering, tmp_path: Path) -> None:
+    machine.server.put(WHEEL, "tiny-1-py3-none-any.whl")
+    machine.images = [
+        an_image(
+            "one",
+            stage("a", package(WHEEL, "tiny-1-py3-none-any.whl")),
+            stage("b", artifacts=(artifact(WHEEL, "other.whl", f"{machine.server.url}/other.whl"),)),
+        )
+    ]
+    machine.fetch(to=tmp_path / "disk")
+    assert sorted(path.name for path in (tmp_path / "disk" / sha256(WHEEL)).iterdir()) == [
+        "other.whl",
+        "tiny-1-py3-none-any.whl",
+    ]
+
+
+def test_what_this_machine_can_not_keep_is_no_sources_fault(machine: Gathering, tmp_path: Path) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(BuildError) as caught:
+        machine.fetch()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: 3 files can't be had
+
+missing:
+  tiny-1-py3-none-any.whl  for one, two
+  part.tgz                 for two
+  src-2.tar.gz             for two
+
+said of them:
+    not a directory in {tmp_path}/cache
+
+hint: they have to be kept somewhere: `cache` in [tool.bakehouse] or BAKEHOUSE_CACHE names a folder
+"""
+    )
 
 
 def test_packages_of_debian_are_files_like_any_other() -> None:

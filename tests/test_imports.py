@@ -332,6 +332,7 @@ PROGRAMS = {
     "dockerd",
     "doctor",
     "embedded_registry",
+    "logins",
     "network_faults",
     "other_clock",
     "processes",
@@ -344,7 +345,6 @@ PROGRAMS = {
     "selftest",
     "sources",
     "supplies",
-    "logins",
 }
 """Modules that may run other programs."""
 

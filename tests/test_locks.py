@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import threading
@@ -83,3 +84,12 @@ def test_a_lock_is_not_waited_for_past_a_deadline(tmp_path: Path) -> None:
         exclusive(tmp_path / "lock", until=time.monotonic() + 0.2),
     ):
         pytest.fail("two hold it")
+
+
+def test_who_may_write_in_the_folder_may_take_the_lock(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with exclusive(tmp_path / "lock"):
+            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(before)

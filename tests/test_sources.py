@@ -1,6 +1,7 @@
 """Where each file may come from: the order of sources, pages of indexes, apt's mirrors, S3."""
 
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 import pytest
+from botocore.response import StreamingBody  # type: ignore[import-untyped]
 
 from bakehouse import sources
 from bakehouse.pipconfig import PipConfig
 from bakehouse.reach import Proxies, Settings
+from bakehouse.s3_files import S3Files
 from bakehouse.simple_index import JSON
 from bakehouse.sources import Machine, Offer, apt_settings, default_index, is_mirror
 from bakehouse.testing.ecr import moto_server
@@ -255,6 +258,16 @@ def test_a_mirror_in_s3(bucket: Any) -> None:
         assert (reply.start, b"".join(reply.chunks())) == (2, CONTENT[2:])
     with offer.open(2, '"another"') as reply:
         assert (reply.start, b"".join(reply.chunks())) == (0, CONTENT)
+
+
+def test_a_store_that_calls_itself_s3_and_knows_no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        def get_object(self, **wanted: str) -> dict[str, object]:
+            return {"Body": StreamingBody(io.BytesIO(CONTENT), len(CONTENT)), "ContentLength": len(CONTENT)}
+
+    monkeypatch.setattr(S3Files, "_client", Store())
+    with S3Files("s3://our-mirror").open("x", 2, "") as reply:
+        assert (reply.start, reply.total, b"".join(reply.chunks())) == (0, len(CONTENT), CONTENT)
 
 
 def test_a_mirror_in_s3_without_the_file_or_the_bucket(bucket: Any) -> None:
