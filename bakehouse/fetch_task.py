@@ -1,22 +1,26 @@
 """The task `fetch`: every file that images need, into the cache or a folder."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from bakehouse import gathering
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.fetch_progress import FetchProgress
-from bakehouse.plan import RegistryBase
+from bakehouse.plan import Image, RegistryBase
 from bakehouse.wanted import wanted
 from bakehouse.workspace import Say, Workspace, plan_images
+
+_MOST_NAMES = 3
 
 
 def run(workspace: Workspace, patterns: Sequence[str], say: Say, stream: TextIO, to: str) -> str:
     """Have all that images need; tells counts and bytes of each kind, and where it lies."""
-    images = plan_images(workspace, patterns).images
+    images, left = known(plan_images(workspace, patterns).images, patterns)
     needed = wanted(images)
     gathering.require_known(needed)
-    folder = Path(to).expanduser().absolute() if to else None
+    folder = _writable(Path(to).expanduser().absolute()) if to else None
     with (
         gathering.fetcher(workspace.project, say, to=folder) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,
@@ -27,4 +31,31 @@ def run(workspace: Workspace, patterns: Sequence[str], say: Say, stream: TextIO,
     told = "".join(
         f"not among them: {one}, which the engine pulls, and what its mirrors add to it\n" for one in pulled
     )
-    return f"{gathering.summary(transfers)}{len(transfers)} files are in {where}\n{told}"
+    return f"{gathering.summary(transfers)}{len(transfers)} files are in {where}\n{told}{left}"
+
+
+def known(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
+    """The images that are named, or whose files can all be looked for; and what is told of the others.
+
+    Where none can be, they are all given: that is one error.
+    """
+    chosen = tuple(image for image in images if image.name in patterns or not wanted([image]).unknown)
+    left = [image.name for image in images if image not in chosen]
+    if not chosen or not left:
+        return tuple(images), ""
+    names = ", ".join(left[:_MOST_NAMES])
+    more = f" and {len(left) - _MOST_NAMES} more" if len(left) > _MOST_NAMES else ""
+    return chosen, f"left out, as nobody knows the sha256 of some file: {names}{more}; `./bake lock` first\n"
+
+
+def _writable(folder: Path) -> Path:
+    """A folder that is made where it isn't there. Raises UsageError where nothing can be put into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "we may not write there"
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+    if reason:
+        message = f"can't put files into `{folder}`: {reason}"
+        raise UsageError(Diagnostic(message, hint="`--to` names a folder; it is made where it isn't there"))
+    return folder
