@@ -107,7 +107,10 @@ class Fetcher:
         transfer = self.ask(file, urgent=True)
         while not transfer.done.wait(0.5):
             self._go_on()
-        return _result(transfer)
+        if transfer.failure:
+            raise transfer.failure
+        assert transfer.path
+        return transfer.path
 
     def ask(self, file: WantedFile, *, urgent: bool = False) -> Transfer:
         """Have a file fetched; one that could not be had is tried again."""
@@ -223,13 +226,17 @@ class Fetcher:
     def _fetch(self, part: Part, transfer: Transfer) -> None:
         said: list[tuple[str, str]] = []
         for offer in self._offers(transfer.file):
+            if reason := self._patience.refusal(offer.place, transfer.asked):
+                said.append((offer.name, reason))
+                continue
             try:
-                self._patience.require(offer.place, transfer.asked)
                 self._from(offer, part, transfer)
             except SourceError as error:
                 said.append((offer.name, error.reason))
                 if error.is_down:
                     self._patience.leave(offer.place, error.reason)
+                else:
+                    self._patience.heard()
             else:
                 self._patience.welcome(offer.place)
                 return
@@ -275,6 +282,7 @@ class Fetcher:
                 reason = f"no answer in {seconds:.0f} s"
                 raise SourceError(reason, is_down=True) from None
             stack.push(opening)
+            self._patience.heard()
             if wanted is not None and reply.total not in (None, wanted):
                 self.say(f"{transfer.file.file}: {offer.name} has another file of that name: refused")
                 reason = f"has {reply.total} bytes under that name, not {wanted}: refused"
@@ -295,13 +303,6 @@ class Fetcher:
             if transfer.total is not None and part.size < transfer.total:
                 reason = "the connection was cut"
                 raise SourceError(reason, is_worth_a_retry=True)
-
-
-def _result(transfer: Transfer) -> Path:
-    if transfer.failure:
-        raise transfer.failure
-    assert transfer.path
-    return transfer.path
 
 
 def megabytes(count: int) -> str:

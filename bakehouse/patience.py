@@ -5,7 +5,7 @@ import time
 from bakehouse.web import SourceError
 
 PATIENCE = 20.0
-"""Seconds without a byte of any file, after which those that are waited for count as not to be had."""
+"""Seconds without an answer for any file, after which those that are waited for count as not to be had."""
 _DOWN_SECONDS = 30.0
 _SLOW_SECONDS = 20.0
 _LEAST_BYTES = 20_000
@@ -26,7 +26,7 @@ class Patience:
         return max(asked, self._heard) + self._seconds
 
     def heard(self) -> None:
-        """Bytes came."""
+        """Some source is alive."""
         self._heard = time.monotonic()
 
     def worked(self, since: float) -> None:
@@ -34,12 +34,11 @@ class Patience:
         if time.monotonic() - since > _OWN_SECONDS:
             self.heard()
 
-    def require(self, place: str, asked: float) -> None:
-        """Raises SourceError where a place is not to be asked: it is down, or there is no time left."""
+    def refusal(self, place: str, asked: float) -> str:
+        """Why a place is not to be asked: it is down, or there is no time left. Empty where it is."""
         until, _, reason = self._down.get(place, (0.0, 0.0, "not asked: too much time was gone"))
         now = time.monotonic()
-        if now < until or now > self.until(asked):
-            raise SourceError(reason)
+        return reason if now < until or now > self.until(asked) else ""
 
     def leave(self, place: str, reason: str) -> None:
         """Ask nothing of a place for a while; for twice as long where it was down before."""

@@ -267,6 +267,30 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
     }
 
 
+def test_sources_that_answer_are_all_asked_however_long_that_takes(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "AT_ONCE", 1)
+
+    @contextmanager
+    def without(start: int, validator: str) -> Iterator[Reply]:
+        threading.Event().wait(0.4)
+        reason = "does not have it"
+        raise SourceError(reason)
+        yield
+
+    store = Store(machine.folder / "store", print)
+    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    offers = [Offer("mirror", "there", without)]
+    with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
+        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(7)]
+        for one in transfers:
+            one.done.wait()
+    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
+        (("mirror", "does not have it"),)
+    }
+
+
 def test_a_damaged_file_is_dropped_told_and_fetched_again(
     machine: Fetching, servers: list[FileServer]
 ) -> None:

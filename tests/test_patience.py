@@ -6,7 +6,6 @@ import pytest
 
 from bakehouse import patience
 from bakehouse.patience import Patience
-from bakehouse.web import SourceError
 
 
 class Clock:
@@ -20,29 +19,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def refusal(found: Patience, place: str = "there") -> str:
-    with pytest.raises(SourceError) as caught:
-        found.require(place, 100.0)
-    return caught.value.reason
-
-
-def test_bytes_of_any_file_keep_it(clock: Clock) -> None:
+def test_an_answer_for_any_file_keeps_it(clock: Clock) -> None:
     found = Patience(25.0)
     clock.now = 120.0
     found.heard()
     clock.now = 144.0
-    found.require("there", 100.0)
+    assert not found.refusal("there", 100.0)
     clock.now = 146.0
-    assert refusal(found) == "not asked: too much time was gone"
+    assert found.refusal("there", 100.0) == "not asked: too much time was gone"
 
 
 def test_what_this_machine_does_itself_keeps_it(clock: Clock) -> None:
     found = Patience(25.0)
     clock.now = 130.0
     found.worked(129.9)
-    assert refusal(found) == "not asked: too much time was gone"
+    assert found.refusal("there", 100.0) == "not asked: too much time was gone"
     found.worked(100.0)
-    found.require("there", 100.0)
+    assert not found.refusal("there", 100.0)
 
 
 def test_a_place_that_is_down_is_left_twice_as_long_each_time(clock: Clock) -> None:
@@ -51,18 +44,18 @@ def test_a_place_that_is_down_is_left_twice_as_long_each_time(clock: Clock) -> N
         found.leave("there", "no connection")
         clock.now += seconds - 1
         found.leave("there", "said by another thread")
-        assert refusal(found) == "no connection"
+        assert found.refusal("there", 100.0) == "no connection"
         clock.now += 1
-        found.require("there", 100.0)
+        assert not found.refusal("there", 100.0)
     found.welcome("there")
     found.leave("there", "no connection")
     clock.now += 30.0
-    found.require("there", 100.0)
+    assert not found.refusal("there", 100.0)
 
 
 def test_what_is_known_of_a_place_is_told_when_patience_is_over(clock: Clock) -> None:
     found = Patience(25.0)
     found.leave("there", "no connection")
     clock.now = 140.0
-    assert refusal(found) == "no connection"
-    assert refusal(found, "elsewhere") == "not asked: too much time was gone"
+    assert found.refusal("there", 100.0) == "no connection"
+    assert found.refusal("elsewhere", 100.0) == "not asked: too much time was gone"
