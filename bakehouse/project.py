@@ -156,7 +156,10 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
         registry=environment.get("BAKEHOUSE_REGISTRY", text("registry", "local")),
         region=text("region", "") or None,
         repository_prefix=text("repository_prefix", "bakehouse"),
-        mirrors=(*texts("mirrors"), *environment.get("BAKEHOUSE_MIRRORS", "").split()),
+        mirrors=(
+            *(_mirror(root, one) for one in texts("mirrors")),
+            *environment.get("BAKEHOUSE_MIRRORS", "").split(),
+        ),
         ca=root / ca if ca else None,
         cache=_cache(root, text("cache", ""), environment),
         registry_port=_port(table, environment, path, problems),
@@ -167,6 +170,12 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
     )
     problems.raise_as(RecipeError)
     return project
+
+
+def _mirror(root: Path, address: str) -> str:
+    """A folder's path is meant from the project's folder, wherever in it somebody stands."""
+    is_path = bool(address) and ":" not in address.partition("/")[0]
+    return str(root / Path(address).expanduser()) if is_path else address
 
 
 def _folder(text: str) -> Path | None:

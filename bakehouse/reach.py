@@ -4,11 +4,14 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 _LOGIN = re.compile(r"^(//)?[^/@]*:[^/@]*@")
+_NO_PROXY = ("DIRECT", "false")
+"""How apt is told to use none."""
 PORTS = {"http": 80, "https": 443}
 
 
@@ -18,7 +21,7 @@ class Proxies:
 
     by_scheme: Mapping[str, str] = field(default_factory=dict)
     by_host: Mapping[str, str] = field(default_factory=dict)
-    """`DIRECT` is none."""
+    """apt's own; they win over `not_for`."""
     not_for: str = ""
     """As no_proxy has it."""
 
@@ -34,13 +37,24 @@ class Proxies:
     def to(self, url: SplitResult) -> str:
         """Empty where there is none."""
         host = url.hostname or ""
-        if host in self.by_host:
-            proxy = self.by_host[host]
-            return "" if proxy == "DIRECT" else proxy
-        if self.not_for and proxy_bypass_environment(host, {"no": self.not_for}):
+        proxy = self.by_host.get(host, "")
+        if not proxy and not self._is_exempt(host, url.port or PORTS.get(url.scheme)):
+            proxy = self.by_scheme.get(url.scheme, "")
+        if proxy in ("", *_NO_PROXY):
             return ""
-        proxy = self.by_scheme.get(url.scheme, "")
-        return proxy if "://" in proxy or not proxy else f"http://{proxy}"
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+    def _is_exempt(self, host: str, port: int | None) -> bool:
+        """As curl and pip read no_proxy: names, those below them, with a port, networks."""
+        if not self.not_for:
+            return False
+        with contextlib.suppress(ValueError):
+            address = ip_address(host)
+            for one in re.split(r"[\s,]+", self.not_for):
+                with contextlib.suppress(ValueError):
+                    if "/" in one and address in ip_network(one, strict=False):
+                        return True
+        return bool(proxy_bypass_environment(f"{host}:{port}", {"no": self.not_for}))
 
 
 @dataclass(frozen=True, slots=True)

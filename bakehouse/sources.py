@@ -168,7 +168,7 @@ def apt_settings(given: Mapping[str, str], own: Settings) -> Settings:
     by_scheme, by_host = dict(own.proxies.by_scheme), dict[str, str]()
     certificates, unchecked = own.certificates, own.unchecked
     for key, value in given.items():
-        match key.lower().split("::"):
+        match key.lower().split("::") if value else ():
             case ["acquire", "http", "proxy"]:
                 # apt goes through it for https too, unless that has one of its own.
                 by_scheme = {"https": value, **by_scheme, "http": value}

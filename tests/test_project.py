@@ -42,7 +42,11 @@ def test_settings_are_found_from_a_folder_below(own: Tree) -> None:
     assert found.root == own.root
     assert found.recipe_roots == (HOME / "recipes", own.root / "recipes", own.root / "more")
     assert (found.registry, found.region, found.repository_prefix) == ("ecr", "eu-west-1", "team")
-    assert (found.mirrors, found.ca, found.registry_port) == (("wheels",), own.root / "ca.pem", 5055)
+    assert (found.mirrors, found.ca, found.registry_port) == (
+        (str(own.root / "wheels"),),
+        own.root / "ca.pem",
+        5055,
+    )
     assert (found.images, found.state) == (own.root / "images", own.root / "build")
 
 
@@ -106,7 +110,7 @@ def test_the_environment_wins_over_the_file(own: Tree) -> None:
         6000,
         Path("/etc/own.pem"),
     )
-    assert found.mirrors == ("wheels", "/mnt/a", "https://mirror.example.org/b")
+    assert found.mirrors == (str(own.root / "wheels"), "/mnt/a", "https://mirror.example.org/b")
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,35 @@ def test_proxies_of_the_environment() -> None:
     assert list(to.values()) == ["http://proxy.example:3128", "http://all.example", "", ""]
 
 
+@pytest.mark.parametrize(
+    ("address", "is_direct"),
+    [
+        ("http://10.1.2.3/", True),
+        ("http://11.1.2.3/", False),
+        ("http://[fd00::1]/", True),
+        ("http://one.example:8080/", True),
+        ("http://one.example/", False),
+        ("http://a.two.example:99/", True),
+        ("https://three.example/", True),
+        ("http://three.example/", False),
+    ],
+)
+def test_what_no_proxy_exempts(address: str, is_direct: bool) -> None:
+    given = Proxies(
+        {"http": "http://p", "https": "http://p"},
+        not_for="10.0.0.0/8, fd00::/8,one.example:8080,.two.example,three.example:443",
+    )
+    assert (given.to(urlsplit(address)) == "") == is_direct
+
+
+@pytest.mark.parametrize("none", ["DIRECT", "false"])
+def test_apts_words_for_no_proxy(none: str) -> None:
+    given = Proxies({"https": none, "http": "p:1"}, {"one.example": none})
+    assert given.to(urlsplit("https://two.example/")) == ""
+    assert given.to(urlsplit("http://one.example/")) == ""
+    assert given.to(urlsplit("http://two.example/")) == "http://p:1"
+
+
 def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> None:
     certificate = company_certificate(tmp_path)
     with serving(certificate) as server:
