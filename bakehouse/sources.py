@@ -4,15 +4,19 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from bakehouse import aptconfig, s3_files, simple_index
+from bakehouse.deadline import OverdueError, bounded
 from bakehouse.pipconfig import PipConfig
 from bakehouse.reach import PORTS, Proxies, Settings, server, shown
 from bakehouse.s3_files import S3Files
@@ -22,6 +26,25 @@ from bakehouse.web import Reply, SourceError, Web
 _MOST_PAGE = 64 * 10**6
 _APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
+_APT_SECONDS = 15.0
+"""apt fetches its lists where it has none, and knows no bounds where nobody answers."""
+
+T = TypeVar("T")
+
+
+def _once(make: Callable[["Machine"], T]) -> cached_property[T]:
+    """What is made by one of the threads that ask for it: since Python 3.12 its own lets each make it."""
+    lock, name = threading.RLock(), make.__name__
+
+    def made(machine: "Machine") -> T:
+        with lock:
+            if name not in machine.__dict__:
+                machine.__dict__[name] = make(machine)
+            found: T = machine.__dict__[name]
+            return found
+
+    made.__name__ = name
+    return cached_property(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +69,13 @@ class Machine:
     certificates: Path | None
     environment: Mapping[str, str]
 
-    @cached_property
+    @_once
     def folders(self) -> tuple[Path, ...]:
         """Folders whose files are found by their sha256."""
         found = (folder_of(one) for one in (*self.mirrors, *self.pip.find_links))
         return tuple(dict.fromkeys(one for one in found if one))
 
-    @cached_property
+    @_once
     def indexes(self) -> tuple[str, ...]:
         """pip's indexes, as pip asks them."""
         if self.pip.no_index:
@@ -123,26 +146,35 @@ class Machine:
             yield reply
 
     def _in_archives(self, file: WantedFile) -> Iterator[Offer]:
-        for root in self._archives:
+        if self._archives is None:
+            yield Offer("apt's mirrors", "apt", _untold)
+        for root in self._archives or ():
             url = f"{root}/{quote(_pool_path(file))}"
             yield _at(self._apt_web, url, f"apt's mirror `{shown(root)}`")
 
-    @cached_property
-    def _archives(self) -> tuple[str, ...]:
-        """The roots of what this machine's apt asks; other kinds of addresses than HTTP are apt's alone."""
-        roots = (source.url.rstrip("/") for source in aptconfig.sources())
+    @_once
+    def _archives(self) -> tuple[str, ...] | None:
+        """The roots of what this machine's apt asks; other kinds of addresses than HTTP are apt's alone.
+
+        None where apt doesn't tell in time.
+        """
+        try:
+            found = bounded(aptconfig.sources, time.monotonic() + _APT_SECONDS)
+        except OverdueError:
+            return None
+        roots = (source.url.rstrip("/") for source in found)
         return tuple(dict.fromkeys(root for root in roots if urlsplit(root).scheme in ("http", "https")))
 
-    @cached_property
+    @_once
     def _s3(self) -> dict[str, S3Files]:
         return {}
 
-    @cached_property
+    @_once
     def _web(self) -> Web:
         proxies = Proxies.of_environment(self.environment)
         return Web(Settings(proxies, self.certificates), self.environment)
 
-    @cached_property
+    @_once
     def _pip_web(self) -> Web:
         pip = self.pip
         proxies = Proxies.of_environment(self.environment)
@@ -157,10 +189,17 @@ class Machine:
         )
         return Web(settings, self.environment)
 
-    @cached_property
+    @_once
     def _apt_web(self) -> Web:
         own = Settings(Proxies.of_environment(self.environment), self.certificates)
         return Web(apt_settings(aptconfig.settings(), own), self.environment)
+
+
+@contextmanager
+def _untold(start: int, validator: str) -> Iterator[Reply]:
+    reason = f"apt has no lists, and did not get them in {_APT_SECONDS:.0f} s: `apt-get update`"
+    raise SourceError(reason, is_down=True)
+    yield
 
 
 def apt_settings(given: Mapping[str, str], own: Settings) -> Settings:

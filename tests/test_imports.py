@@ -96,7 +96,7 @@ ALLOWED = {
     "logins": "reach",
     "web": "reach logins",
     "s3_files": "web",
-    "sources": "aptconfig pipconfig simple_index wanted reach web s3_files",
+    "sources": "deadline aptconfig pipconfig simple_index wanted reach web s3_files",
     "patience": "web",
     "fetching": "deadline mirrors wanted store web sources patience",
     "step_server": "fileserver simple_index wanted fetching",

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,44 @@ def test_a_page_may_name_what_is_no_address_and_other_files_of_the_name(server: 
     ).encode()
     [offer] = machine(pip=PipConfig(index_url=f"{server.url}/simple")).offers(a_wheel())
     assert read(offer) == CONTENT
+
+
+def test_apt_is_asked_once_by_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    script = f"echo x >> {asked}; sleep 0.2; printf 'Debian|Debian|http://x.example/debian|x|main\\n'"
+    put(tmp_path, monkeypatch, apt_get=script, apt_config="true")
+    found, barrier = machine(), threading.Barrier(4)
+
+    def ask() -> None:
+        barrier.wait()
+        list(found.offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb")))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert asked.read_text() == "x\n"
+
+
+def test_apt_that_does_not_tell_its_mirrors_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "never")
+    put(
+        tmp_path,
+        monkeypatch,
+        apt_get=f"read line < {tmp_path}/never; printf 'Debian|Debian|x|x|x\\n'",
+        apt_config="true",
+    )
+    monkeypatch.setattr(sources, "_APT_SECONDS", 0.2)
+    [offer] = machine().offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb"))
+    assert (offer.name, refusal(offer)) == (
+        "apt's mirrors",
+        "apt has no lists, and did not get them in 0 s: `apt-get update`",
+    )
+    with (tmp_path / "never").open("w"):
+        pass
 
 
 def test_apts_own_logins(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
