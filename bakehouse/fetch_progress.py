@@ -7,6 +7,7 @@ from typing import Self, TextIO
 
 from bakehouse.fetching import Fetcher, Transfer, megabytes, rate
 from bakehouse.progress import Mode, mode_for
+from bakehouse.redrawn import Redrawn
 
 _REDRAW_SECONDS = 0.5
 _HEARTBEAT_SECONDS = 10.0
@@ -22,12 +23,13 @@ class FetchProgress:
         count: int,
         *,
         mode: Mode | None = None,
+        width: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream, self._count, self._clock = stream, count, clock
         self._mode = mode or mode_for(stream)
         self._began = self._drawn = clock()
-        self._rows = 0
+        self._rows = Redrawn(stream, width=width)
 
     def __enter__(self) -> Self:
         return self
@@ -35,7 +37,7 @@ class FetchProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._erase()
+        self._rows.erase()
         self._stream.flush()
 
     def show(self, fetcher: Fetcher) -> None:
@@ -67,18 +69,9 @@ class FetchProgress:
             rows.append(
                 f"{now - one.began:7.0f} s  {one.file.file}  {megabytes(one.received)}{of}  {one.source}"
             )
-        self._erase()
-        for row in rows:
-            self._stream.write(f"{row[:100]}\n")
-        self._rows = len(rows)
-        self._stream.flush()
+        self._rows.draw(rows)
 
     def _write(self, text: str, now: float) -> None:
-        self._erase()
+        self._rows.erase()
         self._stream.write(f"{now - self._began:5.0f} s  {text}\n")
         self._stream.flush()
-
-    def _erase(self) -> None:
-        if self._rows:
-            self._stream.write(f"\033[{self._rows}F\033[J")
-            self._rows = 0

@@ -21,6 +21,7 @@ from bakehouse.mirrors import Hashes
 from bakehouse.plan import BootstrappedBase, Image, Part, Sha256, Stage, StageKey
 from bakehouse.progress import Mode
 from bakehouse.project import Project
+from bakehouse.redrawn import Redrawn
 from bakehouse.report import failure_text
 from bakehouse.store import Store
 from bakehouse.supplies import Feed
@@ -246,6 +247,21 @@ hint: where there is a network, run `./bake fetch one two --to {tmp_path}`; then
     assert machine.server.asked == []
 
 
+@pytest.mark.parametrize(
+    ("source", "folder"), [("https://mirror.example", "FOLDER"), ("our disk", "'{}/our disk'")]
+)
+def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
+    machine: Gathering, tmp_path: Path, source: str, folder: str
+) -> None:
+    (tmp_path / "our disk").mkdir()
+    with pytest.raises(BuildError) as caught:
+        machine.fetch(offline=True, source=source if "://" in source else str(tmp_path / source))
+    to = folder.format(tmp_path)
+    assert caught.value.diagnostics[0].hint == (
+        f"where there is a network, run `./bake fetch one two --to {to}`; then `--offline --from {to}`"
+    )
+
+
 def test_mirrors_that_are_none_are_told_and_left(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch(source="ftp://u:word@x.example/a")
@@ -311,6 +327,15 @@ def test_a_table_where_somebody_watches(machine: Gathering) -> None:
         progress.show(fetcher)
     row = "3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
     assert stream.getvalue() == (f"    1 s  {row}\033[1F\033[J    2 s  a line\n    2 s  {row}\033[1F\033[J")
+
+
+def test_a_row_takes_one_line_of_a_narrow_terminal() -> None:
+    stream = io.StringIO()
+    rows = Redrawn(stream, width=10)
+    rows.draw(["0123456789", "short"])
+    rows.erase()
+    rows.erase()
+    assert stream.getvalue() == "01234567…\nshort\n\033[2F\033[J"
 
 
 def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
