@@ -11,6 +11,7 @@ from typing import Self, TextIO
 
 from bakehouse.buildevents import EXPORT, Event, Step, Tick
 from bakehouse.buildtimes import BuildTimes, StepTime, Work
+from bakehouse.redrawn import Redrawn, clip
 from bakehouse.report import in_colour
 
 _HEARTBEAT_SECONDS = 30.0
@@ -21,7 +22,6 @@ _BRIEF_SECONDS = 1.0
 """Steps that take less are counted, not told."""
 _MEGABYTE = 1_000_000
 _NOISE = re.compile(r" --[a-z]+=\S+| <<-?[\"']?\w+[\"']?(?: \(.*\)$)?|(?<=FROM )docker\.io/|@sha256:\w+")
-_DIM, _PLAIN = "\033[2m", "\033[0m"
 
 
 class Mode(StrEnum):
@@ -52,10 +52,10 @@ class Progress:
         width: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._stream, self._mode, self._colour, self._width, self._clock = stream, mode, colour, width, clock
+        self._stream, self._mode, self._clock = stream, mode, clock
+        self._rows = Redrawn(stream, colour=colour, width=width)
         self._times = BuildTimes()
         self._began = clock()
-        self._rows = 0
         self._drawn = 0.0
         self._told: dict[str, float] = {}
         """When a step was last spoken of; infinity once it has ended."""
@@ -67,7 +67,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._erase()
+        self._rows.erase()
         self._stream.flush()
 
     def __call__(self, event: Event) -> None:
@@ -130,7 +130,7 @@ class Progress:
             elif now - last >= _HEARTBEAT_SECONDS:
                 self._told[work.step.digest] = now
                 since = f"running for {_time(work.seconds(now))}{_bytes(work)} ({_images(work)})"
-                doing = f": {_clip(work.doing, 90)}" if work.doing else ""
+                doing = f": {clip(work.doing, 90)}" if work.doing else ""
                 self._write(f"{work.label}: {since}{doing}", self._facts("running", work, now))
 
     def _facts(self, event: str, work: Work, now: float) -> dict[str, object]:
@@ -146,20 +146,13 @@ class Progress:
         if self._mode is Mode.JSON:
             self._stream.write(json.dumps({"at": round(elapsed, 3), **facts}) + "\n")
         else:
-            self._erase()
+            self._rows.erase()
             self._stream.write(f"{_time(elapsed):>7}  {text}\n")
         self._stream.flush()
 
     def _draw(self, now: float) -> None:
         self._drawn = now
-        rows = self._table(now)
-        self._erase()
-        width = (self._width or _width(self._stream)) - 1
-        for row in rows:
-            line = _clip(row, width)
-            self._stream.write(f"{_DIM}{line}{_PLAIN}\n" if self._colour else f"{line}\n")
-        self._rows = len(rows)
-        self._stream.flush()
+        self._rows.draw(self._table(now))
 
     def _table(self, now: float) -> Sequence[str]:
         running = [work for work in self._times.shown() if work.is_running and not work.is_cached]
@@ -173,18 +166,6 @@ class Progress:
         if len(running) > _MOST_ROWS:
             rows.append(f"{'':9}  and {len(running) - _MOST_ROWS} more")
         return rows
-
-    def _erase(self) -> None:
-        if self._rows:
-            self._stream.write(f"\033[{self._rows}F\033[J")
-            self._rows = 0
-
-
-def _width(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
 
 
 def _time(seconds: float) -> str:
@@ -211,8 +192,4 @@ def _bytes(work: Work) -> str:
 
 def _command(text: str) -> str:
     """A step's text without its mounts, digests, and the beginning of what it takes from a heredoc."""
-    return _clip(_NOISE.sub("", " ".join(text.split())), 70)
-
-
-def _clip(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    return clip(_NOISE.sub("", " ".join(text.split())), 70)

@@ -109,10 +109,10 @@ ALLOWED = {
     "buildtimes": "buildevents",
     "buildfailure": "buildevents",
     "buildx": "processes scratch buildevents buildfailure",
-    "progress": "report buildevents buildtimes",
+    "redrawn": "",
+    "progress": "report buildevents buildtimes redrawn",
     "aptlocking": "aptlock aptconfig processes scratch",
     "bootstrap": "aptlock plan processes locks scratch engine aptconfig buildevents",
-    "redrawn": "",
     "fetch_progress": "progress fetching redrawn",
     "feeding": "supplies gathering buildevents buildfailure buildx progress",
     "build": "plan engine supplies gathering feeding buildfailure buildx progress bootstrap",
@@ -247,9 +247,11 @@ ALLOWED = {
     "pylock": "processes pipconfig",
     "pin": "component faces plan mirrors wanted web sources pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
-    "drift": "aptlock component lockfile recipe resolution workspace pylock system_locks",
+    "drift": (
+        "aptlock aptsteps component lockfile recipe candidates resolution workspace pylock system_locks"
+    ),
     "locking": (
-        "component catalog lockfile recipe resolution project workspace pipconfig certificates "
+        "component catalog lockfile recipe resolution project workspace locks pipconfig certificates "
         "pylock pin system_locks drift"
     ),
     # rehearsals, and how far images were run
@@ -305,6 +307,7 @@ DOORS = {
         "component",
         "faces",
         "lockfile",
+        "locking",
         "nearest",
         "pylock",
         "sbom",
