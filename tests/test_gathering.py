@@ -403,6 +403,7 @@ def test_a_memory_that_somebody_else_wrote_counts_for_nothing(tmp_path: Path, me
 
 def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gathering, tmp_path: Path) -> None:
     machine.server.put(WHEEL, "tiny-1-py3-none-any.whl")
+    machine.server.files["/other.whl"] = WHEEL
     machine.images = [
         an_image(
             "one",
