@@ -6,9 +6,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
 from bakehouse import drift, pin, pipconfig, project, pylock, system_locks
+from bakehouse.candidates import normal_name
 from bakehouse.catalog import load_catalog
 from bakehouse.certificates import bundle_of
 from bakehouse.component import Artifact, Component, Face
@@ -169,7 +168,7 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say, *, upgrade: bool) -> I
         message = f"image `{recipe.name}` has requirements and no Python"
         raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
     brought = {
-        canonicalize_name(package.name): package for owned in resolution.owners.values() for package in owned
+        normal_name(package.name): package for owned in resolution.owners.values() for package in owned
     }
     constraints = [f"{package.name}=={package.version}" for package in brought.values()]
     say(f"{recipe.name}: locking {path.name} for Python {python}")
@@ -179,7 +178,7 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say, *, upgrade: bool) -> I
     lock = path.with_name(path.name + ".lock")
     kept = () if upgrade else _kept(lock, lock_heading(path.name, data), recipe)
     try:
-        pins = [f"{one.name}=={one.version}" for one in kept if canonicalize_name(one.name) not in brought]
+        pins = [f"{one.name}=={one.version}" for one in kept if normal_name(one.name) not in brought]
         files = _resolved(wanted, [*constraints, *pins], resolution, workspace, python, say)
     except ConflictError:
         if not kept:

@@ -217,13 +217,9 @@ def _merged(layers: Iterable[tuple[str, Contents]]) -> tuple[list[_Seen], list[_
         if path == one.file.path or id(one) not in left:
             left[id(one)] = path
     return (
-        [_named(one, left[id(one)]) for one in brought if id(one) in left],
+        [_Seen(replace(one.file, path=left[id(one)]), one.owner) for one in brought if id(one) in left],
         [one for one in brought if id(one) not in left and one.file.bytes],
     )
-
-
-def _named(one: _Seen, path: str) -> _Seen:
-    return one if path == one.file.path else _Seen(replace(one.file, path=path), one.owner)
 
 
 def _hide(names: dict[str, _Seen], contents: Contents, own: set[str]) -> None:

@@ -251,8 +251,8 @@ ALLOWED = {
         "aptlock aptsteps component lockfile recipe candidates resolution workspace pylock system_locks"
     ),
     "locking": (
-        "component catalog lockfile recipe resolution project workspace locks pipconfig certificates "
-        "pylock pin system_locks drift"
+        "candidates component catalog lockfile recipe resolution project workspace locks pipconfig "
+        "certificates pylock pin system_locks drift"
     ),
     # rehearsals, and how far images were run
     "rehearsal": "component lockfile plan",
