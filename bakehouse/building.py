@@ -61,8 +61,9 @@ def _build(
     source: str,
     offline: bool,
 ) -> tuple[BuiltImage, ...]:
+    bases = [image.base for image in images if isinstance(image.base, BootstrappedBase)]
     with contextlib.ExitStack() as stack:
-        if any(isinstance(image.base, BootstrappedBase) for image in images):
+        if bases:
             provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
         fed = gathering.feed(images, project, engine, progress.say, source=source, offline=offline)
         feed = stack.enter_context(fed)
@@ -71,7 +72,7 @@ def _build(
             mirrors=project.mirrors,
             ca=project.ca,
             say=progress.say,
-            suites=[one.base.suite for one in images if isinstance(one.base, BootstrappedBase)],
+            suites=() if offline else [one.suite for one in bases],
             feed=feed,
         )
         logged_in = base_logins.of_bases(images, project, progress.say)

@@ -33,7 +33,7 @@ from bakehouse.progress import Progress
 from bakehouse.project import Project
 from bakehouse.rehearsal import Made, Rehearsal
 from bakehouse.scratch import private_folder
-from bakehouse.supplies import Feed, Say, Supplies, source_list
+from bakehouse.supplies import Feed, Say, Supplies
 from bakehouse.wanted import debs, wanted
 
 SUITE = "bookworm"
@@ -136,22 +136,19 @@ def carry_out(
         ThreadPoolExecutor(1) as beside,
     ):
         proxy = f'Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n'
-        given = _with(supplies, "apt", proxy, folder)
-        of_bases = _with(given, "sources", source_list([SUITE]), folder)
+        given = _with_apt(supplies, proxy, folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
             get = partial(gathering.put, feed)
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=get)
-        bake = partial(_bake, root=root, feed=feed, progress=progress)
+        bake = partial(_bake, root=root, feed=feed, given=given, progress=progress)
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
             try:
-                missing = _make_bases(
-                    group, debian, root, engine, partial(bake, given=of_bases), progress, outcome, restart
-                )
+                missing = _make_bases(group, debian, root, engine, bake, progress, outcome, restart)
                 left = [one for one in group if not missing & {name for _, name in one.bases}]
                 outcome.failed += [one.real.name for one in group if one not in left]
-                _try(left, root, engine, partial(bake, given=given), progress, outcome, restart)
+                _try(left, root, engine, bake, progress, outcome, restart)
             except BuildError as error:
                 # No image is to blame, and the next ones may go through
                 outcome.failures += error.diagnostics
@@ -291,10 +288,10 @@ def _bake(
         return bake()
 
 
-def _with(supplies: Supplies, name: str, text: str, folder: Path) -> Supplies:
-    """The same, and a text more in one secret."""
-    before = supplies.secrets[name].read_text() if name in supplies.secrets else ""
-    path = folder / name
+def _with_apt(supplies: Supplies, text: str, folder: Path) -> Supplies:
+    """The same, and more settings of apt."""
+    before = supplies.secrets["apt"].read_text() if "apt" in supplies.secrets else ""
+    path = folder / "apt"
     path.touch(mode=0o600)
     path.write_text(f"{before}{text}")
-    return replace(supplies, secrets={**supplies.secrets, name: path})
+    return replace(supplies, secrets={**supplies.secrets, "apt": path})

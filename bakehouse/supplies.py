@@ -83,15 +83,16 @@ def supplies(
 
     With a `feed`, steps get its files from this machine, and know of no index and no mirror. Without one, or
     where steps can't reach this machine, they go to the mirrors and indexes themselves: what they can't reach
-    is said, and they go without it. `suites` are those whose packages are locked, so that bases name no
-    mirror of them. Raises EngineError where nothing but a feed would do.
+    is said, and they go without it. `suites` are those of bases that name no mirror: where users' own steps
+    find their packages. Raises EngineError where nothing but a feed would do.
     """
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(_served(feed, say)) if feed else ""
         if feed and url:
             texts, proxies = _fed(url, feed, ca, say, environment)
         else:
-            texts, proxies = _direct(mirrors, ca, say, suites, environment)
+            texts, proxies = _direct(mirrors, ca, say, environment)
+        texts["sources"] = _source_list(suites)
         address = urlsplit(url).hostname or ""
         secrets = stack.enter_context(_secrets(texts, state))
         yield Supplies(secrets, _arguments(proxies, address), address)
@@ -135,7 +136,7 @@ def _fed(
 
 
 def _direct(
-    mirrors: Sequence[str], ca: Path | None, say: Say, suites: Iterable[str], environment: Mapping[str, str]
+    mirrors: Sequence[str], ca: Path | None, say: Say, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What steps need that fetch by themselves: secrets and proxies."""
     pip, mirrors = _reachable(pipconfig.read(environment), mirrors, say)
@@ -146,7 +147,6 @@ def _direct(
         "ca": certificates,
         "mirrors": "".join(f"{mirror.rstrip('/')}\n" for mirror in mirrors),
         "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
-        "sources": source_list(suites),
     }
     return texts, _proxies(environment, say)
 
@@ -260,7 +260,7 @@ def _apt_conf(say: Say, *, has_ca: bool) -> str:
     return aptconfig.written(settings)
 
 
-def source_list(suites: Iterable[str]) -> str:
+def _source_list(suites: Iterable[str]) -> str:
     """Where this machine gets suites from, as a list that apt reads."""
     wanted = sorted({*suites})
     known = aptconfig.sources() if wanted else ()

@@ -123,7 +123,15 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Say, wis
         provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
         feed = stack.enter_context(rehearsing.feed(prepared, debian, project, progress.say))
         given = supplies(
-            state=project.state, mirrors=project.mirrors, ca=project.ca, say=progress.say, feed=feed
+            state=project.state,
+            mirrors=project.mirrors,
+            ca=project.ca,
+            say=progress.say,
+            suites=[
+                rehearsing.SUITE,
+                *(one.base.suite for one in plan.images if isinstance(one.base, BootstrappedBase)),
+            ],
+            feed=feed,
         )
         return rehearsing.carry_out(
             prepared,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import aptconfig
 from bakehouse.errors import EngineError
 from bakehouse.fetching import Fetcher
 from bakehouse.mirrors import Hashes, Mirrors
@@ -43,21 +44,29 @@ class Machine:
     def pip(self, text: str) -> None:
         (self.folder / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
 
-    def supplies(self, *mirrors: str, ca: Path | None = None, feed: Feed | None = None) -> "Given":
-        return Given(self, mirrors, ca or self.folder / "ca.pem", feed)
+    def supplies(
+        self, *mirrors: str, ca: Path | None = None, feed: Feed | None = None, suites: tuple[str, ...] = ()
+    ) -> "Given":
+        return Given(self, mirrors, ca or self.folder / "ca.pem", feed, suites)
 
 
 class Given:
     """The texts of what was given, and the URL's prefix replaced by a short one."""
 
     def __init__(
-        self, machine: Machine, mirrors: tuple[str, ...], ca: Path, feed: Feed | None = None
+        self,
+        machine: Machine,
+        mirrors: tuple[str, ...],
+        ca: Path,
+        feed: Feed | None = None,
+        suites: tuple[str, ...] = (),
     ) -> None:
         self._context = supplies(
             state=machine.folder,
             mirrors=mirrors,
             ca=ca,
             say=machine.said.append,
+            suites=suites,
             environment=machine.environment,
             feed=feed,
         )
@@ -102,6 +111,17 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
         with urllib.request.urlopen(f"{url}/sha256/{fed.file.sha256}/{fed.file.file}") as response:
             assert response.read() == b"six"
     assert machine.said == []
+
+
+@pytest.mark.parametrize("is_fed", [True, False])
+def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_fed: bool
+) -> None:
+    source = aptconfig.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
+    monkeypatch.setattr(aptconfig, "sources", lambda: (source,))
+    feed = Fed(machine).feed if is_fed else None
+    with machine.supplies(feed=feed, suites=("bookworm",)) as given:
+        assert "https://mirror.example/debian bookworm main\n" in given.texts["sources"]
 
 
 def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(

@@ -2,12 +2,14 @@
 
 import ensurepip
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from bakehouse import workflow
 from bakehouse.fetching import Fetcher
 from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.pipconfig import PipConfig
@@ -16,6 +18,7 @@ from bakehouse.sources import Machine
 from bakehouse.store import Store
 from bakehouse.supplies import Feed, supplies
 from bakehouse.wanted import Wanted, WantedFile
+from bakehouse.workspace import open_workspace
 from tests.file_server import serving
 from tests.integration.projects import Project, base
 from tests.wheels import sha256, wheel
@@ -81,3 +84,19 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
     assert project.run("one", "python3", "-c", script) == "1.2\n"
     assert (tmp_path / "store" / str(found.sha256) / file.name).is_file()
     assert said == []
+
+
+def test_a_users_own_step_installs_a_package_on_a_base_that_names_no_mirror(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (tmp_path / "own/images").mkdir(parents=True)
+    name = f"toolbox-{uuid4().hex[:8]}"
+    (tmp_path / f"own/images/{name}.yaml").write_text(
+        'summary: With a program more\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
+        "run: [apt-get update -q && apt-get install -q -y --no-install-recommends tree]\n"
+    )
+    [built] = workflow.build_images(open_workspace(tmp_path), [name], print, workflow.Wishes())
+    try:
+        command = ["docker", "run", "--rm", "--network=none", "--entrypoint=tree", built.digest, "--version"]
+        assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tree v")
+    finally:
+        subprocess.run(["docker", "image", "rm", "--force", *built.image.names], check=True)
