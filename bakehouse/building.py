@@ -46,7 +46,8 @@ def build_images(
     left = [image for image in images if image.name not in names]
     new: tuple[BuiltImage, ...] = ()
     if left:
-        new = _build(project, left, engine, progress, verify_new, source=source, offline=offline)
+        present = [one.image for one in known]
+        new = _build(project, left, present, engine, progress, verify_new, source=source, offline=offline)
     made = {one.image.name: one for one in (*known, *new)}
     return tuple(made[image.name] for image in images)
 
@@ -54,6 +55,7 @@ def build_images(
 def _build(
     project: Project,
     images: Sequence[Image],
+    present: Sequence[Image],
     engine: Engine,
     progress: Progress,
     verify: build.Verify,
@@ -85,7 +87,7 @@ def _build(
             supplies=stack.enter_context(given),
             progress=progress,
             verify=verify,
-            expected_bytes=expected_bytes,
+            expected_bytes=partial(expected_bytes, present=present),
             restart=partial(restart, progress.say),
             environment=stack.enter_context(logged_in),
         )
@@ -99,8 +101,9 @@ def restart(say: Say) -> bool:
     return True
 
 
-def expected_bytes(images: Sequence[Image]) -> int:
-    """What images will weigh together, unpacked: each stage once, as the engine keeps it."""
-    stages = {stage.key: stage for image in images for stage in image.stages}
+def expected_bytes(images: Sequence[Image], present: Sequence[Image] = ()) -> int:
+    """What images will weigh unpacked, beside those that are here: each stage once, as engines keep it."""
+    here = {stage.key for image in present for stage in image.stages}
+    stages = {stage.key: stage for image in images for stage in image.stages if stage.key not in here}
     wheels = sum(one.bytes for stage in stages.values() for one in (*stage.wheels, *stage.sdists))
     return int(wheels * _RELATIVE_UNPACKED) + _SYSTEM_BYTES * len(images)

@@ -301,7 +301,8 @@ def needed(dockerfile: str) -> dict[str, set[str]]:
         if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
             name = match[2]
             found[name] = {match[1]} & found.keys()
-        found.get(name, set()).update(found.keys() & re.findall(r"^COPY .*--from=(\S+)", line))
+        taken = re.findall(r"^COPY .*--from=(\S+)|--mount=type=bind,from=([^, ]+)", line)
+        found.get(name, set()).update(found.keys() & {one for pair in taken for one in pair})
     return found
 
 

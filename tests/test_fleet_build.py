@@ -14,6 +14,9 @@ FROM base AS toolchain
 FROM toolchain AS metis
 COPY --from=elsewhere /opt /opt
 FROM toolchain AS hwloc
+FROM base AS changes
+RUN --mount=type=bind,from=base,target=/mnt/base --mount=type=bind,from=hwloc,target=/mnt/system \
+    python3
 FROM base AS image
 COPY --link --from=metis /out/ /
 COPY --link --from=hwloc /out/ /
@@ -53,6 +56,7 @@ def test_stages_build_on_those_they_start_from_and_copy_from() -> None:
         "toolchain": {"base"},
         "metis": {"toolchain"},
         "hwloc": {"toolchain"},
+        "changes": {"base", "hwloc"},
         "image": {"base", "metis", "hwloc"},
     }
 
