@@ -26,6 +26,9 @@ FLEET_GIGABYTES = 40
 unpacked, and the stages that layers are copied from weigh as much again."""
 LEAST_GIGABYTES = 10
 CONTAINERD = "containerd"
+BRIDGE = "docker0"
+_SET = "3"
+"""NET_ADDR_SET of Linux' if_link: somebody has given an interface its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,30 @@ def start(place: Place, say: Callable[[str], None]) -> None:
         if time.monotonic() > deadline:
             raise EngineError(_not_started(f"dockerd does not answer at `{place.endpoint}`", place))
         time.sleep(0.1)
+    fix_address(owner_settings(place.configured).get("bridge") or BRIDGE, say)
+
+
+def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = Path("/sys/class/net")) -> None:
+    """Let a bridge keep the address that it has, where nobody has given it one.
+
+    The kernel gives such a bridge the lowest address of its ports, another one whenever a container comes or
+    goes; the others then send to the former one, and their connections stall for a minute and more:
+    https://github.com/containers/netavark/pull/833. Where udev runs, it has given it one.
+    """
+    folder = interfaces / bridge
+    if not folder.is_dir() or (folder / "addr_assign_type").read_text().strip() == _SET:
+        return
+    address = (folder / "address").read_text().strip()
+    command = ["ip", "link", "set", "dev", bridge, "address", address]
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, "PATH": program_path()}, capture_output=True, text=True, check=False
+        )
+        told = done.stderr.strip() if done.returncode else ""
+    except FileNotFoundError:
+        told = "there is no `ip` on this machine; install iproute2"
+    if told:
+        say(f"note: the address of {bridge} may change while steps run, which stalls what they fetch: {told}")
 
 
 def stop(place: Place) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from bakehouse import dockerd
 from bakehouse.dockerd import GIGABYTE, Place
+from tests.fake_commands import put
 
 
 @pytest.fixture
@@ -140,3 +141,44 @@ def test_nobody_answers_on_a_dead_socket(place: Place) -> None:
 
 def test_the_cache_limit_of_another_machines_engine_is_not_known(place: Place) -> None:
     assert dockerd.configured_cache_limit("tcp://builder-1:2375", place) is None
+
+
+def bridge(folder: Path, address_type: str) -> None:
+    (folder / "net/br0").mkdir(parents=True)
+    (folder / "net/br0/addr_assign_type").write_text(f"{address_type}\n")
+    (folder / "net/br0/address").write_text("02:00:00:00:00:01\n")
+
+
+IP = 'echo "$@" > asked'
+
+
+def test_a_bridge_keeps_the_address_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, ip=IP)
+    bridge(tmp_path, "1")
+    said: list[str] = []
+    dockerd.fix_address("br0", said.append, tmp_path / "net")
+    assert (tmp_path / "asked").read_text() == "link set dev br0 address 02:00:00:00:00:01\n"
+    assert said == []
+
+
+@pytest.mark.parametrize(("name", "address_type"), [("br0", "3"), ("other", "1")])
+def test_an_address_that_somebody_gave_and_a_bridge_that_is_not_there_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, address_type: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, ip=IP)
+    bridge(tmp_path, address_type)
+    dockerd.fix_address(name, print, tmp_path / "net")
+    assert not (tmp_path / "asked").exists()
+
+
+def test_an_address_that_can_not_be_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, monkeypatch, ip="echo Operation not permitted >&2; exit 2")
+    bridge(tmp_path, "1")
+    said: list[str] = []
+    dockerd.fix_address("br0", said.append, tmp_path / "net")
+    assert said == [
+        "note: the address of br0 may change while steps run, which stalls what they fetch: "
+        "Operation not permitted"
+    ]

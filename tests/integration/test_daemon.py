@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -326,3 +327,18 @@ def test_an_engine_in_which_something_runs_is_not_restarted(
     assert not provision.restart(quiet, place)
 
     subprocess.run(["docker", "kill", name], capture_output=True, check=True)
+
+
+def test_a_bridge_keeps_its_address_when_ports_come() -> None:
+    name = f"bh{os.getpid()}"
+    ip = partial(subprocess.run, check=True)
+    ip(["ip", "link", "add", name, "type", "bridge"])
+    try:
+        before = Path(f"/sys/class/net/{name}/address").read_text()
+        dockerd.fix_address(name, quiet)
+        ip(["ip", "link", "add", f"{name}p", "address", "02:00:00:00:00:01", "type", "veth"])
+        ip(["ip", "link", "set", f"{name}p", "master", name])
+        assert Path(f"/sys/class/net/{name}/address").read_text() == before
+    finally:
+        subprocess.run(["ip", "link", "delete", f"{name}p"], check=False)
+        ip(["ip", "link", "delete", name])
