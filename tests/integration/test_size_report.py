@@ -108,14 +108,14 @@ def test_every_byte_of_a_built_image_has_an_owner(
     assert set(parts) == {
         *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training", "sagemaker-drivers")
     }
-    assert parts["sshd"]["layers"] == 2
+    assert {one["layers"] for name, one in parts.items() if name != "debian"} == {1}
     assert size["digest"] == built.digest
     assert sum(one["unpacked"] for one in size["layers"]) == size["unpacked"]
     assert size["unpacked"] > 300_000_000
     if size["is_as_pushed"]:
         assert size["stored"] == built.bytes
-    # The package's daemon is renamed by a layer of its own: its first copy is shipped and never seen.
-    assert size["unseen"][0]["path"] == "/usr/sbin/sshd"
+    # What the package's daemon is renamed to is all that is shipped of it.
+    assert not [one for one in size["unseen"] if one["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
     with engine.saved(built.digest) as chunks:
         contents: dict[str, Contents] = {}
@@ -127,7 +127,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
             if one.path.startswith("/usr/share/bakehouse/")
         ]
         assert listed in ([], [told["owner"]])
-        assert listed or told["made_by"].startswith(("mmdebstrap", "RUN"))
+        assert listed or told["owner"] in ("debian", "apt")
 
 
 def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
