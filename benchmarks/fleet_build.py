@@ -34,7 +34,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import bootstrap, containers, gathering, workflow
+from bakehouse import bootstrap, building, containers, gathering, workflow
 from bakehouse.build import leaders
 from bakehouse.buildevents import EXPORT, Event, Step
 from bakehouse.buildtimes import BuildTimes, Work
@@ -138,7 +138,7 @@ class Fleet:
             marks.append(time.time())
 
         # The check of the disk counts images that are cached as if they were to be made anew
-        with asking(engine), mock.patch.object(workflow, "expected_bytes", return_value=0):
+        with asking(engine), mock.patch.object(building, "expected_bytes", return_value=0):
             taken, cpu = measured(engine, call)
         steps, exports = watched.works(exports=False), watched.works(exports=True)
         first, last = min(map(started, steps)), max(map(completed, steps))
