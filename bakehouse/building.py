@@ -41,13 +41,14 @@ def build_images(
         built_before.remember(one, project.root, project.state)
 
     known = built_before.recall(images, project.root, project.state, engine)
-    build.verify_all(known, verify)
     names = {one.image.name for one in known}
     left = [image for image in images if image.name not in names]
     new: tuple[BuiltImage, ...] = ()
     if left:
         present = [one.image for one in known]
         new = _build(project, left, present, engine, progress, verify_new, source=source, offline=offline)
+    # Last, so that one that differs keeps no other from being built
+    build.verify_all(known, verify)
     made = {one.image.name: one for one in (*known, *new)}
     return tuple(made[image.name] for image in images)
 
