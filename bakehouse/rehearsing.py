@@ -23,7 +23,7 @@ from bakehouse import (
     standin_server,
     standins,
 )
-from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
+from bakehouse.buildfailure import ImagesFailed
 from bakehouse.checks import Answer
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic
@@ -141,7 +141,7 @@ def carry_out(
         for base in dict.fromkeys([debian, *own]):
             get = partial(gathering.put, feed)
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=get)
-        bake = partial(_bake, root=root, feed=feed, given=given, progress=progress)
+        bake = partial(feeding.bake, cwd=root, state=root, feed=feed, supplies=given, progress=progress)
         for group in _groups(rehearsals):
             before = len(outcome.rehearsed)
             try:
@@ -272,20 +272,6 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
     ]
     agree = tuple(answer.component for answer in answers if answer.agrees and answer.installed is not None)
     return Rehearsed(one, digest, agree, differ), wrong
-
-
-def _bake(
-    targets: Sequence[buildx.Target], *, root: Path, feed: Feed, given: Supplies, progress: Progress
-) -> dict[str, str]:
-    """One call of buildx; where the engine itself fails, as it does under load, once more."""
-    bake = partial(feeding.bake, targets, cwd=root, state=root, feed=feed, supplies=given, progress=progress)
-    try:
-        return bake()
-    except (EngineFaltered, ImagesFailed, LayerLost):
-        raise
-    except BuildError as error:
-        progress.say(f"{error.diagnostics[0].message}: trying again")
-        return bake()
 
 
 def _with_apt(supplies: Supplies, text: str, folder: Path) -> Supplies:
