@@ -29,18 +29,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import bootstrap, building, containers, gathering, workflow
+from bakehouse import bootstrap, building, containers, gathering, pipconfig, workflow
 from bakehouse.build import leaders
 from bakehouse.buildevents import EXPORT, Event, Step
 from bakehouse.buildtimes import BuildTimes, Work
 from bakehouse.errors import BakehouseError
 from bakehouse.plan import BootstrappedBase
 from bakehouse.progress import Mode, Progress
+from bakehouse.sources import folder_of
 from bakehouse.supplies import Feed, Supplies, supplies
 from bakehouse.wanted import wanted
 from bakehouse.workspace import open_workspace, plan_images, render_images
@@ -249,13 +252,51 @@ def asking(engine: ColdEngine) -> Iterator[None]:
 def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[Supplies]:
     """What this machine gives to steps of that engine."""
     project = open_workspace(fleet.root).project
-    with asking(engine):
-        suites = [SUITE]
+    with asking(engine), over_http(engine) as environment:
         given = supplies(
-            state=fleet.root / "build", mirrors=project.mirrors, ca=project.ca, say=say, suites=suites
+            state=fleet.root / "build",
+            mirrors=project.mirrors,
+            ca=project.ca,
+            say=say,
+            suites=[SUITE],
+            environment=environment,
         )
         with given as found:
             yield found
+
+
+@contextlib.contextmanager
+def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
+    """This machine's settings of pip, with folders served to that engine's steps, which can't read them."""
+    gateway = engine.docker(
+        "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"
+    ).strip()
+    pip = pipconfig.read(os.environ)
+    with contextlib.ExitStack() as stack:
+
+        def reachable(place: str) -> str:
+            folder = folder_of(place)
+            if folder is None:
+                return place
+            # An index links to files beside it
+            handler = partial(QuietFiles, directory=str(folder.parent))
+            server = stack.enter_context(ThreadingHTTPServer((gateway, 0), handler))
+            Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            return f"http://{gateway}:{server.server_address[1]}/{folder.name}/"
+
+        yield {
+            **os.environ,
+            "PIP_EXTRA_INDEX_URL": " ".join(map(reachable, pip.extra_index_urls)),
+            "PIP_FIND_LINKS": " ".join(map(reachable, pip.find_links)),
+            "PIP_TRUSTED_HOST": " ".join((*pip.trusted_hosts, gateway)),
+        }
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    """Files of a folder, without a line for each request."""
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
 
 
 def inventory(engine: ColdEngine, reference: str) -> list[str]:
