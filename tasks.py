@@ -992,14 +992,18 @@ def lock(context: Context, images: str, upgrade: bool = False, check: bool = Fal
     ./bake lock --upgrade openssh-server
     """
     from bakehouse import drift, locking
+    from bakehouse.progress import Progress
 
+    with Progress.on(sys.stderr) as progress:
+        if check:
+            found = locking.check(Path.cwd(), _patterns(images), progress.say, progress)
+        else:
+            lines = locking.run(Path.cwd(), _patterns(images), progress.say, progress, upgrade=upgrade)
     if check:
-        found = locking.check(Path.cwd(), _patterns(images), _say)
         print(drift.table(found), end="")
         locking.require_locked(found)
-        return
-    for line in locking.run(Path.cwd(), _patterns(images), _say, upgrade=upgrade):
-        print(line)
+    else:
+        print("".join(f"{line}\n" for line in lines), end="")
 
 
 @task(

@@ -25,14 +25,17 @@ FIELDS = (
     "Depends",
     "Provides",
     "Filename",
+    "Site",
     "Size",
     "SHA256",
 )
 """What is kept of a package: enough to find its file, to check it, and to know what it needs."""
-_NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
+NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
+"""What a package in a lock can't be without."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _VERSION = re.compile(r"[A-Za-z0-9.+:~-]+")
 _PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_/-]*\.deb")
+_SITE = re.compile(r"(https?://[A-Za-z0-9.:/_~%+-]+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
 _ARCHITECTURES = ("amd64", "all")
@@ -54,10 +57,17 @@ class Deb:
     bytes: int
     path: str
     """Below the root of any mirror, such as `pool/main/m/make-dfsg/make_4.3-4.1_amd64.deb`."""
+    site: str = ""
+    """The root that apt found it below; empty where every mirror of the suite has it."""
 
     @property
     def file(self) -> str:
         return self.path.rpartition("/")[2]
+
+    @property
+    def url(self) -> str:
+        """Where it is to be had; empty where every mirror of the suite has it."""
+        return f"{self.site}/{self.path}" if self.site else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +253,7 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
         location = Location(path, line, 1)
         entry = _entry(fields, location)
         if entry is None:
-            reason = Reason(f"a package has {', '.join(_NEEDED)}")
+            reason = Reason(f"a package has {', '.join(NEEDED)}")
             raise RecipeError(
                 Diagnostic("this is no package of a lock", location, reasons=(reason,), hint=_RESTORE)
             )
@@ -258,8 +268,10 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     return found
 
 
-def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
-    name, version, path, size, digest = (fields.get(key, "") for key in _NEEDED)
+def deb_of(fields: Mapping[str, str]) -> Deb | None:
+    """The file of a package in an index; None where a field is missing or not what it has to be."""
+    name, version, path, size, digest = (fields.get(key, "") for key in NEEDED)
+    site = fields.get("Site", "")
     is_well_formed = (
         _NAME.fullmatch(name)
         and _VERSION.fullmatch(version)
@@ -267,8 +279,14 @@ def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
         and size.isascii()
         and size.isdigit()
         and _SHA256.fullmatch(digest)
+        and _SITE.fullmatch(site)
     )
-    if not is_well_formed:
+    return Deb(name, version, digest, int(size), path, site) if is_well_formed else None
+
+
+def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
+    deb = deb_of(fields)
+    if deb is None:
         return None
     groups = [
         group
@@ -278,7 +296,7 @@ def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
     ]
     exactly = ((_bare(one), match[1]) for one in groups if (match := _EXACTLY.search(one)) and "|" not in one)
     return _Entry(
-        deb=Deb(name, version, digest, int(size), path),
+        deb=deb,
         needs=tuple(tuple(_bare(one) for one in group.split("|")) for group in groups),
         exactly=tuple(exactly),
         provides=tuple(_bare(one) for one in fields.get("Provides", "").split(",") if one.strip()),

@@ -65,7 +65,7 @@ def resolve(
         message = f"this machine's apt knows no mirror of Debian, to lock packages of `{suite}` from"
         raise EngineError(Diagnostic(message, hint=_ON_DEBIAN))
     before = {deb.name: deb for deb in locked.debs} if locked else {}
-    kept = [deb for deb in before.values() if upgrade is not None and not _is_meant(deb, before, upgrade)]
+    kept = [deb for deb in before.values() if upgrade is not None and not is_meant(deb, before, upgrade)]
     with private_folder(state) as folder:
         apt = _Apt(folder, mirrors, locked.paths if locked else (), kept)
         apt.update()
@@ -73,23 +73,25 @@ def resolve(
         for names in sorted({tuple(sorted({*one})) for one in wanted}):
             found |= apt.installed(names)
         packages = apt.described(found)
-    return Resolved(packages, _changes(before, packages))
+    return Resolved(packages, changes(before, packages))
 
 
-def _is_meant(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
+def is_meant(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
     """Whether a package is to be upgraded: itself, or another one of the same source package."""
-    folders = {known[name].path.rpartition("/")[0] for name in upgrade if name in known}
+    # Some archives have all their packages in one folder, which tells nothing
+    folders = {known[name].path.rpartition("/")[0] for name in upgrade if name in known} - {""}
     return deb.name in upgrade or deb.path.rpartition("/")[0] in folders
 
 
-def _changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
-    changes = []
+def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
+    """What differs between a lock's packages and others, by name."""
+    found = []
     for name in sorted({*before, *after}):
         old = before[name].version if name in before else ""
         new = after[name]["Version"] if name in after else ""
         if old != new:
-            changes.append(Change(name, old, new))
-    return tuple(changes)
+            found.append(Change(name, old, new))
+    return tuple(found)
 
 
 class _Apt:

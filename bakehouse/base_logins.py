@@ -65,12 +65,8 @@ def logins(
 
 
 @contextlib.contextmanager
-def of_bases(images: Iterable[Image], project: Project, say: Say) -> Iterator[dict[str, str]]:
-    """As `logins`, for what bases of images lie in Amazon ECR, with whatever the settings say of that."""
-    references = []
-    for image in images:
-        references += [image.base.reference] if isinstance(image.base, RegistryBase) else []
-        references += [image.build_base] if image.build_base else []
+def of_bases(references: Iterable[str], project: Project, say: Say) -> Iterator[dict[str, str]]:
+    """As `logins`, for what bases lie in Amazon ECR, with whatever the settings say of that."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 
     def login(host: str) -> Credentials | None:
@@ -79,6 +75,15 @@ def of_bases(images: Iterable[Image], project: Project, say: Say) -> Iterator[di
 
     with logins(hosts, login, state=project.state, say=say) as variables:
         yield variables
+
+
+def pulled(images: Iterable[Image]) -> Iterator[str]:
+    """The references of the bases that images are built from and that are pulled."""
+    for image in images:
+        if isinstance(image.base, RegistryBase):
+            yield image.base.reference
+        if image.build_base:
+            yield image.build_base
 
 
 def _read(path: Path) -> dict[str, Any]:

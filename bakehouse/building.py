@@ -78,7 +78,7 @@ def _build(
             suites=() if offline else [one.suite for one in bases],
             feed=feed,
         )
-        logged_in = base_logins.of_bases(images, project, progress.say)
+        logged_in = base_logins.of_bases(base_logins.pulled(images), project, progress.say)
         return build.build(
             images,
             root=project.root,

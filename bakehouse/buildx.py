@@ -67,8 +67,33 @@ def bake(
         if isinstance(event, Tick) or event.digest not in ended:
             on_event(event)
 
-    digests = call(targets, kept=others, on_event=note)
+    aside = dict.fromkeys((target.target for target in others), "type=cacheonly")
+    digests = call(targets, outputs=aside, on_event=note)
     return digests | call(others, on_event=tell_the_rest)
+
+
+def files_of(
+    target: Target,
+    to: Path,
+    *,
+    cwd: Path,
+    state: Path,
+    secrets: Mapping[str, Path],
+    arguments: Mapping[str, str],
+    on_event: Callable[[Event], None],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Build a target, and put what its last stage has into a folder; no image is made. Raises as `bake`."""
+    _call(
+        [target],
+        cwd=cwd,
+        state=state,
+        secrets=secrets,
+        arguments=arguments,
+        on_event=on_event,
+        environment=environment,
+        outputs={target.target: f'type=local,"dest={to.absolute()}"'},
+    )
 
 
 def _call(
@@ -80,13 +105,14 @@ def _call(
     arguments: Mapping[str, str],
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None,
-    kept: Sequence[Target] = (),
+    outputs: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """One call of buildx; of targets in `kept` it keeps the steps, and exports no image."""
+    """One call of buildx; the targets of `outputs` go there, and become no image."""
+    aside = outputs or {}
     watch = _Watch({target.target: target.name for target in targets}, on_event)
     with private_folder(state) as folder:
         override, metadata = folder / "override.json", folder / "metadata.json"
-        override.write_text(_override(targets, secrets, arguments, kept))
+        override.write_text(_override(targets, secrets, arguments, aside))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
@@ -100,7 +126,7 @@ def _call(
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildfailure.explain(watch.failure(), dockerfiles, sources)
         found = json.loads(metadata.read_text())
-    exported = (target for target in targets if target not in kept)
+    exported = (target for target in targets if target.target not in aside)
     return {target.name: str(found[target.target]["containerimage.digest"]) for target in exported}
 
 
@@ -147,15 +173,13 @@ def _override(
     targets: Iterable[Target],
     secrets: Mapping[str, Path],
     arguments: Mapping[str, str],
-    kept: Sequence[Target],
+    outputs: Mapping[str, str],
 ) -> str:
     """A further bake file; buildx reads secrets as CSV, so that a comma in a path needs the quotes."""
     given = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
     extra: dict[str, object] = {"args": dict(arguments), "secret": given}
-    aside = {"output": ["type=cacheonly"]}
-    return json.dumps(
-        {"target": {target.target: extra | (aside if target in kept else {}) for target in targets}}
-    )
+    aside = {name: {"output": [output]} for name, output in outputs.items()}
+    return json.dumps({"target": {target.target: extra | aside.get(target.target, {}) for target in targets}})
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:

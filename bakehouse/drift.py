@@ -1,14 +1,16 @@
 """Tells by kind how locks have drifted: what is not locked, what is stale, what is newer now."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from bakehouse import system_locks
+from bakehouse import pulled_locks, system_locks
 from bakehouse.aptlock import NotLocked
-from bakehouse.aptsteps import wanted_lists
+from bakehouse.aptsteps import pulled_lists
+from bakehouse.baselock import step_of
+from bakehouse.buildevents import Event
 from bakehouse.candidates import Candidate
 from bakehouse.component import Component, Face
 from bakehouse.lockfile import Lock
@@ -112,14 +114,27 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
     base = resolution.base.candidate
     if source and not source.suite and source.digest is None:
         yield Drift(Kind.NO_DIGEST, str(base), source.reference)
-    if source and not source.suite and any(wanted_lists(resolution)):
-        yield Drift(Kind.MIRRORS, str(base), "packages of apt")
+    yield from _open_on_pulled(resolution, workspace)
     if source and source.suite:
         yield from _open_packages(resolution, source.suite, workspace)
 
 
+def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
+    for lists in pulled_lists(resolution):
+        locked = workspace.apt_locks.bases.get(lists.reference)
+        if locked is None and lists.lists:
+            yield Drift(Kind.MIRRORS, lists.reference, "packages of apt")
+        elif locked and lists.lists and locked.pinned != lists.pinned:
+            yield Drift(
+                Kind.OLDER, lists.reference, f"{locked.path.name}, of {locked.pinned.rpartition('@')[2]}"
+            )
+        elif locked:
+            left = (step for step in map(step_of, lists.lists) if step not in locked.steps)
+            yield from (Drift(Kind.NOT_LOCKED, lists.reference, " ".join(step)) for step in left)
+
+
 def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> Iterator[Drift]:
-    locked = workspace.apt_locks.get(suite)
+    locked = workspace.apt_locks.suites.get(suite)
     if locked is None:
         yield Drift(Kind.NOT_LOCKED, suite, "none of its packages")
         return
@@ -131,9 +146,12 @@ def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> 
             yield Drift(Kind.NOT_LOCKED, suite, text)
 
 
-def newer_packages(workspace: Workspace, recipes: Sequence[Recipe], say: Say) -> Iterator[Drift]:
+def newer_packages(
+    workspace: Workspace, recipes: Sequence[Recipe], say: Say, on_event: Callable[[Event], None]
+) -> Iterator[Drift]:
     """Packages of distributions that mirrors have in another version than is locked."""
-    for suite, changes in system_locks.drift(workspace, recipes, say).items():
+    found = system_locks.drift(workspace, recipes, say)
+    for suite, changes in (found | pulled_locks.drift(workspace, recipes, say, on_event)).items():
         yield from (Drift(Kind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
 
 

@@ -23,6 +23,7 @@ _FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
 _BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
     "url": (_URL, "an http(s) address, with everything unusual in it as `%…`"),
@@ -223,7 +224,7 @@ def _base(fields: Fields) -> BaseSource | None:
     if bool(suite) == bool(reference):
         child.report("`base` needs one of `bootstrap` and `image`", child.location)
     digest = child.text("digest", UNKNOWN)
-    if digest != UNKNOWN and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+    if digest != UNKNOWN and not _DIGEST.fullmatch(digest):
         message = f"`{digest}` is no digest: `sha256:` and 64 hex digits, or `unknown`"
         child.report(message, child.place("digest"))
     source = BaseSource(
@@ -238,5 +239,10 @@ def _base(fields: Fields) -> BaseSource | None:
     for key, name in (("image", source.reference), ("build_image", source.build_reference)):
         if name and not _IMAGE.fullmatch(name):
             child.report(f"`{name}` is no name of an image", child.place(key))
+    if "@" in source.reference:
+        child.report("the digest of a base is written as `digest`", child.place("image"))
+    if "@" in source.build_reference and not _DIGEST.fullmatch(source.build_reference.partition("@")[2]):
+        message = f"`{source.build_reference}` has no digest behind its `@`"
+        child.report(message, child.place("build_image"), "`sha256:` and 64 hex digits")
     child.finish()
     return source

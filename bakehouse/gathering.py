@@ -14,7 +14,7 @@ from bakehouse.engine import Engine
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Table, UsageError
 from bakehouse.fetching import Fetcher, MissingError, Transfer, megabytes, why
 from bakehouse.mirrors import Hashes, Mirrors
-from bakehouse.plan import Image
+from bakehouse.plan import BootstrappedBase, Image
 from bakehouse.project import Project
 from bakehouse.reach import shown
 from bakehouse.sources import Machine, folder_of, is_mirror
@@ -153,7 +153,8 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
     bases = {
         image.base.reference: image.name
         for image in absent
-        if not image.locks_apt and not engine.image(image.base.reference)
+        if not (isinstance(image.base, BootstrappedBase) and image.locks_apt)
+        and not engine.image(image.base.reference)
     }
     if not files and not bases:
         return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.budgets import FILES, STEPS, SYSTEM
 from bakehouse.errors import Diagnostic, Location, RecipeError
-from bakehouse.plan import Image, Stage
+from bakehouse.plan import BootstrappedBase, Image, Stage
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
@@ -28,10 +28,11 @@ class LayerOwner:
 def links_system(image: Image, chain: Texts) -> bool:
     """Whether what is installed into the base is linked, `chain` being what parts do there.
 
-    Where packages are locked none takes a file of the base away. Raises RecipeError where a part would lose
+    On a base made of locked packages none takes a file of the base away; what a base that is pulled loses to
+    one is told by a step alone. Raises RecipeError where a part would lose
     what it says, since but files nothing is linked.
     """
-    if not image.locks_apt:
+    if not image.locks_apt or not isinstance(image.base, BootstrappedBase):
         return False
     for stage, text in chain:
         if lost := [word for word in _instructions(text) if word not in _LAYER_WORDS]:

@@ -1,12 +1,13 @@
 """Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from bakehouse import drift, pin, pipconfig, project, pylock, system_locks
+from bakehouse import drift, pin, pipconfig, project, pulled_locks, pylock, system_locks
+from bakehouse.buildevents import Event
 from bakehouse.candidates import normal_name
 from bakehouse.catalog import load_catalog
 from bakehouse.certificates import bundle_of
@@ -21,21 +22,36 @@ from bakehouse.recipe import Recipe, load_recipes, lock_heading
 from bakehouse.resolution import Resolution, resolve
 from bakehouse.workspace import Say, Workspace
 
+OnEvent = Callable[[Event], None]
 
-def run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool = False) -> tuple[str, ...]:
+
+def _unheard(event: Event) -> None:
+    """Nobody follows the steps of a build."""
+
+
+def run(
+    start: Path,
+    patterns: Sequence[str],
+    say: Say,
+    on_event: OnEvent = _unheard,
+    *,
+    upgrade: bool = False,
+) -> tuple[str, ...]:
     """Lock what the images and components need that names or globs mean; a line for each thing that changed.
 
     Made are the locks that are missing or were made from other requirements, and the checksums that nobody
     has written down. With `upgrade`, names may be packages of Debian too, and all that is meant is locked
-    anew, as the newest that fits.
+    anew, as the newest that fits. `on_event` hears of the steps that ask bases which are pulled.
     """
     state = project.find(start).state
     # Of two at once the second would write over what the first has just found
     with exclusive(state / "locks" / "lock", lambda: say("another run is locking: waiting for it")):
-        return _run(start, patterns, say, upgrade=upgrade)
+        return _run(start, patterns, say, on_event, upgrade=upgrade)
 
 
-def _run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool) -> tuple[str, ...]:
+def _run(
+    start: Path, patterns: Sequence[str], say: Say, on_event: OnEvent, *, upgrade: bool
+) -> tuple[str, ...]:
     workspace = unlocked_workspace(start)
     found = workspace.project
     meant = _meant(workspace, patterns, upgrade=upgrade)
@@ -44,6 +60,8 @@ def _run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool) -> tu
     upgraded = meant.packages if upgrade else ()
     needing = workspace.recipes.values() if upgraded is None or upgraded else meant.recipes
     done += system_locks.lock(workspace, tuple(needing), say, upgrade=upgraded)
+    named = meant.recipes if patterns else ()
+    done += pulled_locks.lock(workspace, tuple(needing), say, on_event, named=named, upgrade=upgraded)
     open_artifacts = list(_open_artifacts(meant.recipes, workspace))
     index = _index(found, "3.11")
     mirrors = [Path(one) for one in found.mirrors if Path(one).is_dir()]
@@ -52,7 +70,7 @@ def _run(start: Path, patterns: Sequence[str], say: Say, *, upgrade: bool) -> tu
     return tuple(done) or ("everything is locked",)
 
 
-def check(start: Path, patterns: Sequence[str], say: Say) -> tuple[Drift, ...]:
+def check(start: Path, patterns: Sequence[str], say: Say, on_event: OnEvent = _unheard) -> tuple[Drift, ...]:
     """How locks of images and components have drifted from what is asked, and what mirrors and index have."""
     workspace = unlocked_workspace(start)
     meant = _meant(workspace, patterns)
@@ -62,7 +80,7 @@ def check(start: Path, patterns: Sequence[str], say: Say) -> tuple[Drift, ...]:
         return tuple(found)
     found += (one for one in drift.open_points(workspace, meant.recipes) if one not in found)
     if not any(one.kind is Kind.NOT_LOCKED for one in found):
-        found += drift.newer_packages(workspace, meant.recipes, say)
+        found += drift.newer_packages(workspace, meant.recipes, say, on_event)
     parts = (*drift.chosen(workspace, meant.recipes), *drift.candidates(meant.components))
     found += drift.newer_wheels(parts, partial(_resolve_now, workspace.project), say)
     return tuple(found)
@@ -100,7 +118,7 @@ class _Meant:
 
 def _meant(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Meant:
     """What names or globs mean; no pattern means all. Raises UsageError where one means nothing."""
-    locked = sorted({deb.name for lock in workspace.apt_locks.values() for deb in lock.debs})
+    locked = sorted({deb.name for deb in workspace.apt_locks.debs})
     known = (*workspace.recipes, *(one.family for one in workspace.recipes.values()))
     problems = Problems()
     for pattern in patterns:

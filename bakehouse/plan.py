@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NewType
 
 from bakehouse import trimming
-from bakehouse.aptlock import AptLock, Deb
-from bakehouse.aptsteps import apt_of, apt_steps
+from bakehouse.aptlock import Deb
+from bakehouse.aptsteps import AptSteps, apt_of, apt_steps
+from bakehouse.baselock import AptLocks
 from bakehouse.budgets import OWN, REQUIREMENTS, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
@@ -63,6 +64,8 @@ class RegistryBase:
     reference: str
     digest: Digest | None
     """None where nobody knows it yet: refused by `push`."""
+    locks_apt: bool = False
+    """Whether all that steps add to it of the distribution are known files."""
 
     @property
     def pinned(self) -> str:
@@ -168,7 +171,7 @@ class Image:
     @property
     def locks_apt(self) -> bool:
         """Whether each of the distribution's packages in it is a file that is known by its sha256."""
-        return isinstance(self.base, BootstrappedBase) and bool(self.base.debs)
+        return bool(self.base.debs) if isinstance(self.base, BootstrappedBase) else self.base.locks_apt
 
     @property
     def installs_apt(self) -> bool:
@@ -227,19 +230,19 @@ def make_plan(
     resolutions: Iterable[Resolution],
     templates: Mapping[str, str],
     region: str | None = None,
-    locks: Mapping[str, AptLock] | None = None,
+    locks: AptLocks | None = None,
 ) -> Plan:
     """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
 
     `region` is where bases are pulled from that have a registry in each; `locks` are those of the packages
-    of distributions, by suite. Raises RecipeError where a base is not there, a package is not locked, or an
+    of distributions. Raises RecipeError where a base is not there, a package is not locked, or an
     image would get more layers than engines take.
     """
     problems = Problems()
     images = []
     for resolution in resolutions:
-        host = _host(resolution, region, problems)
-        images.append(_image(resolution, templates, host, locks or {}, problems))
+        host = registry_host(resolution, region, problems)
+        images.append(_image(resolution, templates, host, locks or AptLocks({}, {}), problems))
         _check_layers(images[-1], resolution.recipe, problems)
         _check_apt(images[-1], resolution, problems)
         _check_budgets(images[-1], problems)
@@ -247,7 +250,7 @@ def make_plan(
     return Plan(tuple(images))
 
 
-def _host(resolution: Resolution, region: str | None, problems: Problems) -> str:
+def registry_host(resolution: Resolution, region: str | None, problems: Problems) -> str:
     """The registry of a base that is named without one, and the slash behind it."""
     base = resolution.base.candidate.component
     if base.registries is None:
@@ -266,7 +269,7 @@ def _image(
     resolution: Resolution,
     templates: Mapping[str, str],
     host: str,
-    locks: Mapping[str, AptLock],
+    locks: AptLocks,
     problems: Problems,
 ) -> Image:
     recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
@@ -274,7 +277,7 @@ def _image(
     assert source is not None
     apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
-    base = _base(resolution.base, source, host, locked.base)
+    base = _base(resolution.base, source, host, locked)
     shared = texts_json(tuple(one for one in templates.items() if one[0] != _REQUIREMENTS))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
@@ -354,11 +357,11 @@ def _image(
     )
 
 
-def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, str]:
+def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
     """What tells a base from every other: a bootstrapped one has all it is made of in its name."""
     if isinstance(base, BootstrappedBase):
         return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
-    return base.reference, base.digest or ""
+    return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
 
 
 def _sums(debs: tuple[Deb, ...]) -> list[str]:
@@ -399,12 +402,11 @@ def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:
     )
 
 
-def _base(
-    choice: Choice, source: BaseSource, host: str, debs: tuple[Deb, ...]
-) -> BootstrappedBase | RegistryBase:
+def _base(choice: Choice, source: BaseSource, host: str, locked: AptSteps) -> BootstrappedBase | RegistryBase:
     if source.suite:
-        return bootstrapped(choice.name, choice.version, source, debs)
-    return RegistryBase(host + source.reference, Digest(source.digest) if source.digest else None)
+        return bootstrapped(choice.name, choice.version, source, locked.base)
+    digest = Digest(source.digest) if source.digest else None
+    return RegistryBase(host + source.reference, digest, locked.on_pulled)
 
 
 def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:

@@ -92,6 +92,8 @@ class Machine:
                 yield self._in_s3(prefix, f"{file.sha256}/{file.file}")
         if file.kind == "url":
             yield _at(self._web, file.address, f"`{shown(file.address)}`")
+        elif file.kind == "deb" and _is_web(file.address):
+            yield _at(self._apt_web, file.address, f"`{shown(file.address)}`")
         elif file.kind in _PYTHON:
             yield from self._in_indexes(file)
         else:

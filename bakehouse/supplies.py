@@ -99,6 +99,18 @@ def supplies(
 
 
 @contextlib.contextmanager
+def apt_supplies(
+    *, state: Path, ca: Path | None, say: Say, environment: Mapping[str, str] = os.environ
+) -> Iterator[Supplies]:
+    """What steps need that ask the mirrors of a distribution, and nothing else."""
+    bundle = bundle_of(ca, pipconfig.read(environment), environment)
+    certificates = _certificates(bundle, say) if bundle else ""
+    texts = {"ca": certificates, "apt": _apt_conf(say, has_ca=bool(ca and certificates))}
+    with _secrets(texts, state) as secrets:
+        yield Supplies(secrets, _arguments(_proxies(environment, say), ""))
+
+
+@contextlib.contextmanager
 def _served(feed: Feed, say: Say) -> Iterator[str]:
     """The URL that a feed is served at; empty where steps can't reach it."""
     with contextlib.ExitStack() as stack:

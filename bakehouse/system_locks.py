@@ -22,7 +22,7 @@ def lock(
     images: packages that need each other in one version change together, whoever asked for them.
     """
     for suite, wanted in _wanted(workspace, recipes).items():
-        locked = workspace.apt_locks.get(suite)
+        locked = workspace.apt_locks.suites.get(suite)
         if locked and upgrade == () and _has_all(locked, wanted):
             continue
         say(f"asking this machine's apt for the packages of {suite}")
@@ -42,7 +42,7 @@ def drift(workspace: Workspace, recipes: Sequence[Recipe], say: Say) -> dict[str
     found = {}
     for suite, wanted in _wanted(workspace, recipes).items():
         say(f"asking this machine's apt for the packages of {suite}")
-        locked = workspace.apt_locks.get(suite)
+        locked = workspace.apt_locks.suites.get(suite)
         now = aptlocking.resolve(suite, wanted, locked, workspace.project.state, upgrade=None)
         found[suite] = tuple(one for one in now.changes if one.after)
     return found

@@ -31,7 +31,10 @@ class WantedFile:
     bytes: int | None
     """None where nobody has written it down."""
     address: str
-    """A URL, `name==version` of a Python package, `package=version` of a Debian source, a path in a pool."""
+    """A URL, `name==version` of a Python package, `package=version` of a Debian source, a path in a pool.
+
+    A package of the distribution that not every mirror has is known by a URL, too.
+    """
 
     @property
     def project(self) -> str:
@@ -98,7 +101,9 @@ def _steps(image: Image) -> Iterator[tuple[WantedFile, ...]]:
 
 def debs(packages: Iterable[Deb]) -> tuple[WantedFile, ...]:
     """Packages of the distribution."""
-    return tuple(WantedFile("deb", one.file, Sha256(one.sha256), one.bytes, one.path) for one in packages)
+    return tuple(
+        WantedFile("deb", one.file, Sha256(one.sha256), one.bytes, one.url or one.path) for one in packages
+    )
 
 
 def _of_stage(stage: Stage) -> Iterator[WantedFile]:

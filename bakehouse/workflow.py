@@ -156,7 +156,7 @@ def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, runs.Run]:
 
 def _debian(workspace: Workspace) -> BootstrappedBase:
     """The base that stand-ins of other bases are made of."""
-    lock = workspace.apt_locks.get(rehearsing.SUITE)
+    lock = workspace.apt_locks.suites.get(rehearsing.SUITE)
     found = [
         bootstrapped(component.name, release.version, base, lock.base(base.packages) if lock else ())
         for component in workspace.catalog.components.values()

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bakehouse import explain, project, rendering
-from bakehouse.aptlock import AptLock, apt_locks
+from bakehouse.baselock import AptLocks, read_locks
 from bakehouse.catalog import Catalog
 from bakehouse.catalogcache import cached_catalog
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
@@ -34,9 +34,9 @@ class Workspace:
     templates: dict[str, str]
 
     @cached_property
-    def apt_locks(self) -> dict[str, AptLock]:
-        """The locks of the packages of distributions, by suite."""
-        return apt_locks(self.project.recipe_roots)
+    def apt_locks(self) -> AptLocks:
+        """The locks of the packages of distributions."""
+        return read_locks(self.project.recipe_roots)
 
 
 def open_workspace(start: Path | None = None) -> Workspace:

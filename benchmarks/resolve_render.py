@@ -64,7 +64,7 @@ def one(recipe: Recipe, workspace: Workspace) -> Steps:
 def forget(workspace: Workspace) -> None:
     """Nothing was rendered before, and no step's packages were looked up."""
     rendering.forget()
-    for lock in workspace.apt_locks.values():
+    for lock in workspace.apt_locks.suites.values():
         lock.forget()
 
 

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 
 from bakehouse import explain, rendering
-from bakehouse.aptlock import apt_locks
+from bakehouse.baselock import read_locks
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.errors import BakehouseError
 from bakehouse.plan import Image, Plan, make_plan
@@ -123,7 +123,7 @@ class Tree:
 
     def plan(self, *names: str) -> Plan:
         resolutions = [self.resolve(name) for name in names or ["small"]]
-        return make_plan(resolutions, templates(), locks=apt_locks([self.root]))
+        return make_plan(resolutions, templates(), locks=read_locks([self.root]))
 
     def one(self, name: str = "small") -> Image:
         [found] = self.plan(name).images

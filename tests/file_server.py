@@ -78,18 +78,18 @@ def wanted(
 
 
 @contextlib.contextmanager
-def serving(certificate: Path | None = None) -> Iterator[FileServer]:
+def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iterator[FileServer]:
     """A server on a free port; with TLS where a certificate is given, whose key lies beside it."""
     told = FileServer()
     handler = type("Handler", (_Handler,), {"told": told})
-    with _Quiet(("127.0.0.1", 0), handler) as server:
+    with _Quiet((address, 0), handler) as server:
         scheme = "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, certificate.with_name("key.pem"))
             server.socket = context.wrap_socket(server.socket, server_side=True)
             scheme = "https"
-        told.url = f"{scheme}://127.0.0.1:{server.server_port}"
+        told.url = f"{scheme}://{address}:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:

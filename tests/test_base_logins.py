@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse import destinations
-from bakehouse.base_logins import logins, of_bases
+from bakehouse.base_logins import logins, of_bases, pulled
 from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
 from bakehouse.plan import RegistryBase
 from bakehouse.project import Project
@@ -94,6 +94,6 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
     images = [replace(fake_engine.image("a"), base=base) for base in bases]
-    with of_bases(images, Project(tmp_path, ()), print) as variables:
+    with of_bases(pulled(images), Project(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
     assert asked == [HOST]

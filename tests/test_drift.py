@@ -63,7 +63,7 @@ def test_a_base_that_is_pulled(project: Tree) -> None:
     project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "apt: [vim]\n")
     assert open_points(project) == [
         Drift(Kind.NO_DIGEST, "theirs 1", "x.example/y:1"),
-        Drift(Kind.MIRRORS, "theirs 1", "packages of apt"),
+        Drift(Kind.MIRRORS, "x.example/y:1", "packages of apt"),
     ]
     with pytest.raises(StaleError) as caught:
         locking.require_locked(open_points(project))

@@ -41,8 +41,12 @@ ALLOWED = {
     "resolution": "lockfile component catalog recipe candidates fitting",
     "keys": "",
     "aptlock": "",
-    "aptsteps": "aptlock resolution",
-    "plan": "yamlfile aptlock aptsteps budgets lockfile component trimming ownfiles recipe resolution keys",
+    "baselock": "aptlock",
+    "aptsteps": "component aptlock baselock resolution",
+    "plan": (
+        "yamlfile aptlock baselock aptsteps budgets lockfile component trimming ownfiles recipe resolution "
+        "keys"
+    ),
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
     "nearest": "component catalog recipe candidates resolution wording pins",
@@ -63,7 +67,7 @@ ALLOWED = {
     "project": "yamlfile registry_settings registry_tables tomlplace",
     "revisions": "catalog recipe project",
     "catalogcache": "catalog",
-    "workspace": "yamlfile aptlock catalog catalogcache recipe resolution plan explain rendering project",
+    "workspace": "yamlfile baselock catalog catalogcache recipe resolution plan explain rendering project",
     # the machine: programs, locks, the engine
     "processes": "",
     "locks": "deadline",
@@ -247,12 +251,18 @@ ALLOWED = {
     "pylock": "processes pipconfig",
     "pin": "component faces plan mirrors wanted web sources pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
+    "baselocking": "aptlock baselock aptlocking rendering scratch supplies buildevents buildx",
+    "pulled_locks": (
+        "baselock aptsteps plan recipe resolution workspace aptlocking baselocking supplies buildevents "
+        "provision daemon base_logins"
+    ),
     "drift": (
-        "aptlock aptsteps component lockfile recipe candidates resolution workspace pylock system_locks"
+        "aptlock baselock aptsteps component lockfile recipe candidates resolution workspace pylock "
+        "buildevents system_locks pulled_locks"
     ),
     "locking": (
         "candidates component catalog lockfile recipe resolution project workspace locks pipconfig "
-        "certificates pylock pin system_locks drift"
+        "certificates pylock pin buildevents system_locks pulled_locks drift"
     ),
     # rehearsals, and how far images were run
     "rehearsal": "component lockfile plan",

@@ -1,0 +1,179 @@
+"""Makes the lock of a base that is pulled: asks the base's own apt, in a step of a build, what steps add.
+
+So its sources, its keys and what it has installed decide, as they would in the image; nothing of it is
+installed, and no image is made.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from bakehouse import buildx
+from bakehouse.aptlock import Deb, deb_of, stanzas, written
+from bakehouse.aptlocking import Change, changes, is_meant
+from bakehouse.baselock import ADDS, BASE, STEP, BaseLock, Step, step_of
+from bakehouse.buildevents import Event
+from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.rendering import filled
+from bakehouse.scratch import private_folder
+from bakehouse.supplies import Supplies
+
+_DOCKERFILE = """\
+FROM {{ base }} AS base
+COPY lock/ /lock/
+RUN --mount=type=secret,id=ca --mount=type=secret,id=apt,target=/etc/apt/apt.conf.d/99bakehouse <<"END"
+set -e
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+{% if stale_sources %}
+rm -f {{ stale_sources }}
+{% endif %}
+if [ -s /lock/Packages ]; then
+    echo 'deb [trusted=yes] copy:/lock ./' > /etc/apt/sources.list.d/00-lock.list
+    cp /lock/preferences /etc/apt/preferences.d/00-lock
+fi
+apt-get clean
+apt-get update -q -o APT::Update::Error-Mode=any
+mkdir /found
+number=0
+while read -r names; do
+    number=$((number + 1))
+    apt-get install --simulate -q -y --no-install-recommends $names > "/found/$number.steps"
+    apt-get install --print-uris -qq -y --no-install-recommends $names > "/found/$number.files"
+    sed -n 's/^Inst \\([^ ]*\\) \\(\\[[^]]*\\] \\)\\{0,1\\}(\\([^ ]*\\) .*/\\1=\\3/p' \\
+        "/found/$number.steps" > /named
+    [ ! -s /named ] || xargs apt-cache show < /named > "/found/$number.packages"
+done < /lock/lists
+END
+
+FROM scratch
+COPY --from=base /found/ /
+"""
+_INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
+_URL = re.compile(r"^'([^']+)' \S+ ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class PulledBase:
+    """A base, and what images ask of the distribution on it."""
+
+    reference: str
+    """With its registry's host and its digest: what is pulled."""
+    pinned: str
+    """The same without the host."""
+    steps: tuple[Step, ...]
+    stale_sources: str = ""
+    """Files of its apt that can't be refreshed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What steps add to a base, and what of it differs from the lock."""
+
+    steps: Mapping[Step, tuple[str, ...]]
+    """The names of the packages that each adds."""
+    packages: Mapping[str, Mapping[str, str]]
+    """The fields of each in its index, by name."""
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How steps of a build are run here."""
+
+    state: Path
+    supplies: Supplies
+    on_event: Callable[[Event], None]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of docker's programs, such as its logins."""
+
+
+def resolve(
+    base: PulledBase, locked: BaseLock | None, run: Steps, *, upgrade: Collection[str] | None = ()
+) -> Locked:
+    """What the steps add, in the versions that are locked already where there are any.
+
+    `upgrade` names packages to be taken from what the mirrors have now; None is all of them. Raises
+    BuildError where the base can't be pulled, or its apt finds no way, in apt's words.
+    """
+    before = {deb.name: deb for deb in locked.debs} if locked else {}
+    kept = [deb for deb in before.values() if upgrade is not None and not is_meant(deb, before, upgrade)]
+    with private_folder(run.state) as folder:
+        context, found = folder / "context", folder / "found"
+        _write_context(context, base, locked, kept)
+        buildx.files_of(
+            buildx.Target(base.reference, "packages", context / "docker-bake.json"),
+            found,
+            cwd=context,
+            state=run.state,
+            secrets=run.supplies.secrets,
+            arguments=run.supplies.arguments,
+            on_event=run.on_event,
+            environment=run.environment,
+        )
+        texts = {path.name: path.read_text(encoding="utf-8") for path in found.iterdir()}
+    return read(base, before, texts)
+
+
+def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Mapping[str, str]]) -> str:
+    """A lock as it is written down."""
+    heading = "# A base that is pulled, and each file that a step adds to it; made by `./bake lock`\n"
+    stanza = [f"{BASE}: {pinned}\n"]
+    stanza += [
+        f"{STEP}: {' '.join(step)}\n{ADDS}: {' '.join(names)}\n" for step, names in sorted(steps.items())
+    ]
+    return "\n".join([heading, *stanza, written(packages)])
+
+
+def _write_context(folder: Path, base: PulledBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
+    lock = folder / "lock"
+    lock.mkdir(parents=True)
+    known = stanzas(locked.path.read_text(encoding="utf-8")) if locked else ()
+    # apt reads no comments there
+    (lock / "Packages").write_text(written(fields for _, fields in known if "Package" in fields))
+    pins = (f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n" for one in kept)
+    (lock / "preferences").write_text("\n".join(pins))
+    (lock / "lists").write_text("".join(f"{' '.join(step)}\n" for step in base.steps))
+    dockerfile = filled(_DOCKERFILE, base=base.reference, stale_sources=base.stale_sources)
+    (folder / "Dockerfile").write_text(dockerfile)
+    target = {"context": str(folder), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
+    (folder / "docker-bake.json").write_text(json.dumps({"target": {"packages": target}}))
+
+
+def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> Locked:
+    """What apt said in a step: of each list what it would do, where files lie, what packages they are."""
+    steps: dict[Step, tuple[str, ...]] = {}
+    packages: dict[str, dict[str, str]] = {}
+    for number, step in enumerate(base.steps, 1):
+        versions = {
+            match["name"]: match["version"] for match in _INSTALLED.finditer(texts[f"{number}.steps"])
+        }
+        urls = [unquote(url) for url in _URL.findall(texts[f"{number}.files"])]
+        shown = [fields for _, fields in stanzas(texts.get(f"{number}.packages", "")) if "Filename" in fields]
+        for fields in shown:
+            name = fields["Package"]
+            if versions.get(name) == fields["Version"] and name not in packages:
+                packages[name] = fields | _place(fields, urls, before.get(name))
+        if lost := [name for name in versions if name not in packages or not _is_known(packages[name])]:
+            message = f"apt of `{base.reference}` tells no file of package `{lost[0]}`"
+            hint = "its sources have no sha256 of it, or are reached by other ways than http and https"
+            raise BuildError(Diagnostic(message, hint=hint))
+        steps[step_of(step)] = tuple(sorted(versions))
+    return Locked(steps, packages, changes(before, packages))
+
+
+def _is_known(fields: Mapping[str, str]) -> bool:
+    """Whether a package is a file that can be fetched and compared."""
+    found = deb_of(fields)
+    return found is not None and bool(found.site)
+
+
+def _place(fields: Mapping[str, str], urls: Sequence[str], before: Deb | None) -> dict[str, str]:
+    """Where a package's file lies: below which root, and where there."""
+    path = fields["Filename"].removeprefix("./")
+    if before and before.sha256 == fields.get("SHA256"):
+        return {"Filename": before.path, "Site": before.site}
+    url = next((url for url in urls if url.endswith(f"/{path}")), "")
+    return {"Filename": path, "Site": url.removesuffix(f"/{path}")}

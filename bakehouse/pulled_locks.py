@@ -1,0 +1,128 @@
+"""Locks what steps add to bases that are pulled, base by base."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from bakehouse import base_logins, baselock, baselocking, daemon, provision
+from bakehouse.aptlocking import Change
+from bakehouse.aptsteps import pulled_lists
+from bakehouse.baselock import BaseLock, step_of
+from bakehouse.baselocking import Locked, PulledBase, Steps
+from bakehouse.buildevents import Event
+from bakehouse.errors import Problems, RecipeError
+from bakehouse.files import write_whole
+from bakehouse.plan import registry_host
+from bakehouse.recipe import Recipe
+from bakehouse.resolution import Resolution, resolve
+from bakehouse.supplies import apt_supplies
+from bakehouse.workspace import Say, Workspace
+
+
+def lock(
+    workspace: Workspace,
+    recipes: Sequence[Recipe],
+    say: Say,
+    on_event: Callable[[Event], None],
+    *,
+    named: Sequence[Recipe] = (),
+    upgrade: Collection[str] | None = (),
+) -> Iterator[str]:
+    """Write down what images' steps add to their bases; a line for each package and base that changed.
+
+    A base is pulled for that: a first lock is made of those that images of `named` are on. `upgrade` names
+    packages to be taken from what the mirrors have now; None is all of them.
+    """
+    for reference in _without_digest(workspace, named):
+        say(f"packages on `{reference}` are not locked: nobody has written down its digest")
+    asked = {base.pinned for base in _bases(workspace, named)}
+    found = {}
+    for base in _bases(workspace, [*recipes, *named]):
+        locked = _fitting(workspace, base)
+        if locked and upgrade == () and {*base.steps} <= {*locked.steps}:
+            continue
+        if base.pinned in asked or base.pinned.partition("@")[0] in workspace.apt_locks.bases:
+            found[base] = locked
+    if not found:
+        return
+    with _running(workspace, [base.reference for base in found], say, on_event) as run:
+        for base, locked in found.items():
+            say(f"asking the apt of {base.reference} what steps add to it")
+            made = _all_steps(base, locked, workspace)
+            now = baselocking.resolve(made, locked, run, upgrade=upgrade)
+            yield from _write(workspace, made, now)
+
+
+def drift(
+    workspace: Workspace, recipes: Sequence[Recipe], say: Say, on_event: Callable[[Event], None]
+) -> dict[str, tuple[Change, ...]]:
+    """For each base that has a lock, what mirrors have in another version than is locked."""
+    found = {base: locked for base in _bases(workspace, recipes) if (locked := _fitting(workspace, base))}
+    if not found:
+        return {}
+    changes = {}
+    with _running(workspace, [base.reference for base in found], say, on_event) as run:
+        for base, locked in found.items():
+            say(f"asking the apt of {base.reference} what steps add to it")
+            now = baselocking.resolve(base, locked, run, upgrade=None)
+            changes[base.reference.partition("@")[0]] = tuple(one for one in now.changes if one.after)
+    return changes
+
+
+def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[PulledBase, ...]:
+    """The bases with a digest on which steps of images install something; each once, with all its steps."""
+    problems = Problems()
+    steps: dict[tuple[str, str, str], dict[baselock.Step, None]] = {}
+    for recipe in recipes:
+        resolution = resolve(recipe, workspace.catalog)
+        for lists in pulled_lists(resolution):
+            if lists.pinned and lists.lists:
+                host = registry_host(resolution, workspace.project.region, problems)
+                place = f"{host}{lists.pinned}", lists.pinned, _stale_sources(resolution)
+                steps.setdefault(place, {}).update(dict.fromkeys(map(step_of, lists.lists)))
+    problems.raise_as(RecipeError)
+    return tuple(
+        PulledBase(reference, pinned, tuple(sorted(found)), stale)
+        for (reference, pinned, stale), found in sorted(steps.items())
+    )
+
+
+def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """The bases on which steps install something that nobody could pull a second time."""
+    lists = (one for recipe in recipes for one in pulled_lists(resolve(recipe, workspace.catalog)))
+    return tuple(dict.fromkeys(one.reference for one in lists if one.lists and not one.pinned))
+
+
+def _stale_sources(resolution: Resolution) -> str:
+    return resolution.base.face.facts.get("stale_sources", "")
+
+
+def _fitting(workspace: Workspace, base: PulledBase) -> BaseLock | None:
+    found = workspace.apt_locks.bases.get(base.pinned.partition("@")[0])
+    return found if found and found.pinned == base.pinned else None
+
+
+def _all_steps(base: PulledBase, locked: BaseLock | None, workspace: Workspace) -> PulledBase:
+    """The base with the steps of all images of the project, since one lock is made for all of them."""
+    every = _bases(workspace, workspace.recipes.values())
+    return next((one for one in every if one.reference == base.reference), base)
+
+
+@contextlib.contextmanager
+def _running(
+    workspace: Workspace, references: Sequence[str], say: Say, on_event: Callable[[Event], None]
+) -> Iterator[Steps]:
+    project = workspace.project
+    with contextlib.ExitStack() as stack:
+        daemon.require(provision.ensure(provision.ask_at_terminal, say))
+        given = stack.enter_context(apt_supplies(state=project.state, ca=project.ca, say=say))
+        logged_in = stack.enter_context(base_logins.of_bases(references, project, say))
+        yield Steps(project.state, given, on_event, logged_in)
+
+
+def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]:
+    name = baselock.file_of(base.pinned)
+    path = workspace.project.recipe_roots[-1] / baselock.FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, baselocking.text(base.pinned, now.steps, now.packages.values()))
+    yield from (f"{base.reference.partition('@')[0]}: {one.text}" for one in now.changes)
+    yield f"{name}: {len(now.packages)} packages, {len(now.changes)} of them changed"

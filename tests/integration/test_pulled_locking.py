@@ -1,0 +1,228 @@
+"""A base out of a registry, whose apt has a mirror of its own: what steps add is locked, and built again."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bakehouse.baselock import read_locks
+from bakehouse.project import HOME
+from tests.file_server import FileServer, serving
+from tests.integration.projects import base
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+COMPONENTS = {
+    "house": """\
+summary: The house's own base, out of its registry
+releases:
+  - version: "1"
+    build_apt: [house-tools]
+    base: {{image: "{reference}", digest: "{digest}"}}
+""",
+    "speech": """\
+summary: A part that is made with a package of the distribution
+releases:
+  - version: "1"
+    build_apt: [house-maker]
+""",
+}
+SPEECH = """\
+{% block build %}
+FROM toolchain AS speech
+{{ apt(stage.build_apt, files=stage.packages) }}
+RUN mkdir -p /out/usr/share && house-maker > /out/usr/share/made-with && finish speech
+{% endblock %}
+"""
+RECIPE = """\
+summary: On the house's base
+base: {house: "1"}
+components: {speech: "*"}
+apt: [house-editor]
+"""
+NEEDS = {"house-editor": "house-common (= {version})", "house-maker": "house-tools"}
+NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
+
+Bake = Callable[..., str]
+
+
+class Mirror:
+    """A mirror of a distribution with four packages, each a program that says its version."""
+
+    def __init__(self, server: FileServer, folder: Path) -> None:
+        self._server, self._folder = server, folder
+
+    @property
+    def url(self) -> str:
+        return f"{self._server.url}/house"
+
+    def has(self, version: str) -> None:
+        """Have all packages in one version, and no other one."""
+        for path in [path for path in self._server.files if path.startswith("/house/")]:
+            del self._server.files[path]
+        index = [self._added(name, version) for name in NAMES]
+        self._server.files["/house/Packages"] = "\n".join(index).encode()
+
+    def _added(self, name: str, version: str) -> str:
+        tree = self._folder / f"{name}-{version}"
+        (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
+        needs = NEEDS.get(name, "").format(version=version)
+        control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: a test <t@e.st>\n"
+        control += f"Depends: {needs}\n" if needs else ""
+        (tree / "DEBIAN/control").write_text(f"{control}Description: made for a test\n")
+        program = tree / "usr/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho {name} {version}\n")
+        program.chmod(0o755)
+        file = self._folder / f"{name}_{version}_all.deb"
+        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, file], check=True)
+        content = file.read_bytes()
+        self._server.files[f"/house/pool/{file.name}"] = content
+        digest = hashlib.sha256(content).hexdigest()
+        return f"{control}Filename: pool/{file.name}\nSize: {len(content)}\nSHA256: {digest}\n"
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
+    """At an address of this machine that steps of a build reach."""
+    asked = ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]
+    gateway = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    with serving(address=gateway) as server:
+        yield Mirror(server, tmp_path_factory.mktemp("mirror"))
+
+
+@pytest.fixture(scope="module")
+def house(mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The base in a registry: its reference and its digest."""
+    folder = tmp_path_factory.mktemp("base")
+    (folder / "house.list").write_text(f"deb [trusted=yes] {mirror.url} ./\n")
+    (folder / "Dockerfile").write_text(f"FROM {base()}\nCOPY house.list /etc/apt/sources.list.d/\n")
+    reference = f"127.0.0.1:{registry_port}/house-{uuid4().hex[:8]}:1"
+    for words in (["build", "--tag", reference, folder], ["push", reference], ["image", "rm", reference]):
+        subprocess.run(["docker", *words], check=True, capture_output=True)
+    name, _, tag = reference.rpartition(":")
+    host, _, repository = name.partition("/")
+    asked = ["curl", "-fsSI", "-H", "Accept: application/vnd.oci.image.manifest.v1+json",
+             "-H", "Accept: application/vnd.docker.distribution.manifest.v2+json",
+             f"http://{host}/v2/{repository}/manifests/{tag}"]  # fmt: skip
+    headers = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    [digest] = [line.split()[1] for line in headers.splitlines() if line.lower().startswith("docker-content")]
+    return {"reference": reference, "digest": digest}
+
+
+@pytest.fixture
+def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[str]:
+    """An image on that base in a project of its own; its packages are 1.0 in the mirror."""
+    mirror.has("1.0")
+    name = f"spoken-{uuid4().hex[:8]}"
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    for component, text in COMPONENTS.items():
+        folder = tmp_path / "own/components" / component
+        folder.mkdir(parents=True)
+        (folder / "component.yaml").write_text(text.format(**house))
+    (tmp_path / "own/components/speech/install.j2").write_text(SPEECH)
+    (tmp_path / "own/images").mkdir()
+    (tmp_path / f"own/images/{name}.yaml").write_text(RECIPE)
+    yield name
+    found = ["docker", "images", "--quiet", f"bakehouse/{name}"]
+    if ids := {*subprocess.run(found, check=True, capture_output=True, text=True).stdout.split()}:
+        subprocess.run(["docker", "image", "rm", "--force", *ids], check=True)
+
+
+@pytest.fixture
+def bake(tmp_path: Path) -> Bake:
+    """Runs a task in the project, whose files are cached below it; gives what it prints."""
+
+    def run(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", *words]
+        cache = str(tmp_path / "cache")
+        environment = {**os.environ, "PYTHONPATH": str(HOME), "BAKEHOUSE_CACHE": cache}
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert ended.returncode == code, ended.stderr[-4000:]
+        return ended.stdout
+
+    return run
+
+
+def says(image: str, *command: str) -> str:
+    words = ["docker", "run", "--rm", "--network=none", f"bakehouse/{image}:latest", *command]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has_moved_on(
+    image: str, bake: Bake, mirror: Mirror, house: Mapping[str, str], tmp_path: Path
+) -> None:
+    told = bake("lock", image)
+
+    [lock] = read_locks([tmp_path / "own"]).bases.values()
+    assert f"{lock.path.name}: 4 packages, 4 of them changed\n" in told
+    assert lock.pinned == f"{house['reference']}@{house['digest']}"
+    assert {step: [deb.name for deb in lock.adds(step)] for step in lock.steps} == {
+        ("house-tools",): ["house-tools"],
+        ("house-maker", "house-tools"): ["house-maker", "house-tools"],
+        ("house-editor",): ["house-common", "house-editor"],
+    }
+    assert {deb.url.partition("/pool")[0] for deb in lock.debs} == {mirror.url}
+    bake("fetch", image, "--to", "files")
+
+    mirror.has("2.0")
+    bake("build", image, "--from", "files")
+
+    assert says(image, "house-editor") == "house-editor 1.0"
+    assert says(image, "dpkg-query", "-W", "-f", "${Version}", "house-common") == "1.0"
+    assert says(image, "cat", "/usr/share/made-with") == "house-maker 1.0"
+    assert says(image, "ls", "-A", "/var/lib/apt/lists") == ""
+
+
+def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirror, tmp_path: Path) -> None:
+    bake("lock", image)
+    mirror.has("2.0")
+    [lock] = read_locks([tmp_path / "own"]).bases.values()
+    before = lock.path.read_text()
+    recipe = tmp_path / f"own/images/{image}.yaml"
+    recipe.write_text(RECIPE.replace("apt: [house-editor]", "apt: [house-common]"))
+
+    told = bake("lock", image, "--check", code=4)
+    assert "not locked:\n" in told
+    assert "  house-common\n" in told
+
+    bake("lock", image)
+    [kept] = read_locks([tmp_path / "own"]).bases.values()
+    assert {deb.version for deb in kept.debs} == {"1.0"}
+    assert kept.path.read_text() != before
+
+    newer = bake("lock", image, "--check")
+    assert "house-common 1.0 -> 2.0\n" in newer
+
+    bake("lock", "--upgrade", "house-common")
+    [upgraded] = read_locks([tmp_path / "own"]).bases.values()
+    assert {deb.name: deb.version for deb in upgraded.debs} == {
+        "house-common": "2.0",
+        "house-maker": "2.0",
+        "house-tools": "2.0",
+    }
+
+
+def test_a_base_whose_apt_fails_is_told_in_its_words(
+    image: str, bake: Bake, mirror: Mirror, tmp_path: Path
+) -> None:
+    (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    command = [sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", "lock", image]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 5
+    assert "Unable to locate package house-nowhere" in ended.stderr
+    assert not (tmp_path / "own/apt").exists()
+
+
+def test_the_lock_of_the_image_tells_the_files(image: str, bake: Bake, tmp_path: Path) -> None:
+    bake("lock", image)
+    bake("render", image)
+    rows = json.loads((tmp_path / f"images/{image}/lock.json").read_text())["system"]
+    assert {row["name"]: row["version"] for row in rows} == dict.fromkeys(NAMES, "1.0")

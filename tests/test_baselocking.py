@@ -1,0 +1,107 @@
+"""What apt of a base said is read as a lock, and a lock is written as it is read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bakehouse import baselocking
+from bakehouse.aptlock import Deb
+from bakehouse.baselock import read_locks
+from bakehouse.baselocking import Locked, PulledBase
+from bakehouse.errors import BuildError
+from tests.conftest import said
+from tests.locked_debian import stanza
+
+PINNED = f"house/base:1@sha256:{'ab' * 32}"
+BASE = PulledBase(PINNED, PINNED, (("g++", "libc6"), ("none",)))
+STEPS = """\
+NOTE: This is only a simulation!
+Inst libc6 [2.39-0ubuntu8.4] (2.39-0ubuntu8.6 Ubuntu:24.04/noble-updates [amd64])
+Inst g++ (4:13.2.0-7 Ubuntu:24.04/noble [amd64])
+Conf libc6 (2.39-0ubuntu8.6 Ubuntu:24.04/noble-updates [amd64])
+"""
+FILES = """\
+'http://mirror.example/ubuntu/pool/main/g/gcc/g%2b%2b_13.2.0-7_amd64.deb' g++_4%3a13.deb 1 SHA256:00
+'https://tools.example/repo/libc6_2.39_amd64.deb' libc6_2.39-0ubuntu8.6_amd64.deb 1 SHA256:00
+"""
+PACKAGES = "\n".join(
+    [
+        stanza("libc6", {"Version": "2.39-0ubuntu8.6", "Filename": "./libc6_2.39_amd64.deb"}),
+        "Package: libc6\nStatus: install ok installed\nVersion: 2.39-0ubuntu8.4\n",
+        stanza("libc6", {"Version": "2.39-0ubuntu8.5"}),
+        stanza("g++", {"Version": "4:13.2.0-7", "Filename": "pool/main/g/gcc/g++_13.2.0-7_amd64.deb"}),
+    ]
+)
+TEXTS = {"1.steps": STEPS, "1.files": FILES, "1.packages": PACKAGES, "2.steps": "", "2.files": ""}
+
+
+def read(before: Mapping[str, Deb] | None = None, **changed: str) -> Locked:
+    return baselocking.read(
+        BASE, before or {}, {**TEXTS, **{f"1.{name}": text for name, text in changed.items()}}
+    )
+
+
+def test_each_step_adds_what_apt_would_install() -> None:
+    found = read()
+    assert found.steps == {("g++", "libc6"): ("g++", "libc6"), ("none",): ()}
+    assert {name: fields["Version"] for name, fields in found.packages.items()} == {
+        "g++": "4:13.2.0-7",
+        "libc6": "2.39-0ubuntu8.6",
+    }
+    assert [one.text for one in found.changes] == [
+        "g++ not locked -> 4:13.2.0-7",
+        "libc6 not locked -> 2.39-0ubuntu8.6",
+    ]
+
+
+def test_a_file_lies_where_apt_would_take_it_from() -> None:
+    found = read().packages
+    assert {name: (fields["Site"], fields["Filename"]) for name, fields in found.items()} == {
+        "g++": ("http://mirror.example/ubuntu", "pool/main/g/gcc/g++_13.2.0-7_amd64.deb"),
+        "libc6": ("https://tools.example/repo", "libc6_2.39_amd64.deb"),
+    }
+
+
+def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
+    digest = read().packages["g++"]["SHA256"]
+    before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
+    found = read({"g++": before}, files="'copy:/lock/pool/g%2b%2b.deb' x 1 SHA256:00\n" + FILES)
+    assert (found.packages["g++"]["Site"], found.packages["g++"]["Filename"]) == (
+        "http://earlier.example",
+        "pool/g++.deb",
+    )
+    assert [one.name for one in found.changes] == ["libc6"]
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [PACKAGES.replace("Package: g++", "Package: gpp"), PACKAGES.replace("SHA256", "MD5sum")],
+)
+def test_a_package_without_a_file_that_is_known_is_told(packages: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        read(packages=packages)
+    assert said(caught.value).startswith(f"error: apt of `{PINNED}` tells no file of package `")
+    assert (
+        "hint: its sources have no sha256 of it, or are reached by other ways than http and https\n"
+    ) in said(caught.value)
+
+
+@pytest.mark.parametrize("files", [FILES.replace("https://tools.example", "cdrom://tools"), FILES[:120]])
+def test_a_package_on_no_web_is_told(files: str) -> None:
+    with pytest.raises(BuildError, match="tells no file of package `libc6`"):
+        read(files=files)
+
+
+def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = read()
+    path = tmp_path / "apt/bases/house-base-1.packages"
+    path.parent.mkdir(parents=True)
+    path.write_text(baselocking.text(PINNED, found.steps, found.packages.values()))
+    lock = read_locks([tmp_path]).bases["house/base:1"]
+    assert lock.pinned == PINNED
+    assert {step: tuple(deb.name for deb in lock.adds(step)) for step in lock.steps} == found.steps
+    assert [deb.url for deb in lock.debs] == [
+        "http://mirror.example/ubuntu/pool/main/g/gcc/g++_13.2.0-7_amd64.deb",
+        "https://tools.example/repo/libc6_2.39_amd64.deb",
+    ]
