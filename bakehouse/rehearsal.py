@@ -157,14 +157,16 @@ def rehearse(image: Image, needs: Mapping[str, list[Need]], made: Made) -> Rehea
     stages = tuple(_stage(stage, needs[stage.name], made, bases) for stage in image.stages)
     key = ImageKey(_key(image.key, [reference for _, reference in bases], [stage.key for stage in stages]))
     reference = bases[0][1]
-    base: BootstrappedBase | RegistryBase = RegistryBase(reference, None)
     if isinstance(image.base, BootstrappedBase):
-        base = replace(image.base, reference=reference)
+        on_base = replace(image, base=replace(image.base, reference=reference))
+    else:
+        # What is locked fits the real base alone: on its stand-in steps take what the mirrors have
+        stages = tuple(replace(stage, debs=()) for stage in stages)
+        on_base = replace(image, base=RegistryBase(reference, None), apt_debs=(), toolchain_debs=())
     rehearsed = replace(
-        image,
+        on_base,
         key=key,
         summary=f"{REHEARSED}: {image.summary}",
-        base=base,
         build_base=bases[1][1] if image.build_base else "",
         stages=stages,
         labels={**image.labels, "org.bakehouse.key": key, LABEL: REHEARSED},

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from bakehouse import imagelock
+from bakehouse import imagelock, rehearsal, rendering
 from bakehouse.aptlock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.plan import Image
+from bakehouse.rehearsal import Made
 from bakehouse.rendering import layer_owners
 from bakehouse.wanted import wanted
 from tests.conftest import Tree, said, templates
@@ -199,3 +200,14 @@ def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(
         "cuda-base", BASE.replace(f'"{old}"', f'"{new}"') if "@" in new else BASE.replace(old, new)
     )
     assert f"error: {message}" in mistakes(pulled)
+
+
+def test_a_rehearsal_asks_the_mirrors_of_the_stand_in(pulled: Tree) -> None:
+    real = pulled.one()
+    needs = rehearsal.base_needs(real)
+    made = Made({}, {need: f"stand-in/{number}:1" for number, need in enumerate(needs)})
+    image = rehearsal.rehearse(real, {"metis": []}, made).image
+    text = rendering.render_image(image, templates())[0].content.decode()
+    assert not image.locks_apt
+    assert text.count("apt-get update") == 3
+    assert "-packages" not in text
