@@ -76,6 +76,11 @@ def resolve(
     return Resolved(packages, changes(before, packages))
 
 
+def concerns(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:
+    """Whether an upgrade of packages, None being all of them, is about one that is locked."""
+    return upgrade is None or any(deb.name in upgrade for deb in locked)
+
+
 def is_meant(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
     """Whether a package is to be upgraded: itself, or another one of the same source package."""
     # Some archives have all their packages in one folder, which tells nothing

@@ -16,7 +16,7 @@ from bakehouse.aptlock import Deb, deb_of, stanzas, written
 from bakehouse.aptlocking import Change, changes, is_meant
 from bakehouse.baselock import ADDS, BASE, STEP, BaseLock, Step, step_of
 from bakehouse.buildevents import Event
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError, Diagnostic, Reason
 from bakehouse.rendering import filled
 from bakehouse.scratch import private_folder
 from bakehouse.supplies import Supplies
@@ -67,6 +67,11 @@ class PulledBase:
     stale_sources: str = ""
     """Files of its apt that can't be refreshed any more."""
 
+    @property
+    def name(self) -> str:
+        """As people say it, without the digest."""
+        return self.reference.partition("@")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Locked:
@@ -103,16 +108,19 @@ def resolve(
     with private_folder(run.state) as folder:
         context, found = folder / "context", folder / "found"
         _write_context(context, base, locked, kept)
-        buildx.files_of(
-            buildx.Target(base.reference, "packages", context / "docker-bake.json"),
-            found,
-            cwd=context,
-            state=run.state,
-            secrets=run.supplies.secrets,
-            arguments=run.supplies.arguments,
-            on_event=run.on_event,
-            environment=run.environment,
-        )
+        try:
+            buildx.files_of(
+                buildx.Target(base.name, "packages", context / "docker-bake.json"),
+                found,
+                cwd=context,
+                state=run.state,
+                secrets=run.supplies.secrets,
+                arguments=run.supplies.arguments,
+                on_event=run.on_event,
+                environment=run.environment,
+            )
+        except BuildError as error:
+            raise BuildError(_untold(base, error.diagnostics[0])) from error
         texts = {path.name: path.read_text(encoding="utf-8") for path in found.iterdir()}
     return read(base, before, texts)
 
@@ -125,6 +133,13 @@ def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Ma
         f"{STEP}: {' '.join(step)}\n{ADDS}: {' '.join(names)}\n" for step, names in sorted(steps.items())
     ]
     return "\n".join([heading, *stanza, written(packages)])
+
+
+def _untold(base: PulledBase, why: Diagnostic) -> Diagnostic:
+    """That the base's apt could not be asked, or found no way, with its own last words."""
+    message = f"what steps add to `{base.name}` can't be locked"
+    hint = "the base has to be there to be pulled, and its apt to reach its sources and know the packages"
+    return Diagnostic(message, reasons=(Reason(why.message),), tail=why.tail, hint=hint)
 
 
 def _write_context(folder: Path, base: PulledBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
@@ -157,7 +172,7 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
             if versions.get(name) == fields["Version"] and name not in packages:
                 packages[name] = fields | _place(fields, urls, before.get(name))
         if lost := [name for name in versions if name not in packages or not _is_known(packages[name])]:
-            message = f"apt of `{base.reference}` tells no file of package `{lost[0]}`"
+            message = f"apt of `{base.name}` tells no file of package `{lost[0]}`"
             hint = "its sources have no sha256 of it, or are reached by other ways than http and https"
             raise BuildError(Diagnostic(message, hint=hint))
         steps[step_of(step)] = tuple(sorted(versions))

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from bakehouse import base_logins, baselock, baselocking, daemon, provision
+from bakehouse import aptlocking, base_logins, baselock, baselocking, daemon, provision
 from bakehouse.aptlocking import Change
 from bakehouse.aptsteps import pulled_lists
 from bakehouse.baselock import BaseLock, step_of
@@ -38,7 +38,7 @@ def lock(
     found = {}
     for base in _bases(workspace, [*recipes, *named]):
         locked = _fitting(workspace, base)
-        if locked and upgrade == () and {*base.steps} <= {*locked.steps}:
+        if locked and not aptlocking.concerns(upgrade, locked.debs) and {*base.steps} <= {*locked.steps}:
             continue
         if base.pinned in asked or base.pinned.partition("@")[0] in workspace.apt_locks.bases:
             found[base] = locked
@@ -46,7 +46,7 @@ def lock(
         return
     with _running(workspace, [base.reference for base in found], say, on_event) as run:
         for base, locked in found.items():
-            say(f"asking the apt of {base.reference} what steps add to it")
+            say(f"asking the apt of {base.name} what steps add to it")
             made = _all_steps(base, locked, workspace)
             now = baselocking.resolve(made, locked, run, upgrade=upgrade)
             yield from _write(workspace, made, now)
@@ -62,9 +62,9 @@ def drift(
     changes = {}
     with _running(workspace, [base.reference for base in found], say, on_event) as run:
         for base, locked in found.items():
-            say(f"asking the apt of {base.reference} what steps add to it")
+            say(f"asking the apt of {base.name} what steps add to it")
             now = baselocking.resolve(base, locked, run, upgrade=None)
-            changes[base.reference.partition("@")[0]] = tuple(one for one in now.changes if one.after)
+            changes[base.name] = tuple(one for one in now.changes if one.after)
     return changes
 
 
@@ -124,5 +124,5 @@ def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]
     path = workspace.project.recipe_roots[-1] / baselock.FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, baselocking.text(base.pinned, now.steps, now.packages.values()))
-    yield from (f"{base.reference.partition('@')[0]}: {one.text}" for one in now.changes)
+    yield from (f"{base.name}: {one.text}" for one in now.changes)
     yield f"{name}: {len(now.packages)} packages, {len(now.changes)} of them changed"

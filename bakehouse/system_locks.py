@@ -23,7 +23,7 @@ def lock(
     """
     for suite, wanted in _wanted(workspace, recipes).items():
         locked = workspace.apt_locks.suites.get(suite)
-        if locked and upgrade == () and _has_all(locked, wanted):
+        if locked and not aptlocking.concerns(upgrade, locked.debs) and _has_all(locked, wanted):
             continue
         say(f"asking this machine's apt for the packages of {suite}")
         found = aptlocking.resolve(suite, wanted, locked, workspace.project.state, upgrade=upgrade)

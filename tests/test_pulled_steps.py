@@ -110,6 +110,7 @@ def test_the_image_installs_its_packages_in_a_step_that_leaves_no_trace(pulled: 
         "# vim\napt-get install -q -y --no-install-recommends /mnt/*.deb\n"
         "# What differs from one build to the next"
     )
+    assert "-o -path /run/secrets -o -path /mnt \\) -prune" in text
     assert "AS changes" not in pulled.dockerfile()
     owners = layer_owners(pulled.one(), templates())
     assert [(one.name, one.instruction) for one in owners] == [("apt", "RUN"), ("metis", "COPY")]

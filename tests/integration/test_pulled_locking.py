@@ -52,6 +52,10 @@ NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
 Bake = Callable[..., str]
 
 
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
 class Mirror:
     """A mirror of a distribution with four packages, each a program that says its version."""
 
@@ -91,8 +95,7 @@ class Mirror:
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
     """At an address of this machine that steps of a build reach."""
-    asked = ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]
-    gateway = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}")
     with serving(address=gateway) as server:
         yield Mirror(server, tmp_path_factory.mktemp("mirror"))
 
@@ -101,18 +104,13 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
 def house(mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The base in a registry: its reference and its digest."""
     folder = tmp_path_factory.mktemp("base")
-    (folder / "house.list").write_text(f"deb [trusted=yes] {mirror.url} ./\n")
+    (folder / "house.list").write_text(f"deb [trusted=yes] {mirror.url}/ /\n")
     (folder / "Dockerfile").write_text(f"FROM {base()}\nCOPY house.list /etc/apt/sources.list.d/\n")
     reference = f"127.0.0.1:{registry_port}/house-{uuid4().hex[:8]}:1"
-    for words in (["build", "--tag", reference, folder], ["push", reference], ["image", "rm", reference]):
-        subprocess.run(["docker", *words], check=True, capture_output=True)
-    name, _, tag = reference.rpartition(":")
-    host, _, repository = name.partition("/")
-    asked = ["curl", "-fsSI", "-H", "Accept: application/vnd.oci.image.manifest.v1+json",
-             "-H", "Accept: application/vnd.docker.distribution.manifest.v2+json",
-             f"http://{host}/v2/{repository}/manifests/{tag}"]  # fmt: skip
-    headers = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
-    [digest] = [line.split()[1] for line in headers.splitlines() if line.lower().startswith("docker-content")]
+    docker("build", "--provenance=false", "--tag", reference, str(folder))
+    docker("push", reference)
+    digest = docker("image", "inspect", "--format", "{{index .RepoDigests 0}}", reference).partition("@")[2]
+    docker("image", "rm", reference)
     return {"reference": reference, "digest": digest}
 
 
@@ -130,9 +128,8 @@ def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[
     (tmp_path / "own/images").mkdir()
     (tmp_path / f"own/images/{name}.yaml").write_text(RECIPE)
     yield name
-    found = ["docker", "images", "--quiet", f"bakehouse/{name}"]
-    if ids := {*subprocess.run(found, check=True, capture_output=True, text=True).stdout.split()}:
-        subprocess.run(["docker", "image", "rm", "--force", *ids], check=True)
+    if ids := {*docker("images", "--quiet", f"bakehouse/{name}").split()}:
+        docker("image", "rm", "--force", *ids)
 
 
 @pytest.fixture
@@ -151,8 +148,7 @@ def bake(tmp_path: Path) -> Bake:
 
 
 def says(image: str, *command: str) -> str:
-    words = ["docker", "run", "--rm", "--network=none", f"bakehouse/{image}:latest", *command]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    return docker("run", "--rm", "--network=none", f"bakehouse/{image}:latest", *command)
 
 
 def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has_moved_on(
@@ -210,13 +206,14 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
 
 
 def test_a_base_whose_apt_fails_is_told_in_its_words(
-    image: str, bake: Bake, mirror: Mirror, tmp_path: Path
+    image: str, house: Mapping[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
     command = [sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", "lock", image]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 5
+    assert f"error: what steps add to `{house['reference']}` can't be locked\n" in ended.stderr
     assert "Unable to locate package house-nowhere" in ended.stderr
     assert not (tmp_path / "own/apt").exists()
 
