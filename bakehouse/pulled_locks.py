@@ -27,13 +27,13 @@ def lock(
     named: Sequence[Recipe] = (),
     upgrade: Collection[str] | None = (),
 ) -> Iterator[str]:
-    """Write down what images' steps add to their bases; a line for each package and base that changed.
+    """Write down what images' steps add to their bases; a line for each change, and what can't be locked.
 
     A base is pulled for that: a first lock is made of those that images of `named` are on. `upgrade` names
     packages to be taken from what the mirrors have now; None is all of them.
     """
     for reference in _without_digest(workspace, named):
-        say(f"packages on `{reference}` are not locked: nobody has written down its digest")
+        yield f"packages on {reference} can't be locked: nobody has written down its digest"
     asked = {base.pinned for base in _bases(workspace, named)}
     found = {}
     for base in _bases(workspace, [*recipes, *named]):

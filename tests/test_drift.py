@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse import drift, locking
+from bakehouse import drift, locking, pulled_locks
 from bakehouse.drift import Drift, Kind
 from bakehouse.errors import StaleError
 from bakehouse.recipe import lock_heading
@@ -57,11 +57,45 @@ def test_a_checksum_that_nobody_knows(project: Tree) -> None:
     assert open_points(project) == [Drift(Kind.UNKNOWN, "toolkit 5.1", "f.tgz")]
 
 
-def test_a_base_that_is_pulled(project: Tree) -> None:
-    text = COMPONENTS["debian"].partition("    base:")[0] + '    base: {image: "x.example/y:1"}\n'
-    project.component("theirs", text.replace('"12"', '"1"') + '    provides: {glibc: "2.36"}\n')
+PINNED = f"x.example/y:1@sha256:{'ab' * 32}"
+
+
+def pulled(project: Tree, digest: str = "") -> Tree:
+    """The project's image on a base that is pulled, with a package of its own."""
+    text = COMPONENTS["debian"].partition("    base:")[0].replace('"12"', '"1"')
+    base = f"    base: {{image: x.example/y:1{digest and f', digest: {digest}'}}}\n"
+    project.component("theirs", text + base + '    provides: {glibc: "2.36"}\n')
     project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "apt: [vim]\n")
+    return project
+
+
+def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
+    pulled(project, PINNED.partition("@")[2])
+    lock = project.write("apt/bases/x.example-y-1.packages", f"Base: {PINNED}\n\nStep: vim\nAdds:\n")
+    assert open_points(project) == []
+    lock.write_text(f"Base: {PINNED}\n\nStep: emacs\nAdds:\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "x.example/y:1", "vim")]
+    lock.write_text(f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: vim\nAdds:\n")
     assert open_points(project) == [
+        Drift(Kind.OLDER, "x.example/y:1", f"x.example-y-1.packages, of sha256:{'cd' * 32}")
+    ]
+
+
+def test_a_pulled_base_whose_digest_nobody_knows_is_not_locked(project: Tree) -> None:
+    workspace = locking.unlocked_workspace(pulled(project).root)
+    named = [workspace.recipes["small"]]
+    assert [*pulled_locks.lock(workspace, named, print, print, named=named)] == [
+        "packages on x.example/y:1 can't be locked: nobody has written down its digest"
+    ]
+
+
+def test_no_base_is_pulled_to_be_locked_that_nobody_named(project: Tree) -> None:
+    workspace = locking.unlocked_workspace(pulled(project, PINNED.partition("@")[2]).root)
+    assert [*pulled_locks.lock(workspace, [workspace.recipes["small"]], print, print)] == []
+
+
+def test_a_base_that_is_pulled(project: Tree) -> None:
+    assert open_points(pulled(project)) == [
         Drift(Kind.NO_DIGEST, "theirs 1", "x.example/y:1"),
         Drift(Kind.MIRRORS, "x.example/y:1", "packages of apt"),
     ]
