@@ -14,7 +14,7 @@ from bakehouse.engine import Engine
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Table, UsageError
 from bakehouse.fetching import Fetcher, MissingError, Transfer, megabytes, why
 from bakehouse.mirrors import Hashes, Mirrors
-from bakehouse.plan import BootstrappedBase, Image
+from bakehouse.plan import BootstrappedBase, Image, RegistryBase
 from bakehouse.project import Project
 from bakehouse.reach import shown
 from bakehouse.sources import Machine, folder_of, is_mirror
@@ -151,10 +151,10 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
     require_known(needed)
     files = [one for one in needed.files if fetcher.local(one) is None]
     bases = {
-        image.base.reference: image.name
+        reference: image.name
         for image in absent
-        if not (isinstance(image.base, BootstrappedBase) and image.locks_apt)
-        and not engine.image(image.base.reference)
+        for reference in _bases(image)
+        if not engine.image(reference)
     }
     if not files and not bases:
         return
@@ -163,7 +163,16 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
     to = shlex.quote(folder) if folder_of(folder) else "FOLDER"
     names = " ".join(sorted(image.name for image in absent))
     hint = f"where there is a network, run `./bake fetch {names} --to {to}`; then `--offline --from {to}`"
+    if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):
+        hint += "; `docker pull` gets bases"
     raise BuildError(Diagnostic(message, tables=(Table("missing", tuple(rows)),), hint=hint))
+
+
+def _bases(image: Image) -> tuple[str, ...]:
+    """The images that have to be in the engine before a build without a network."""
+    if isinstance(image.base, BootstrappedBase):
+        return () if image.locks_apt else (image.base.reference,)
+    return tuple(filter(None, (image.base.pinned, image.build_base)))
 
 
 def summary(transfers: Sequence[Transfer]) -> str:

@@ -13,12 +13,13 @@ import pytest
 from bakehouse import gathering
 from bakehouse.aptlock import Deb
 from bakehouse.component import Artifact
+from bakehouse.engine import StoredImage
 from bakehouse.errors import BuildError, Location, UsageError
 from bakehouse.fetch_progress import FetchProgress
 from bakehouse.fetching import Fetcher
 from bakehouse.lockfile import Package
 from bakehouse.mirrors import Hashes
-from bakehouse.plan import BootstrappedBase, Image, Part, Sha256, Stage, StageKey
+from bakehouse.plan import BootstrappedBase, Digest, Image, Part, RegistryBase, Sha256, Stage, StageKey
 from bakehouse.progress import Mode
 from bakehouse.project import Project
 from bakehouse.redrawn import Redrawn
@@ -70,8 +71,12 @@ def an_image(name: str, *stages: Stage) -> Image:
 
 
 class EmptyEngine(fake_engine.FakeEngine):
-    def image(self, reference: str) -> None:
-        return None
+    """Has but the images that it is told."""
+
+    here: tuple[str, ...] = ()
+
+    def image(self, reference: str) -> StoredImage | None:
+        return super().image(reference) if reference in self.here else None
 
 
 class Gathering:
@@ -245,6 +250,31 @@ hint: where there is a network, run `./bake fetch one two --to {tmp_path}`; then
 """
     )
     assert machine.server.asked == []
+
+
+def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) -> None:
+    base = RegistryBase("vendor/cuda:1", Digest(f"sha256:{'ab' * 32}"), locks_apt=True)
+    image = replace(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
+    engine = EmptyEngine(lambda spec: fake_engine.Run())
+    engine.here = ("vendor/cuda:1",)
+    fetcher = gathering.fetcher(Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"})
+    with fetcher as found:
+        with pytest.raises(BuildError) as caught:
+            gathering.require_here([image], engine, found, "")
+        engine.here = (base.pinned, "vendor/cuda:1-devel")
+        gathering.require_here([image], engine, found, "")
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: what the build needs is not all here: 2 missing
+
+missing:
+  {base.pinned}  the base of one
+  vendor/cuda:1-devel{" " * (len(base.pinned) - 19)}  the base of one
+
+hint: where there is a network, run `./bake fetch one --to FOLDER`; then `--offline --from FOLDER`; \
+`docker pull` gets bases
+"""
+    )
 
 
 @pytest.mark.parametrize(
