@@ -1,10 +1,15 @@
-"""What the door to the engine says when there is none."""
+"""The door to the engine: what it says when there is none, and what it counts."""
 
+import os
+from collections.abc import Sequence
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
-from bakehouse import containers
+from bakehouse import containers, owners
+from bakehouse.containers import OWNER_LABEL, DockerEngine
+from bakehouse.engine import Swept
 from bakehouse.errors import EngineError
 from bakehouse.report import failure_text
 
@@ -22,3 +27,43 @@ def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
         hint: see `./bake doctor`
         """)
+
+
+class Api:
+    """The engine's API, as far as sweeping needs it: a living run and a dead one have left things there."""
+
+    def __init__(self) -> None:
+        machine, _, start = owners.mine().split("-")
+        self.owners = {"mine": owners.mine(), "dead": f"{machine}-{os.getpid()}-{int(start) + 1}"}
+        self.removed: list[str] = []
+        self.client: Any = self
+        self.api = self
+
+    def _listed(self, *names: str) -> Sequence[dict[str, Any]]:
+        owned = [(name, {OWNER_LABEL: self.owners[name.split()[0]]}) for name in names]
+        return [{"Id": name, "Name": name, "Created": 1, "Labels": labels} for name, labels in owned]
+
+    def containers(self, **filters: object) -> Sequence[dict[str, Any]]:
+        return self._listed("dead container", "mine container", "dead host")
+
+    def networks(self, **filters: object) -> Sequence[dict[str, Any]]:
+        return self._listed("mine network", "dead network")
+
+    def volumes(self, **filters: object) -> dict[str, Any]:
+        return {"Volumes": None}
+
+    def remove_container(self, key: str, **options: object) -> None:
+        self.removed.append(key)
+
+    def remove_network(self, key: str) -> None:
+        self.removed.append(key)
+
+    def remove_volume(self, key: str) -> None:
+        self.removed.append(key)
+
+
+def test_what_a_sweep_removed_is_counted_by_kind() -> None:
+    api = Api()
+
+    assert DockerEngine(api.client).sweep() == Swept(containers=2, networks=1, volumes=0)
+    assert api.removed == ["dead container", "dead host", "dead network"]

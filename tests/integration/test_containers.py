@@ -253,14 +253,14 @@ with engine.network("killed"), engine.container(spec) as container:
         mine.start(tmp_path / "log")
         assert run.stdout is not None
         owner = run.stdout.readline().strip()
+        # Of a dead run, somebody else who begins now may be faster with sweeping it.
+        assert len(left_by(owner)) == 3
         run.send_signal(signal.SIGKILL)
         run.wait()
-        assert len(left_by(owner)) == 3
 
-        swept = engine.sweep()
+        engine.sweep()
 
         assert left_by(owner) == []
-        assert (swept.containers, swept.networks) >= (1, 1)
         assert mine.wait(0.2) is None
 
 

@@ -253,11 +253,11 @@ with contextlib.closing(containers.connect()) as engine:
         process.stdin.write(pickle.dumps(mpi_cpu[1]))
         process.stdin.close()
         deadline = time.monotonic() + 60
-        while len(left_behind(process.pid)) < 4 and time.monotonic() < deadline:
+        while (left := len(left_behind(process.pid))) < 4 and time.monotonic() < deadline:
             time.sleep(0.2)
+        assert left
         process.send_signal(sign)
         process.wait(60)
     if sign is signal.SIGKILL:
-        assert left_behind(process.pid) != []
         engine.sweep()
     assert left_behind(process.pid) == []
