@@ -16,6 +16,8 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
 
+from bakehouse.locks import exclusive
+from bakehouse.project import HOME
 from bakehouse.testing.ecr import ACCOUNT, REGION
 
 V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
@@ -25,16 +27,17 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 def installed(lock: Path) -> Path:
     """The folder of a Python with what a lock lists, installed once for each content of it."""
     name = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-    folder = Path(__file__).parents[2] / "build" / f"{lock.stem}-{name}"
-    if not (folder / "complete").exists():
-        uv = [sys.executable, "-m", "uv"]
-        subprocess.run(
-            [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
-        )
-        python = str(folder / "bin" / "python")
-        install = [*uv, "pip", "install", "--quiet", "--no-deps", "--python", python, "--require-hashes"]
-        subprocess.run([*install, "--requirement", str(lock)], check=True)
-        (folder / "complete").touch()
+    folder = HOME / "build" / f"{lock.stem}-{name}"
+    with exclusive(folder.with_suffix(".lock")):
+        if not (folder / "complete").exists():
+            uv = [sys.executable, "-m", "uv"]
+            subprocess.run(
+                [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
+            )
+            python = str(folder / "bin" / "python")
+            install = [*uv, "pip", "install", "--quiet", "--no-deps", "--python", python, "--require-hashes"]
+            subprocess.run([*install, "--requirement", str(lock)], check=True)
+            (folder / "complete").touch()
     return folder
 
 
