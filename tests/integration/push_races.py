@@ -79,11 +79,11 @@ class Course:
 
 
 @contextlib.contextmanager
-def mutable(folder: Path) -> Iterator[Course]:
+def mutable(folder: Path, settle: str = "") -> Iterator[Course]:
     """A plain registry: the last one that pushes has the tag."""
     with LocalRegistry(folder).running() as registry:
         host = f"127.0.0.1:{registry.port}"
-        yield Course(host, host)
+        yield Course(host, host, settle=settle)
 
 
 @contextlib.contextmanager
