@@ -17,14 +17,17 @@ class SelfTestError(BakehouseError):
 
 
 _SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
-"""Tests with an engine share one, and run one after another."""
+_FILE_BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Tests with an engine mostly wait, and those of a file share what they wait for."""
 _CHECKS = {
     "ruff check": ("ruff", "check", "."),
     "ruff format": ("ruff", "format", "--check", "."),
     "mypy --strict": ("mypy",),
     "tests without an engine": ("pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
 }
-_ENGINE_TESTS = {"tests with an engine": ("pytest", "-v", "--durations=15", "tests/integration")}
+_ENGINE_TESTS = {
+    "tests with an engine": ("pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
+}
 
 
 def run(say: Say, *, pure: bool) -> None:

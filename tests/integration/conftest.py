@@ -9,11 +9,22 @@ import pytest
 from bakehouse import workflow
 from bakehouse.build import BuiltImage
 from bakehouse.buildtimes import StepTime
+from bakehouse.locks import exclusive
 from bakehouse.plan import Image
 from bakehouse.progress import Mode, Progress
+from bakehouse.project import HOME
 from bakehouse.workspace import Workspace, open_workspace
 
 FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")
+LONG = (
+    # One builds the fleet, the other needs none of it meanwhile.
+    *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_provision"),
+    *("test_rehearsal", "test_main_job", "test_run_failures", "test_smoke", "test_offline"),
+    *("test_reproduction", "test_tensorflow_launchers", "test_mpi_launchers", "test_launchers"),
+    *("test_size_report", "test_push_race", "test_bootstrap", "test_daemon", "test_killed_clusters"),
+    *("test_regions", "test_push", "test_push_faults"),
+)
+"""The files that take longest, of about a minute or more."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,12 @@ class Fleet:
 
     images: dict[str, BuiltImage]
     steps: tuple[StepTime, ...]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files, so that in the end no worker is left alone with one."""
+    rank = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +54,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="session")
 def fleet(workspace: Workspace) -> Fleet:
-    with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
+    with (
+        exclusive(HOME / "build/fleet.lock"),
+        Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress,
+    ):
         built = workflow.build_images(workspace, FLEET, progress.say, workflow.Wishes(), progress)
         return Fleet({one.image.name: one for one in built}, progress.steps())
 

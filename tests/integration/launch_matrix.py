@@ -55,7 +55,7 @@ HEAD = """\
 # Launchers that were run
 
 Written by the tests that run them: `./bake test`, then `python -m tests.integration.launch_matrix`. Each runs
-the example that is named, on a machine of two cores without GPUs, beside two other jobs: seconds are upper
+the example that is named, on a machine of two cores without GPUs, beside other jobs: seconds are upper
 bounds.
 
 """
