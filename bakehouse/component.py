@@ -49,6 +49,10 @@ class Artifact:
     """None where nobody knows it yet."""
     location: Location
     """Where the sha256 stands."""
+    bytes: int | None = None
+    """None where nobody knows it yet. It is no part of any key: the sha256 says which file it is."""
+    size_location: Location | None = None
+    """Where the size stands, or the sha256 that it can be put behind; None where it has no place."""
 
     @property
     def address(self) -> str:

@@ -8,7 +8,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.component import Artifact, ArtifactKind, BaseSource, Face, Incompatibility, Requirement
-from bakehouse.errors import Diagnostic, Problems
+from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.fields import Fields
 from bakehouse.files import is_file
 from bakehouse.lockfile import Lock
@@ -195,9 +195,17 @@ def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
     file = fields.text("file", last if kind == "url" else "")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", file):
         fields.report(f"artifact `{name}` needs a plain file name in `file`", fields.place("file"))
-    sha256 = _sha256(fields, name, owner)
+    sha256, size = _sha256(fields, name, owner), fields.size("bytes", UNKNOWN)
     fields.finish()
-    return Artifact(name, kind, source, file, sha256, fields.place("sha256"))
+    return Artifact(name, kind, source, file, sha256, fields.place("sha256"), size, _size_place(fields))
+
+
+def _size_place(fields: Fields) -> Location | None:
+    if fields.has("bytes"):
+        return fields.place("bytes")
+    # What a variable stands for lies elsewhere, where a size would be a variable too.
+    spot = fields.place("sha256")
+    return spot if spot.line == fields.key_place("sha256").line else None
 
 
 def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:

@@ -284,8 +284,8 @@ class Fetcher:
             stack.push(opening)
             self._patience.heard()
             if wanted is not None and reply.total not in (None, wanted):
-                self.say(f"{transfer.file.file}: {offer.name} has another file of that name: refused")
                 reason = f"has {reply.total} bytes under that name, not {wanted}: refused"
+                self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
             transfer.total = wanted or reply.total
             with part.writing(reply.start, place, reply.validator):

@@ -86,6 +86,22 @@ class Fields:
             return default
         return int(text)
 
+    def key_place(self, key: str) -> Location:
+        """Where `key` itself stands, or the mapping where it doesn't."""
+        return self._values[key][0].location if key in self._values else self.location
+
+    def size(self, key: str, unknown: str) -> int | None:
+        """A number of bytes; None where there is none, or the word for one that is `unknown`."""
+        text = self.text(key, unknown)
+        if text == unknown:
+            return None
+        if not re.fullmatch("[1-9][0-9]{0,17}", text):
+            label = "digits alone, and more than 0"
+            hint = f"where nobody knows it, write `{unknown}` or leave `{key}` out"
+            self.report(f"`{text}` is no number of bytes", self.place(key), label, hint)
+            return None
+        return int(text)
+
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         text = self.text(key, default)
         if text not in allowed:

@@ -61,7 +61,7 @@ def _deb(one: Deb) -> str:
 
 @lru_cache(4096)
 def _archive(one: Artifact) -> str:
-    return json.dumps({"file": one.file, "sha256": one.sha256, "bytes": None, "source": one.address})
+    return json.dumps({"file": one.file, "sha256": one.sha256, "bytes": one.bytes, "source": one.address})
 
 
 @lru_cache(4096)

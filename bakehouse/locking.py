@@ -39,9 +39,10 @@ def run(
 ) -> tuple[str, ...]:
     """Lock what the images and components need that names or globs mean; a line for each thing that changed.
 
-    Made are the locks that are missing or were made from other requirements, and the checksums that nobody
-    has written down. With `upgrade`, names may be packages of Debian too, and all that is meant is locked
-    anew, as the newest that fits. `on_event` hears of the steps that ask bases which are pulled.
+    Made are the locks that are missing or were made from other requirements, and the checksums and sizes of
+    files that nobody has written down. With `upgrade`, names may be packages of Debian too, and all that is
+    meant is locked anew, as the newest that fits. `on_event` hears of the steps that ask bases which are
+    pulled.
     """
     state = project.find(start).state
     # Of two at once the second would write over what the first has just found
@@ -65,8 +66,10 @@ def _run(
     open_artifacts = list(_open_artifacts(meant.recipes, workspace))
     index = _index(found, "3.11")
     mirrors = [Path(one) for one in found.mirrors if Path(one).is_dir()]
-    pinned = pin.pin(open_artifacts, mirrors=mirrors, state=found.state, index=index, say=say)
-    done += [f"{one.artifact.file}: sha256:{one.sha256}, from {one.origin}" for one in pinned]
+    pinned = pin.pin(
+        open_artifacts, mirrors=mirrors, cache=found.cache, state=found.state, index=index, say=say
+    )
+    done += [one.line for one in pinned]
     return tuple(done) or ("everything is locked",)
 
 
@@ -244,7 +247,8 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
         resolution = resolve(recipe, workspace.catalog)
         for choice in (resolution.base, *resolution.choices):
             for artifact in choice.face.artifacts:
-                if artifact.sha256 is None and artifact.location not in seen:
+                is_open = artifact.sha256 is None or artifact.bytes is None
+                if is_open and artifact.location not in seen:
                     seen.add(artifact.location)
                     yield artifact
 

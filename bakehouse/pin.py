@@ -1,9 +1,9 @@
-"""Finds out the sha256 of artifacts where nobody has written it down yet, and writes it down."""
+"""Finds out the sha256 and the size of artifacts where nobody has written them down yet, and does so."""
 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,84 +15,162 @@ from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.plan import Sha256
 from bakehouse.pylock import Index, resolve
 from bakehouse.sources import Machine, Offer
+from bakehouse.store import Store
 from bakehouse.wanted import WantedFile
 from bakehouse.web import SourceError
+from bakehouse.yamlfile import is_in_flow
 
 _TOLD_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """An artifact whose sha256 is known now."""
+    """An artifact whose sha256 and size are known now."""
 
     artifact: Artifact
     sha256: Sha256
+    bytes: int
     origin: str
-    """What it was read from, as it is told."""
+    """What they were read from, as it is told."""
+
+    @property
+    def line(self) -> str:
+        """What was found out, as it is told."""
+        sha256 = "" if self.artifact.sha256 else f"sha256:{self.sha256}, "
+        return f"{self.artifact.file}: {sha256}{self.bytes:,} bytes, from {self.origin}"
 
 
 def pin(
     artifacts: Sequence[Artifact],
     *,
     mirrors: Sequence[Path],
+    cache: Path,
     state: Path,
     index: Index,
     say: Callable[[str], None],
 ) -> tuple[Pinned, ...]:
-    """Fetch every artifact that has no sha256, and write the sha256 where `unknown` stands.
+    """Fetch every artifact that has no sha256, and write its sha256 and size where `unknown` stands.
 
-    Folders of `mirrors` are looked into first, by file name. Each sha256 is written before the next is looked
-    for. Raises BuildError where a file can't be had, StaleError where its line has changed.
+    Folders of `mirrors` are looked into first, by file name. Of an artifact with a sha256 only the size is
+    missing: it is written where that file is on this machine, and nothing is fetched for it. Each is written
+    before the next is looked for. Raises BuildError where a file can't be had or has another size than is
+    written of it, StaleError where its line has changed.
     """
-    found = Mirrors(mirrors, Hashes(state / "hashes.json"))
     # What nobody knows the sha256 of no mirror can be asked for
     machine = Machine((), index.pip, index.certificates, os.environ)
+    hashes, kept = Hashes(state / "hashes.json"), Store(cache, say)
+    found, known = Mirrors(mirrors, hashes), Mirrors((*mirrors, *machine.folders), hashes)
     pinned = []
-    for artifact in artifacts:
-        if artifact.sha256 is None:
-            if path := next(iter(found.named(artifact.file)), None):
-                sha256, origin = found.sha256(path), str(path)
-            elif artifact.kind == "pypi":
-                sha256, origin = _from_index(artifact, index), "the package index"
-            else:
-                sha256, origin = _fetch(artifact, machine, say)
-            write_pin(artifact.location, sha256)
-            say(f"{artifact.file}: sha256 {sha256}, from {origin}")
-            pinned.append(Pinned(artifact, sha256, origin))
+    added: list[Location] = []
+    # What asks nobody comes first: it can't fail.
+    for artifact in sorted(artifacts, key=lambda one: one.sha256 is None):
+        if artifact.sha256:
+            one = _sized(artifact, known, kept)
+        else:
+            one = _pinned(artifact, found, index, machine, say)
+        if one:
+            spot = artifact.location
+            above = sum(line.path == spot.path and line.line < spot.line for line in added)
+            if write_pin(one, above):
+                added.append(spot)
+            say(one.line)
+            pinned.append(one)
     return tuple(pinned)
 
 
-def write_pin(location: Location, sha256: Sha256) -> None:
-    """Replace `unknown` at a place of a YAML file; the rest of the file stays as it is."""
-    lines = location.path.read_text().splitlines(keepends=True)
-    line = lines[location.line - 1] if location.line <= len(lines) else ""
-    start = location.column - 1
-    match = re.compile(rf"(?P<quote>[\"']?){UNKNOWN}(?P=quote)(?=\s|,|\}}|$)").match(line, start)
-    if match is None or (location.text and location.text.rstrip("\n") != line.rstrip("\n")):
-        message = f"`{location.path.name}` has changed since it was read: nothing was written"
-        hint = f"run it again, or write sha256: {sha256}"
-        raise StaleError(Diagnostic(message, location, hint=hint))
-    lines[location.line - 1] = f"{line[:start]}{sha256}{line[match.end() :]}"
-    write_whole(location.path, "".join(lines))
+def write_pin(found: Pinned, below: int = 0) -> bool:
+    """Put what was found where `unknown` stands, and the size behind the sha256 where it stands nowhere yet.
+
+    The rest of the file stays as it is, but that lines move where True comes back. `below` says how many
+    have come before it since the file was read. Raises StaleError where something else has changed.
+    """
+    artifact = found.artifact
+    texts: dict[Location, str] = {}
+    if artifact.sha256 is None:
+        texts[artifact.location] = found.sha256
+    place, line = artifact.size_location if artifact.bytes is None else None, ""
+    if place == artifact.location:
+        if is_in_flow(artifact.location.path.read_text(), place.line + below, place.column):
+            texts[place] = f"{found.sha256}, bytes: {found.bytes}"
+        else:
+            texts[place] = found.sha256
+            line = f"bytes: {found.bytes}"
+    elif place:
+        texts[place] = str(found.bytes)
+    _replace(found, texts, below, line)
+    return bool(line)
 
 
-def _from_index(artifact: Artifact, index: Index) -> Sha256:
+def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str) -> None:
+    """Replace what stands at places of a file; `line` is put below the sha256's, in its column."""
+    path = found.artifact.location.path
+    lines = path.read_text().splitlines(keepends=True)
+    pattern = re.compile(rf"(?P<quote>[\"']?)(?:{UNKNOWN}|{found.sha256})(?P=quote)(?=\s|,|\}}|$)")
+    for place in texts:
+        now = lines[place.line + below - 1] if place.line + below <= len(lines) else ""
+        is_same = not place.text or place.text.rstrip("\n") == now.rstrip("\n")
+        if not is_same or not pattern.match(now, place.column - 1):
+            message = f"`{path.name}` has changed since it was read: nothing was written"
+            hint = f"run it again, or write sha256: {found.sha256}"
+            raise StaleError(Diagnostic(message, place, hint=hint))
+    for place, text in sorted(texts.items(), key=lambda one: one[0].column, reverse=True):
+        index, start = place.line + below - 1, place.column - 1
+        match = pattern.match(lines[index], start)
+        assert match
+        lines[index] = f"{lines[index][:start]}{text}{lines[index][match.end() :]}"
+    if line:
+        index = found.artifact.location.line + below - 1
+        whole = lines[index].rstrip()
+        indent = " " * (len(whole) - len(whole.lstrip()))
+        lines[index] = f"{whole}\n{indent}{line}\n"
+    write_whole(path, "".join(lines))
+
+
+def _sized(artifact: Artifact, found: Mirrors, kept: Store) -> Pinned | None:
+    """An artifact whose size can be told without fetching it."""
+    sha256 = Sha256(str(artifact.sha256))
+    if artifact.bytes is not None or artifact.size_location is None:
+        return None
+    path = kept.find(sha256, artifact.file) or found.find(sha256, artifact.file)
+    return Pinned(artifact, sha256, path.stat().st_size, str(path)) if path else None
+
+
+def _pinned(
+    artifact: Artifact, found: Mirrors, index: Index, machine: Machine, say: Callable[[str], None]
+) -> Pinned:
+    if path := next(iter(found.named(artifact.file)), None):
+        one = Pinned(artifact, found.sha256(path), path.stat().st_size, str(path))
+    elif artifact.kind == "pypi":
+        one = _from_index(artifact, index)
+    else:
+        one = _fetch(artifact, machine, say)
+    if artifact.bytes not in (None, one.bytes):
+        message = f"`{artifact.file}` has {one.bytes:,} bytes, and `bytes` says {artifact.bytes:,}"
+        hint = "compare with what the publisher tells; what is wrong is not known here"
+        facts = (("found", one.origin),)
+        raise BuildError(Diagnostic(message, artifact.location, facts=facts, hint=hint))
+    return one
+
+
+def _from_index(artifact: Artifact, index: Index) -> Pinned:
     files = resolve([artifact.source], (), index, alone=True)
     for file in files:
         if file.file == artifact.file:
-            return Sha256(file.sha256)
+            return Pinned(artifact, Sha256(file.sha256), file.bytes, "the package index")
     message = f"`{artifact.source}` is not `{artifact.file}` in the package index"
     facts = tuple(("it has", file.file) for file in files)
     raise BuildError(Diagnostic(message, artifact.location, facts=facts))
 
 
-def _fetch(artifact: Artifact, machine: Machine, say: Callable[[str], None]) -> tuple[Sha256, str]:
-    """The sha256 of what the artifact's own address gives, or the first of apt's mirrors that has it."""
+def _fetch(artifact: Artifact, machine: Machine, say: Callable[[str], None]) -> Pinned:
+    """What the artifact's own address gives, or the first of apt's mirrors that has it."""
     assert artifact.kind != "pypi"
     reasons = []
-    for offer in machine.offers(WantedFile(artifact.kind, artifact.file, None, None, artifact.source)):
+    wanted = WantedFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
+    for offer in machine.offers(wanted):
         try:
-            return _digest(offer, lambda text: say(f"{artifact.file}: {text}")), offer.name
+            sha256, size = _digest(offer, artifact.bytes, lambda text: say(f"{artifact.file}: {text}"))
+            return Pinned(artifact, sha256, size, offer.name)
         except SourceError as error:
             reasons.append(Reason(f"{offer.name} {error.reason}"))
     message = f"`{artifact.file}` can't be had"
@@ -101,9 +179,12 @@ def _fetch(artifact: Artifact, machine: Machine, say: Callable[[str], None]) -> 
     raise BuildError(Diagnostic(message, artifact.location, reasons=told, hint=hint))
 
 
-def _digest(offer: Offer, say: Callable[[str], None]) -> Sha256:
+def _digest(offer: Offer, size: int | None, say: Callable[[str], None]) -> tuple[Sha256, int]:
     digest, read, told = hashlib.sha256(), 0, 0
     with offer.open(0, "") as reply:
+        if size is not None and reply.total not in (None, size):
+            reason = f"has {reply.total} bytes under that name, not {size}: refused"
+            raise SourceError(reason)
         of = f" of {reply.total / 1e6:.0f}" if reply.total else ""
         for chunk in reply.chunks():
             digest.update(chunk)
@@ -114,4 +195,4 @@ def _digest(offer: Offer, say: Callable[[str], None]) -> Sha256:
         if reply.total is not None and read != reply.total:
             reason = f"was cut after {read} of {reply.total} bytes"
             raise SourceError(reason)
-    return Sha256(digest.hexdigest())
+    return Sha256(digest.hexdigest()), read

@@ -194,6 +194,11 @@ class _Questions(Fields):
         self._remember(key, _or_variable({"type": ["integer", "string"], **limits}))
         return default
 
+    def size(self, key: str, unknown: str) -> int | None:
+        limits = {"minimum": 1, "pattern": f"^(?:[1-9][0-9]{{0,17}}|{unknown})$"}
+        self._remember(key, _or_variable({"type": ["integer", "string"], **limits}))
+        return None
+
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         self._remember(key, _or_variable({"enum": list(allowed)}))
         return default

@@ -65,7 +65,7 @@ def wanted(images: Iterable[Image]) -> Wanted:
     known: dict[tuple[str, str | None], WantedFile] = {}
     for image in images:
         for group in _steps(image):
-            # A lock tells a file's size and an artifact doesn't: the same file may stand in both.
+            # The same file may stand in a lock, which tells its size, and as an artifact, which may not.
             merged = tuple(_merged(one, known) for one in group)
             together[merged] = None
             for one in merged:
@@ -113,7 +113,7 @@ def _of_stage(stage: Stage) -> Iterator[WantedFile]:
 
 def _artifact(one: Artifact) -> WantedFile:
     kind = _python(one.file) if one.kind == "pypi" else one.kind
-    return WantedFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, None, one.source)
+    return WantedFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, one.bytes, one.source)
 
 
 def _package(one: Package) -> WantedFile:

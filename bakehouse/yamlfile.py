@@ -85,6 +85,20 @@ def parse(data: bytes, path: Path) -> Node:
     return _Reader(path, text).read()
 
 
+def is_in_flow(text: str, line: int, column: int) -> bool:
+    """Whether the value at a place of YAML text stands between braces or brackets, on whatever lines."""
+    around = [False]
+    for event in _events(text):
+        mark = event.start_mark
+        if isinstance(event, yaml.CollectionStartEvent):
+            around.append(bool(event.flow_style))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            around.pop()
+        elif mark and (mark.line + 1, mark.column + 1) == (line, column):
+            break
+    return around[-1]
+
+
 def _events(text: str) -> Iterator[yaml.Event]:
     """As `yaml.parse`, which asks for each event twice."""
     loader = _Loader(text)

@@ -144,6 +144,36 @@ releases:
     assert unpinned(source) == "unknown"
 
 
+def test_a_size_can_be_known_of_some_builds_and_has_its_place_in_each(empty: Tree) -> None:
+    empty.component(
+        "part",
+        f"""\
+summary: A part
+releases:
+  - version: "1"
+    variants:
+      - name: for-${{python}}
+        each:
+          build:
+            - {{python: "1", sha256: {SHA}, bytes: 2861523148}}
+            - {{python: "2", sha256: {SHA}, bytes: unknown}}
+        artifacts:
+          wheel: {{url: "https://example.org/a.whl", sha256: "${{sha256}}", bytes: "${{bytes}}"}}
+          source: {{url: "https://example.org/a.tgz", sha256: "${{sha256}}"}}
+          tools: {{url: "https://example.org/b.tgz", sha256: {SHA}}}
+""",
+    )
+    one, two = (variant.face.artifacts for variant in empty.catalog().components["part"].releases[0].variants)
+
+    assert [artifact.bytes for artifact in one] == [2861523148, None, None]
+    wheel, source, tools = two
+    assert wheel.bytes is None
+    assert wheel.size_location
+    assert wheel.size_location.text[wheel.size_location.column - 1 :] == "unknown}"
+    assert source.size_location is None
+    assert tools.size_location == tools.location
+
+
 def unpinned(artifact: Artifact) -> str:
     spot = artifact.location
     return spot.text[spot.column - 1 :][: spot.length]

@@ -54,7 +54,8 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
         COMPONENTS["torch"].replace(
             '      - name: cpu-py311\n        requires: {python: "3.11"}\n',
             '      - name: cpu-py311\n        requires: {python: "3.11"}\n        lock: lock.txt\n'
-            f'        artifacts:\n          wheel: {{url: "https://x.example/t-1.whl", sha256: "{SHA}"}}\n',
+            f'        artifacts:\n          wheel: {{url: "https://x.example/t-1.whl", sha256: "{SHA}"}}\n'
+            f'          source: {{url: "https://x.example/s.tgz", sha256: "{SHA}", bytes: 2861523148}}\n',
         ),
     )
     tree.write(
@@ -71,7 +72,8 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
         }
     ]
     assert found["archives"] == [
-        {"file": "t-1.whl", "sha256": SHA, "bytes": None, "source": "https://x.example/t-1.whl"}
+        {"file": "s.tgz", "sha256": SHA, "bytes": 2861523148, "source": "https://x.example/s.tgz"},
+        {"file": "t-1.whl", "sha256": SHA, "bytes": None, "source": "https://x.example/t-1.whl"},
     ]
 
 

@@ -249,7 +249,7 @@ ALLOWED = {
     ),
     # pins and locks
     "pylock": "processes pipconfig",
-    "pin": "component faces plan mirrors wanted web sources pylock",
+    "pin": "yamlfile component faces plan mirrors wanted store web sources pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
     "baselocking": "aptlock baselock aptlocking rendering scratch supplies buildevents buildx",
     "pulled_locks": (
