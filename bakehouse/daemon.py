@@ -47,6 +47,8 @@ class Daemon:
     remote: bool
     bridge: str | None
     """The default bridge's gateway address; None where there is no such bridge."""
+    interface: str
+    """What the bridge is called among its machine's interfaces; empty where the engine doesn't say."""
     buildx: str | None
     data_root: str
     runtimes: tuple[str, ...]
@@ -136,6 +138,7 @@ def probe(client: Client = docker, hostname: str = "") -> Daemon | NoDaemon:
         rootless=any(option.startswith("name=rootless") for option in info["SecurityOptions"] or ()),
         remote=not endpoint.startswith("unix://") or info["Name"] != (hostname or platform.node()),
         bridge=_gateway(network) if network.code == 0 else None,
+        interface=_interface(network) if network.code == 0 else "",
         buildx=buildx,
         data_root=info["DockerRootDir"],
         runtimes=tuple(sorted(info["Runtimes"] or ())),
@@ -282,6 +285,14 @@ def _gateway(network: Reply) -> str | None:
         return str(bridge["IPAM"]["Config"][0]["Gateway"])
     except (ValueError, LookupError, TypeError):
         return None
+
+
+def _interface(network: Reply) -> str:
+    try:
+        [bridge] = json.loads(network.out)
+        return str(bridge["Options"]["com.docker.network.bridge.name"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _architecture(machine: str) -> str:

@@ -27,6 +27,7 @@ unpacked, and the stages that layers are copied from weigh as much again."""
 LEAST_GIGABYTES = 10
 CONTAINERD = "containerd"
 BRIDGE = "docker0"
+INTERFACES = Path("/sys/class/net")
 _SET = "3"
 """NET_ADDR_SET of Linux' if_link: somebody has given an interface its address."""
 
@@ -97,8 +98,8 @@ def start(place: Place, say: Callable[[str], None]) -> None:
     fix_address(owner_settings(place.configured).get("bridge") or BRIDGE, say)
 
 
-def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = Path("/sys/class/net")) -> None:
-    """Let a bridge keep the address that it has, where nobody has given it one.
+def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
+    """The address of a bridge that nobody has given one; empty where somebody has, or there is no bridge.
 
     The kernel gives such a bridge the lowest address of its ports, another one whenever a container comes or
     goes; the others then send to the former one, and their connections stall for a minute and more:
@@ -106,9 +107,21 @@ def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = Path
     """
     folder = interfaces / bridge
     if not folder.is_dir() or (folder / "addr_assign_type").read_text().strip() == _SET:
+        return ""
+    return (folder / "address").read_text().strip()
+
+
+def fixing(bridge: str, address: str) -> list[str]:
+    """The command that gives a bridge an address."""
+    return ["ip", "link", "set", "dev", bridge, "address", address]
+
+
+def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
+    """Let a bridge keep the address that it has."""
+    address = loose_address(bridge, interfaces)
+    if not address:
         return
-    address = (folder / "address").read_text().strip()
-    command = ["ip", "link", "set", "dev", bridge, "address", address]
+    command = fixing(bridge, address)
     try:
         done = subprocess.run(
             command, env={**os.environ, "PATH": program_path()}, capture_output=True, text=True, check=False
@@ -122,8 +135,8 @@ def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = Path
 
 def stop(place: Place) -> bool:
     """End the engine that was started in this place, and wait for its end; False where there is none."""
-    process = process_of(place.pidfile, "dockerd")
-    if process is None or str(place.configuration) not in _command_line(process):
+    process = process_of(place.pidfile, "dockerd", str(place.configuration))
+    if process is None:
         return False
     os.kill(process, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS

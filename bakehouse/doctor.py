@@ -64,6 +64,7 @@ def examine(
         gpus = pool.submit(_run, "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
         return (
             *engine_findings(engine, _engine_hint(engine)),
+            *bridge_finding(engine),
             *_room(engine, project),
             *tool_findings(provision.this_machine().tools),
             gpu_finding(gpus.result(), engine),
@@ -114,6 +115,22 @@ def engine_findings(found: Daemon | NoDaemon, hint: str = "") -> tuple[Finding, 
         else:
             findings.append(Finding(name, State.OK, detail))
     return tuple(findings)
+
+
+def bridge_finding(found: Daemon | NoDaemon, interfaces: Path = dockerd.INTERFACES) -> tuple[Finding, ...]:
+    """Whether the bridge of an engine of this machine keeps its address; nothing where that can't be seen."""
+    if isinstance(found, NoDaemon) or found.remote or found.rootless or not found.interface:
+        return ()
+    if not (interfaces / found.interface).is_dir():
+        return ()
+    name = "engine's bridge"
+    address = dockerd.loose_address(found.interface, interfaces)
+    if not address:
+        return (Finding(name, State.OK, f"{found.interface} keeps its address"),)
+    detail = f"{found.interface} takes another address whenever a container comes or goes"
+    cost = "what other steps and containers fetch at that moment stalls, for a minute and more"
+    hint = f"run `{' '.join(dockerd.fixing(found.interface, address))}` as root"
+    return (Finding(name, State.MISSING, detail, cost, hint),)
 
 
 def cache_finding(limit: str | None) -> Finding:

@@ -67,11 +67,13 @@ class Steps:
 def ensure(ask: Ask, say: Say, place: Place | None = None) -> Daemon:
     """Give the engine that docker reaches, after installing and starting one where there is none.
 
-    An engine that runs already is left as it is. Two calls at once start one engine.
+    An engine that runs already is left as it is, but for the address of its bridge where the engine is ours.
+    Two calls at once start one engine.
     """
     place = place or Place()
     found = daemon.probe()
     if isinstance(found, Daemon):
+        _fix_address(found, place, say)
         return found
     refusal = why_not(found, this_machine(), place)
     if refusal:
@@ -83,6 +85,13 @@ def ensure(ask: Ask, say: Say, place: Place | None = None) -> Daemon:
             _agree(daemon.silent(found, _sentence()), steps, place, ask, say)
             _carry_out(steps, place, say)
     return daemon.inspect()
+
+
+def _fix_address(found: Daemon, place: Place, say: Say) -> None:
+    """Whoever started our engine may have left its bridge's address to the kernel."""
+    ours = dockerd.process_of(place.pidfile, "dockerd", str(place.configuration))
+    if ours and found.endpoint == place.endpoint and found.interface and os.geteuid() == 0:
+        dockerd.fix_address(found.interface, say)
 
 
 def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) -> None:

@@ -55,6 +55,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         rootless=False,
         remote=False,
         bridge="172.17.0.1",
+        interface="docker0",
         buildx="0.13.1+ds1",
         data_root="/var/lib/docker",
         runtimes=("io.containerd.runc.v2", "runc"),

@@ -11,6 +11,7 @@ import pytest
 
 from bakehouse import dockerd
 from bakehouse.dockerd import GIGABYTE, Place
+from tests.bridges import bridge
 from tests.fake_commands import put
 
 
@@ -141,12 +142,6 @@ def test_nobody_answers_on_a_dead_socket(place: Place) -> None:
 
 def test_the_cache_limit_of_another_machines_engine_is_not_known(place: Place) -> None:
     assert dockerd.configured_cache_limit("tcp://builder-1:2375", place) is None
-
-
-def bridge(folder: Path, address_type: str) -> None:
-    (folder / "net/br0").mkdir(parents=True)
-    (folder / "net/br0/addr_assign_type").write_text(f"{address_type}\n")
-    (folder / "net/br0/address").write_text("02:00:00:00:00:01\n")
 
 
 IP = 'echo "$@" > asked'

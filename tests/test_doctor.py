@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from bakehouse import doctor
 from bakehouse.daemon import Daemon, NoDaemon, Reply, Silence
 from bakehouse.doctor import Finding, State
 from bakehouse.errors import Diagnostic, PublishError
+from tests.bridges import bridge
 
 ENGINE = Daemon(
     endpoint="unix:///var/run/docker.sock",
@@ -20,6 +22,7 @@ ENGINE = Daemon(
     rootless=False,
     remote=False,
     bridge="172.17.0.1",
+    interface="br0",
     buildx="0.13.1",
     data_root="/var/lib/docker",
     runtimes=("runc",),
@@ -98,6 +101,35 @@ def test_no_engine() -> None:
             "start one",
         ),
     )
+
+
+def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
+    interfaces = bridge(tmp_path, "1")
+
+    assert doctor.bridge_finding(ENGINE, interfaces) == (
+        Finding(
+            "engine's bridge",
+            State.MISSING,
+            "br0 takes another address whenever a container comes or goes",
+            "what other steps and containers fetch at that moment stalls, for a minute and more",
+            "run `ip link set dev br0 address 02:00:00:00:00:01` as root",
+        ),
+    )
+
+
+def test_a_bridge_that_keeps_its_address(tmp_path: Path) -> None:
+    assert doctor.bridge_finding(ENGINE, bridge(tmp_path, "3")) == (
+        Finding("engine's bridge", State.OK, "br0 keeps its address"),
+    )
+
+
+@pytest.mark.parametrize(
+    "changed", [{"remote": True}, {"rootless": True}, {"interface": ""}, {"interface": "br1"}]
+)
+def test_a_bridge_that_can_not_be_seen(changed: dict[str, Any], tmp_path: Path) -> None:
+    engine = dataclasses.replace(ENGINE, **changed)
+
+    assert doctor.bridge_finding(engine, bridge(tmp_path, "1")) == ()
 
 
 def test_the_build_caches_limit() -> None:

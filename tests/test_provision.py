@@ -1,16 +1,21 @@
 """What a machine is given, and what it is told where it can't be given an engine."""
 
+import contextlib
 import dataclasses
 import io
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bakehouse import provision
+from bakehouse import dockerd, provision
 from bakehouse.daemon import NoDaemon, Silence
 from bakehouse.dockerd import Place
 from bakehouse.provision import Machine, Steps
 from bakehouse.report import failure_text
+from tests.fake_commands import put
+from tests.test_doctor import ENGINE
 
 BARE = Machine(
     root=True,
@@ -191,3 +196,50 @@ def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytes
 
     assert provision.ask_at_terminal("Go ahead?") is agreed
     assert shown.getvalue() == "Go ahead? [Y/n] "
+
+
+class Running:
+    """A machine whose engine runs, with a program of that name instead."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = Place(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
+        self.fixed: list[str] = []
+        found = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
+        monkeypatch.setattr("bakehouse.daemon.probe", lambda: found)
+        monkeypatch.setattr("bakehouse.dockerd.fix_address", lambda bridge, say: self.fixed.append(bridge))
+        monkeypatch.setattr("bakehouse.provision.os.geteuid", lambda: 0)
+        self._program = put(folder, monkeypatch, dockerd="read forever") / "dockerd"
+
+    @contextlib.contextmanager
+    def dockerd(self, configuration: Path) -> Iterator[None]:
+        command = [str(self._program), "--config-file", str(configuration)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            self.place.pidfile.write_text(f"{process.pid}\n")
+            # For a moment after its start it still bears our name.
+            while dockerd.process_of(self.place.pidfile, "dockerd") is None:
+                assert process.poll() is None
+            yield
+            process.kill()
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    return Running(tmp_path, monkeypatch)
+
+
+def test_the_bridge_of_our_running_engine_is_given_an_address(running: Running) -> None:
+    with running.dockerd(running.place.configuration):
+        assert provision.ensure(lambda _: False, print, running.place).interface == "br0"
+    assert running.fixed == ["br0"]
+
+
+def test_the_bridge_of_somebody_elses_engine_is_left(running: Running, tmp_path: Path) -> None:
+    with running.dockerd(tmp_path / "theirs.json"):
+        provision.ensure(lambda _: False, print, running.place)
+    assert running.fixed == []
+
+
+def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> None:
+    with running.dockerd(running.place.configuration):
+        provision.ensure(lambda _: False, print, dataclasses.replace(running.place, socket=Path("/other")))
+    assert running.fixed == []
