@@ -3,13 +3,11 @@
 uv resolves; the files come from the indexes that pip is set up with on this machine. A lock names no index.
 """
 
-import re
-import ssl
+import os
 import subprocess
 import sys
 import tempfile
 import tomllib
-import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,12 +24,14 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.files import write_whole
 from bakehouse.pipconfig import PipConfig
 from bakehouse.processes import with_environment
+from bakehouse.reach import shown
+from bakehouse.sources import Machine
+from bakehouse.web import SourceError
 
 PLATFORM = "x86_64-manylinux_2_28"
 _GLIBC = 28
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _MOST_LINES = 20
-_SECONDS = 60
 _REQUESTS_AT_ONCE = 8
 _NO_SOLUTION = 1
 """What uv ends with where nothing fits; an index that can't be reached is another code."""
@@ -98,8 +98,9 @@ def resolve(
         for one in _compile(requirements, constraints, index, alone=alone, without=without)
         if "marker" not in one or Marker(one["marker"]).evaluate(environment)
     ]
+    machine = Machine((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        sizes = pool.map(lambda one: _size(one[2], index.certificates), chosen)
+        sizes = pool.map(lambda one: _size(one[2], machine), chosen)
     files = [
         LockedFile(canonicalize_name(name), version, _file_name(file), file["hashes"]["sha256"], size)
         for (name, version, file), size in zip(chosen, sizes, strict=True)
@@ -155,6 +156,8 @@ def _uv_environment(index: Index) -> dict[str, str]:
         "UV_FIND_LINKS": ",".join(pip.find_links),
         "UV_INSECURE_HOST": " ".join(pip.trusted_hosts),
         "UV_HTTP_TIMEOUT": pip.timeout,
+        "HTTP_PROXY": pip.proxy,
+        "HTTPS_PROXY": pip.proxy,
         "SSL_CERT_FILE": str(index.certificates or ""),
     }
     return {name: value for name, value in given.items() if value}
@@ -198,19 +201,18 @@ def _file_name(file: Mapping[str, Any]) -> str:
     return unquote(Path(urlsplit(file.get("url") or file["path"]).path).name)
 
 
-def _size(file: Mapping[str, Any], certificates: Path | None) -> int:
+def _size(file: Mapping[str, Any], machine: Machine) -> int:
     """Its bytes: as the index says, else as they lie there."""
     if "size" in file:
         return int(file["size"])
     url = file.get("url") or Path(file["path"]).absolute().as_uri()
     if url.startswith("file:"):
         return Path(url2pathname(urlsplit(url).path)).stat().st_size
-    request = urllib.request.Request(re.sub(r"#.*", "", url), method="HEAD")
-    context = ssl.create_default_context(cafile=str(certificates) if certificates else None)
+    reason = "doesn't say"
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as response:
-            return int(response.headers["Content-Length"])
-    except (OSError, TypeError) as error:
-        message = f"the index tells no size of `{_file_name(file)}`"
-        reason = Reason(str(getattr(error, "reason", error)))
-        raise BuildError(Diagnostic(message, reasons=(reason,), hint=_INDEX_HINT)) from error
+        if (found := machine.size(url)) is not None:
+            return found
+    except SourceError as error:
+        reason = error.reason
+    message = f"the index tells no size of `{_file_name(file)}`"
+    raise BuildError(Diagnostic(message, reasons=(Reason(f"`{shown(url)}` {reason}"),), hint=_INDEX_HINT))

@@ -118,6 +118,11 @@ class Machine:
             if _is_web(links):
                 yield Offer(f"links `{shown(links)}`", server(links), partial(self._linked, links, file))
 
+    def size(self, address: str) -> int | None:
+        """Of a file that an index links to; None where its server doesn't say. Raises SourceError."""
+        with self._pip_web.open(address) as reply:
+            return reply.total
+
     def here(self, file: WantedFile) -> Iterator[Path]:
         """Where the file may lie in indexes that are folders; its bytes are still to be compared."""
         if file.kind not in _PYTHON:

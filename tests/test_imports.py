@@ -248,7 +248,7 @@ ALLOWED = {
         "training_request api_request asked_job training_service following launch_report"
     ),
     # pins and locks
-    "pylock": "processes pipconfig",
+    "pylock": "processes pipconfig reach web sources",
     "pin": "yamlfile component faces plan mirrors wanted store web sources pylock",
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
     "baselocking": "aptlock baselock aptlocking rendering scratch supplies buildevents buildx",

@@ -11,6 +11,8 @@ from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.lockfile import load_lock
 from bakehouse.pipconfig import PipConfig
 from bakehouse.pylock import Index, lock, resolve
+from bakehouse.sources import Machine
+from tests.file_server import company_certificate, serving
 from tests.wheels import sha256, wheel
 
 
@@ -96,7 +98,35 @@ def test_an_index_that_does_not_answer_is_no_conflict(
     assert diagnostic.hint == "the indexes are those of this machine's pip: `pip config list` tells them"
 
 
-def test_a_file_whose_size_nobody_tells_is_named(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with pytest.raises(BuildError, match="the index tells no size of `top-1"):
-        pylock._size({"url": f"{nobody}/top-1.0-py3-none-any.whl"}, None)
+def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
+    url = f"{nobody}/top-1.0-py3-none-any.whl"
+    with pytest.raises(BuildError) as caught:
+        pylock._size({"url": f"{url}?key=canary"}, Machine((), PipConfig(), None, {}))
+    [told] = caught.value.diagnostics
+    assert told.message == "the index tells no size of `top-1.0-py3-none-any.whl`"
+    assert [one.text for one in told.reasons] == [f"`{url}` can't be reached: connection refused"]
+
+
+def test_a_size_is_asked_for_with_the_login_of_its_index() -> None:
+    with serving() as server:
+        server.files["/files/top-1.0-py3-none-any.whl"], server.login = b"wheel", "user:word"
+        pip = PipConfig(index_url=server.url.replace("//", "//user:word@") + "/simple/")
+        url = f"{server.url}/files/top-1.0-py3-none-any.whl"
+        assert pylock._size({"url": url}, Machine((), pip, None, {})) == 5
+
+
+def test_a_size_is_asked_for_through_pips_proxy() -> None:
+    with serving() as server, serving() as proxy:
+        proxy.is_proxy = True
+        server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
+        url = f"{server.url}/top-1.0-py3-none-any.whl"
+        assert pylock._size({"url": url}, Machine((), PipConfig(proxy=proxy.url), None, {})) == 5
+        assert proxy.paths == [url]
+
+
+def test_a_size_is_asked_for_with_the_certificates_of_this_machine(tmp_path: Path) -> None:
+    certificate = company_certificate(tmp_path)
+    with serving(certificate) as server:
+        server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
+        file = {"url": f"{server.url}/top-1.0-py3-none-any.whl"}
+        assert pylock._size(file, Machine((), PipConfig(), certificate, {})) == 5
