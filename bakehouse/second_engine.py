@@ -74,8 +74,13 @@ def _place(folder: Path, store: str = dockerd.CONTAINERD, clock: Clock | None = 
     )
 
 
+def name_of(place: Place) -> str:
+    """What its bridge, its group of processes and its namespaces are called."""
+    return _name(place.state.parent)
+
+
 def _name(folder: Path) -> str:
-    """Of its bridge, its group and its namespaces: an interface's name has 15 letters at most."""
+    """An interface's name has 15 letters at most."""
     return f"bake{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 

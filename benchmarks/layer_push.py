@@ -77,13 +77,14 @@ class Bench:
         self._folder, self._registry, self._step = folder, registry, step
         self._engine = engine
         self._pusher = pusher.connect(folder / "notes")
+        self._names: list[str] = []
 
     def plain(self) -> Way:
         name = self._fresh()
         words = ("docker", "build", "--quiet", "--tag", name, str(self._folder / "build"))
         export = self._spent(lambda: run(*words))
         push = self._spent(lambda: run("docker", "push", "--quiet", name))
-        return self._way(name, name, export, push)
+        return self._way(name, export, push)
 
     def ours(self, options: str) -> Way:
         name, told = self._fresh(), self._folder / "told.json"
@@ -95,13 +96,14 @@ class Bench:
         pushed = name.replace("/benchmark:", "/pushed:")
         watch = Watch(stall=600.0)
         push = self._spent(lambda: self._pusher.push(digest, pushed, None, watch, lambda _: None))
-        return self._way(name, pushed, export, push)
+        return self._way(pushed, export, push)
 
     def _fresh(self) -> str:
         """A name for an image of which the engine has the layer, and nobody its compressed form."""
         (self._folder / "build/layer/new").write_text(secrets.token_hex())
         run(*BUILD, "--output=type=cacheonly", str(self._folder / "build"))
-        return f"{self._registry}/benchmark:{secrets.token_hex(4)}"
+        self._names.append(f"{self._registry}/benchmark:{secrets.token_hex(4)}")
+        return self._names[-1]
 
     def _spent(self, job: Callable[[], object]) -> Spent:
         """What a job took; the CPU's seconds are those of the engine and of all that this program started."""
@@ -110,13 +112,19 @@ class Bench:
         found = harness.spent(job)
         return Spent(found.wall, cpu_seconds(roots) - before, found.machine)
 
-    def _way(self, name: str, pushed: str, export: Spent, push: Spent) -> Way:
-        run("docker", "image", "rm", "--force", name)
-        # Each leaves 400 MB in the build cache, which nothing asks for again.
+    def _way(self, pushed: str, export: Spent, push: Spent) -> Way:
+        self.clear()
+        return Way(export, push, layer_bytes(pushed))
+
+    def clear(self) -> None:
+        """Take from the engine what was built: each layer is 400 MB, which nothing asks for again."""
+        for name in self._names:
+            # Nobody knows whether one that was interrupted has got there.
+            subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
+        self._names.clear()
         cached = run("docker", "buildx", "du", "--verbose")
         for found in re.findall(rf"^ID:\s+(\S+)\n(?:.+\n)*?Description:\s.*{self._step}", cached, re.M):
             run("docker", "builder", "prune", "--force", "--all", "--filter", f"id={found}")
-        return Way(export, push, layer_bytes(pushed))
 
 
 def layer_bytes(reference: str) -> int:
@@ -174,7 +182,11 @@ def bench(library: Path, engine: int) -> Iterator[Bench]:
         step = f"COPY layer /{secrets.token_hex(4)}/"
         (folder / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
         with EmbeddedRegistry(folder / "registry", port) as registry:
-            yield Bench(folder, registry.host, step, engine)
+            made = Bench(folder, registry.host, step, engine)
+            try:
+                yield made
+            finally:
+                made.clear()
 
 
 def measured(asked: argparse.Namespace) -> Result:

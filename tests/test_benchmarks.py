@@ -1,6 +1,7 @@
 """The benchmarks: their frame (medians, the table, the JSON file, rounds that take turns), and each once."""
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -9,14 +10,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bakehouse.plan import Plan, make_plan
 from bakehouse.workspace import open_workspace, plan_images
-from benchmarks import catalogue_load, harness, plan_time, resolve_render
+from benchmarks import catalogue_load, harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
+from tests.fake_commands import put
 
 
 def spent(wall: float, cpu: float = 0.0) -> Spent:
@@ -213,3 +216,26 @@ def told(main: Callable[[list[str]], None], folder: Path, *words: str) -> dict[s
     main(["--rounds=1", f"--json={folder / 'found.json'}", *words])
     found: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return found
+
+
+def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        layer_push, "EmbeddedRegistry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
+    )
+    monkeypatch.setattr("bakehouse.pusher.connect", lambda _: None)
+    put(
+        tmp_path,
+        monkeypatch,
+        docker=f'echo "$@" >> {tmp_path}/asked; case "$1" in build) kill -INT $PPID; esac',
+    )
+    (tmp_path / "library").write_bytes(b"")
+    monkeypatch.setattr(layer_push, "BYTES", 100)
+
+    with pytest.raises(KeyboardInterrupt), layer_push.bench(tmp_path / "library", os.getpid()) as way:
+        way.plain()
+
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+    [name] = [words[words.index("--tag") + 1] for words in asked if words[0] == "build"]
+    assert ["image", "rm", "--force", name] in asked
