@@ -1,5 +1,6 @@
 """A project with its recipes and catalogue read, and the pure half of the pipeline over it."""
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -46,6 +47,8 @@ def open_workspace(start: Path | None = None) -> Workspace:
     catalog = cached_catalog(found.recipe_roots, problems)
     recipes = load_recipes(found.recipe_roots, catalog, problems)
     problems.raise_as(RecipeError)
+    # It lasts as long as the process: Python's collector need not look through it again and again
+    gc.freeze()
     return Workspace(found, catalog, recipes, rendering.read_templates(HOME / "templates"))
 
 
