@@ -5,13 +5,14 @@ Templates only place values; every value that comes from a recipe is quoted by a
 
 import difflib
 import json
+import re
 import shlex
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bakehouse import imagelock, layering
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
@@ -24,12 +25,23 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
+_BLANK_LINES = re.compile("\n{3,}")
 _EXPORTED = {
     "docker": "oci-mediatypes=false,compression=gzip",
     "oci": "oci-mediatypes=true,compression=gzip",
     "oci-zstd": "oci-mediatypes=true,compression=zstd",
 }
-_STAGE_TEXTS: dict[tuple[object, ...], str] = {}
+
+
+class _Values(NamedTuple):
+    """What an image's other parts tell the template of a stage."""
+
+    package_stage: str
+    packages_below: tuple[str, ...]
+    pip: str
+
+
+_STAGE_TEXTS: dict[tuple[str, str, _Values], str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """The Dockerfile, the files it copies, the bake file and the lock of one image."""
-    build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
+    build, chain = _stage_texts(image, templates)
     dockerfile = (
         _environment(_frozen(templates))
         .get_template("Dockerfile.j2")
@@ -82,7 +94,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layering.LayerOwner, ...]:
     """Whose each layer above the base's is, lowest first: a component's, or one of the recipe's own keys'."""
-    build, chain = (_stage_texts(block, image, templates) for block in ("build", "runtime"))
+    build, chain = _stage_texts(image, templates)
     return layering.owners(image, build, chain)
 
 
@@ -93,23 +105,21 @@ def filled(template: str, **values: object) -> str:
 
 def _tidy(dockerfile: str) -> str:
     """A blank line after each heredoc, which hadolint's parser needs; elsewhere never two in a row."""
-    lines: list[str] = []
-    end = ""
-    for line in dockerfile.split("\n"):
-        if not end and not line and (not lines or not lines[-1]):
+    text = dockerfile.strip("\n") + "\n"
+    pieces: list[str] = []
+    done = place = 0
+    blank = ""
+    while heredoc := layering.HEREDOC.search(text, place):
+        line = text.rfind("\n", 0, heredoc.start()) + 1
+        place = text.find("\n", heredoc.end())
+        if not text.startswith(("RUN ", "COPY ", "    "), line):
             continue
-        lines.append(line)
-        if end and line == end:
-            lines.append("")
-            end = ""
-        elif (
-            not end
-            and "<<" in line
-            and (found := layering.HEREDOC.search(line))
-            and line.startswith(("RUN ", "COPY ", "    "))
-        ):
-            end = found[1]
-    return "\n".join(lines).rstrip("\n") + "\n"
+        end = text.find(f"\n{heredoc[1]}\n", place)
+        stop = len(text) if end < 0 else end + len(heredoc[1]) + 1
+        pieces += _BLANK_LINES.sub("\n\n", blank + text[done:place]), text[place:stop]
+        done, place, blank = stop, stop, "\n"
+    pieces.append(_BLANK_LINES.sub("\n\n", blank + text[done:]))
+    return "".join(pieces).rstrip("\n") + "\n"
 
 
 def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> list[Diagnostic]:
@@ -187,23 +197,32 @@ def _bake_file(image: Image) -> str:
     return f'{{\n  "target": {{\n    {json.dumps(image.target)}: {{\n{rows}\n    }}\n  }}\n}}\n'
 
 
-def _stage_texts(block: str, image: Image, templates: Mapping[str, str]) -> list[tuple[Stage, str]]:
-    """One block of all components that have it, in the order of their layers."""
+def _stage_texts(image: Image, templates: Mapping[str, str]) -> tuple[layering.Texts, layering.Texts]:
+    """The `build` and the `runtime` blocks of all components that have them, in the order of their layers."""
     import jinja2
 
-    found = []
-    for place, stage in enumerate(image.stages):
+    frozen = _frozen(templates)
+    macros = _macros(frozen, image.locks_apt)
+    package_stage = "venv" if any(one.name == "python" for one in image.stages) else "toolchain"
+    pip = image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python")
+    below: tuple[str, ...] = ()
+    build, runtime = [], []
+    for stage in image.stages:
         template = None
+        values = _Values(package_stage, below, pip)
         try:
-            template = _stage_template(stage.template, _frozen(templates))
+            template = _stage_template(stage.template, frozen)
             if not {"build", "runtime"} & template.blocks.keys():
                 message = "there is neither a `build` nor a `runtime` block"
                 raise jinja2.TemplateSyntaxError(message, 1)
-            if block in template.blocks:
-                found.append((stage, _stage_text(place, template, block, image, templates)))
+            if "build" in template.blocks:
+                build.append((stage, _stage_text("build", stage, template, macros, values)))
+            if "runtime" in template.blocks:
+                runtime.append((stage, _stage_text("runtime", stage, template, macros, values)))
         except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RecipeError(_template_mistake(stage, template, error)) from error
-    return found
+        below += packages_below([stage])
+    return build, runtime
 
 
 def forget() -> None:
@@ -212,23 +231,15 @@ def forget() -> None:
 
 
 def _stage_text(
-    place: int, template: "Template", block: str, image: Image, templates: Mapping[str, str]
+    block: str, stage: Stage, template: "Template", macros: "TemplateModule", values: _Values
 ) -> str:
-    stage = image.stages[place]
-    has_python_stage = any(one.name == "python" for one in image.stages)
-    values = {
-        "package_stage": "venv" if has_python_stage else "toolchain",
-        "packages_below": packages_below(image.stages[:place]),
-        "pip": image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"),
-    }
     # Images share stages, and a key covers all of a stage: its text is made once.
-    known = stage.key, block, *values.values()
+    known = stage.key, block, values
     if known not in _STAGE_TEXTS:
-        macros = _macros(_frozen(templates), image.locks_apt)
         shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
         # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
-        context = template.new_context({**template.globals, **shared, **own, **values}, shared=True)
+        context = template.new_context({**template.globals, **shared, **own, **values._asdict()}, shared=True)
         _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
     return _STAGE_TEXTS[known]
 
