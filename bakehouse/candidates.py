@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
-
-from packaging.utils import canonicalize_name
+from functools import cached_property
 
 from bakehouse.component import Component, Face, Incompatibility, Release, Requirement, Variant
-from bakehouse.lockfile import Package
+from bakehouse.lockfile import Package, normal_name
 from bakehouse.recipe import Recipe
 
 
@@ -95,8 +93,10 @@ class Selection:
 
     chosen: tuple[Candidate, ...]
     demands: tuple[Demand, ...]
-    locked: Mapping[str, tuple[Package, Candidate | None]]
-    """The Python packages of all locks, by their normal names."""
+    own: Mapping[str, Package]
+    """The Python packages of the recipe's own lock, by their normal names."""
+    locked: Mapping[str, Package]
+    """Those of all locks; of two with one name the first."""
     targets: tuple[Candidate, ...]
     """What the image has to run on; parts ask of them what they ask of other parts."""
     put_off: frozenset[str]
@@ -112,20 +112,13 @@ class Selection:
         cls, demands: tuple[Demand, ...], packages: Iterable[Package], targets: tuple[Candidate, ...]
     ) -> "Selection":
         """What a recipe asks for, before any part is chosen."""
-        locked: dict[str, tuple[Package, Candidate | None]] = {}
-        for package in packages:
-            locked[normal_name(package.name)] = package, None
+        own = {normal_name(one.name): one for one in packages}
         missing = {one.requirement.name for one in demands if one.brings}
         missing -= {name for one in targets for name in one.given}
         asked = _by_name({}, demands, 0)
-        return cls((), demands, locked, targets, frozenset(), frozenset(missing), asked, {})
+        return cls((), demands, own, own, targets, frozenset(), frozenset(missing), asked, {})
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
-        locked = self.locked
-        if packages := candidate.face.packages:
-            locked = dict(locked)
-            for package in packages:
-                locked.setdefault(normal_name(package.name), (package, candidate))
         given, place = dict(self._given), len(self.chosen)
         for number, name in enumerate(candidate.given):
             given[name] = (*given.get(name, ()), ((place, number), candidate))
@@ -133,7 +126,8 @@ class Selection:
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
-            locked,
+            self.own,
+            {**candidate.face.packages_by_name, **self.locked},
             self.targets,
             self.put_off,
             missing - given.keys() - {name for one in self.targets for name in one.given},
@@ -178,12 +172,6 @@ def _by_name(
     return found
 
 
-@cache
-def normal_name(name: str) -> str:
-    """A Python package's name as all ways to write it mean it."""
-    return canonicalize_name(name)
-
-
 def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
     """The first thing that keeps a candidate with demands of its own out of a selection."""
     if unmet := selection.unmet(candidate):
@@ -198,16 +186,12 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
     pool = (candidate, *selection.chosen, *selection.targets)
     for owner in (candidate, *selection.chosen):
         for known in owner.face.conflicts:
-            if known.is_certain and (parties := clash(known, pool)):
+            # What the chosen parts alone have to do with was looked at when they were chosen
+            is_new = owner is candidate or any(one.name in candidate.given for one in known.parts)
+            if known.is_certain and is_new and (parties := clash(known, pool)):
                 involved = {str(one): one for one in (owner, *parties) if one is not candidate}
                 return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
-    if found := _replaced(candidate, selection):
-        return found
-    for package in candidate.face.packages:
-        first, locker = selection.locked.get(normal_name(package.name), (package, None))
-        if first.version != package.version:
-            return Refusal(candidate, package.name, other=locker, packages=(package, first))
-    return None
+    return _replaced(candidate, selection) or _locked_otherwise(candidate, selection)
 
 
 def goes_alone(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
@@ -250,8 +234,8 @@ def held(base: Candidate, package: Package) -> Package | None:
 def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Why a candidate's lock, or the recipe's own, can't go with what a base has to keep."""
     if candidate.component.frozen:
-        for package, owner in selection.locked.values():
-            kept = held(candidate, package) if owner is None else None
+        for package in selection.own.values():
+            kept = held(candidate, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, packages=(kept, package))
     for base in (one for one in selection.chosen if one.component.frozen):
@@ -259,6 +243,18 @@ def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
             kept = held(base, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, other=base, packages=(package, kept))
+    return None
+
+
+def _locked_otherwise(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """The first package of a candidate's lock that another one has in another version."""
+    mine, theirs = candidate.face.packages_by_name, selection.locked
+    differing = {name for name in mine.keys() & theirs.keys() if theirs[name].version != mine[name].version}
+    for name in (one for one in mine if one in differing):
+        lockers = (one for one in selection.chosen if one.face.packages_by_name.get(name) is theirs[name])
+        return Refusal(
+            candidate, mine[name].name, other=next(lockers, None), packages=(mine[name], theirs[name])
+        )
     return None
 
 

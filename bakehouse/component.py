@@ -132,6 +132,11 @@ class Face:
         """The closure of Python packages, from the lock. Raises RecipeError where that can't be read."""
         return self.lock.packages if self.lock else ()
 
+    @property
+    def packages_by_name(self) -> Mapping[str, Package]:
+        """The same by their normal names."""
+        return self.lock.by_name if self.lock else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:

@@ -1,8 +1,9 @@
 """Reads Python locks: each package as the one file that is installed."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -48,6 +49,11 @@ class Lock:
         """Its first line, which tells what it was made from."""
         return f"# Python {python}: {', '.join(self.requirements)}"
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Package]:
+        """The packages by their normal names; raises as `packages`."""
+        return {normal_name(one.name): one for one in self.packages}
+
     @property
     def first_line(self) -> str:
         """Empty where there is no such file."""
@@ -70,6 +76,12 @@ class Lock:
         found = load_lock(self.path, self.named_at, problems)
         problems.raise_as(RecipeError)
         return found
+
+
+@cache
+def normal_name(name: str) -> str:
+    """A Python package's name as all ways to write it mean it."""
+    return canonicalize_name(name)
 
 
 def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Package, ...]:
@@ -95,7 +107,7 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
             continue
         name, size = match["name"], int(match["bytes"])
         package = Package(name, match["version"], match["sha256"], match["file"], size, spot)
-        first = packages.setdefault(canonicalize_name(name), package)
+        first = packages.setdefault(normal_name(name), package)
         if first is not package:
             message = f"package `{name}` stands twice in `{path.name}`"
             problems.add(Diagnostic(message, spot, f"first on line {first.location.line}"))

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from bakehouse import drift, pin, pipconfig, project, pulled_locks, pylock, system_locks
 from bakehouse.buildevents import Event
-from bakehouse.candidates import normal_name
 from bakehouse.catalog import load_catalog
 from bakehouse.certificates import bundle_of
 from bakehouse.component import Artifact, Component, Face
 from bakehouse.drift import Drift, Kind
 from bakehouse.errors import ConflictError, Diagnostic, Problems, RecipeError, StaleError, UsageError
 from bakehouse.files import is_file, write_whole
-from bakehouse.lockfile import Lock, Package, load_lock
+from bakehouse.lockfile import Lock, Package, load_lock, normal_name
 from bakehouse.locks import exclusive
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading

@@ -19,13 +19,12 @@ from bakehouse.candidates import (
     Selection,
     clash,
     held,
-    normal_name,
     refuse,
 )
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
 from bakehouse.fitting import Fitting, Option, Shared
-from bakehouse.lockfile import Package
+from bakehouse.lockfile import Package, normal_name
 from bakehouse.recipe import Recipe
 
 
@@ -167,14 +166,19 @@ class _Search:
         if name is None:
             missing = min(selection.missing, default=None)
             return self._dead_end(selection, missing, (), frozenset()) if missing else selection
+        options = self._candidates(name)
         tried: list[tuple[Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
-        for place, option in enumerate(self._candidates(name)):
+        fitting = left.get(name) or self._fitting.left(name, selection.chosen, None)
+        for place, option in enumerate(options):
             if self._effort:
                 if self._effort.left <= 0:
                     raise TooMuch
                 self._effort.left -= 1
-            found = self._try(option, place, selection, left)
+            if not fitting >> place & 1:
+                tried.append((option, None))
+                continue
+            found = self._try(option, selection, left)
             if isinstance(found, Selection):
                 self._passed_over[name] = partial(_reasons, selection, tuple(tried))
                 return found
@@ -186,6 +190,7 @@ class _Search:
             else:
                 culprits |= found
                 tried.append((option, None))
+        culprits |= self._keeping_out(name, selection)
         dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
         later = replace(selection, put_off=selection.put_off | {name})
         if not self._links.is_shared(name) or self._next_name(later) is None:
@@ -196,14 +201,10 @@ class _Search:
         return replace(dead_end, culprits=dead_end.culprits | found.culprits)
 
     def _try(
-        self, option: Option, place: int, selection: Selection, left: _Left
+        self, option: Option, selection: Selection, left: _Left
     ) -> Selection | _DeadEnd | frozenset[str]:
         """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
         candidate, demands = option
-        if not left.get(candidate.name, 0) >> place & 1:
-            against = self._fitting.against(candidate.name, place, selection.chosen)
-            if against is not None:
-                return against
         if refusal := refuse(candidate, demands, selection):
             return refusal.culprits
         self._fitting.choose(option)
@@ -224,12 +225,14 @@ class _Search:
             narrowed[name] = self._fitting.left(name, selection.chosen, left.get(name))
             if not narrowed[name]:
                 tried = tuple((one, None) for one in options)
-                against = (
-                    self._fitting.against(name, place, selection.chosen) for place in range(len(options))
-                )
-                culprits = frozenset(culprit for one in against for culprit in one or ())
-                return self._dead_end(selection, name, tried, culprits)
+                return self._dead_end(selection, name, tried, self._keeping_out(name, selection))
         return narrowed
+
+    def _keeping_out(self, name: str, selection: Selection) -> frozenset[str]:
+        """The chosen parts beside which candidates of a name can't be."""
+        places = range(len(self._candidates(name)))
+        against = (self._fitting.against(name, place, selection.chosen) for place in places)
+        return frozenset(culprit for one in against for culprit in one or ())
 
     def _next_name(self, selection: Selection) -> str | None:
         """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
@@ -327,10 +330,10 @@ def _share_packages(
     """
     taken: set[str] = set()
 
-    def take(packages: tuple[Package, ...]) -> tuple[Package, ...]:
-        own = tuple(one for one in packages if normal_name(one.name) not in taken and not held(base, one))
-        taken.update(normal_name(one.name) for one in own)
-        return own
+    def take(packages: Mapping[str, Package]) -> tuple[Package, ...]:
+        own = {name: one for name, one in packages.items() if name not in taken and not held(base, one)}
+        taken.update(own)
+        return tuple(own.values())
 
-    owners = {choice.name: take(choice.face.packages) for choice in choices}
-    return owners, take(mine)
+    owners = {choice.name: take(choice.face.packages_by_name) for choice in choices}
+    return owners, take({normal_name(one.name): one for one in mine})
