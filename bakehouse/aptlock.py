@@ -39,6 +39,7 @@ _SITE = re.compile(r"(https?://[A-Za-z0-9.:/_~%+-]+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
 _ARCHITECTURES = ("amd64", "all")
+_BARE = re.compile(r"[\s(:\[]")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
 """What a base has beside the essential and the required packages."""
@@ -307,7 +308,7 @@ def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
 
 def _bare(relation: str) -> str:
     """A package's name, without the version and architecture that are asked of it."""
-    return re.split(r"[\s(:\[]", relation.strip(), maxsplit=1)[0]
+    return _BARE.split(relation.strip(), maxsplit=1)[0]
 
 
 def _check_versions(entries: Mapping[str, _Entry]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from bakehouse.errors import Location
 from bakehouse.lockfile import Lock, Package
@@ -33,7 +34,13 @@ class Requirement:
 
 @cache
 def _allows(specifier: str, version: str) -> bool:
-    return SpecifierSet(specifier).contains(version, prereleases=True)
+    # With `===` the text counts, not what it means
+    return _range(specifier).contains(version if "===" in specifier else _version(version), prereleases=True)
+
+
+# Both are asked for in many pairs, and slow to read
+_range = cache(SpecifierSet)
+_version = cache(Version)
 
 
 @dataclass(frozen=True, slots=True)
