@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from hashlib import sha256
 
 from bakehouse.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.keys import Json, json_of
 from bakehouse.lockfile import Package, normal_name
 from bakehouse.recipe import Recipe
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     component: Component
     release: Release
@@ -32,6 +34,14 @@ class Candidate:
     @property
     def face(self) -> Face:
         return self.variant.face
+
+    @cached_property
+    def key_inputs(self) -> tuple[Json, Json, Json]:
+        """What it puts into the key of its stage: before its packages, behind them, and last."""
+        artifacts = {one.name: (one.kind, one.source, one.file, one.sha256) for one in self.face.artifacts}
+        files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
+        what = self.name, self.release.version, self.variant.name, self.component.template, artifacts
+        return json_of(*what), json_of(self.face.build_apt), json_of(self.face.facts, files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 import json
 from functools import lru_cache
 from hashlib import sha256
-from itertools import groupby
 
 KEY_LABEL = "org.bakehouse.key"
 """The label that tells of an image which plan it was built from."""
+
+
+# `json.dumps` makes one of its own for each value that is to be sorted
+_ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 class Json(str):
@@ -15,24 +18,22 @@ class Json(str):
 
 def key_of(*inputs: object) -> str:
     """64 hex digits over inputs, as one JSON list with sorted keys."""
-    pieces: list[str] = []
-    for is_json, group in groupby(inputs, lambda one: isinstance(one, Json)):
-        some = list(group)
-        pieces += map(str, some) if is_json else [_json(some)[1:-1]]
+    pieces = (one if isinstance(one, Json) else _ENCODER.encode(one) for one in inputs)
     return sha256(f"[{', '.join(pieces)}]".encode()).hexdigest()
 
 
 @lru_cache(1024)
 def text_json(text: str) -> Json:
     """A text as an input: templates are long, enter many keys, and are encoded once."""
-    return Json(_json(text))
+    return json_of(text)
 
 
 @lru_cache(16)
 def texts_json(texts: tuple[tuple[str, str], ...]) -> Json:
     """Texts by name as one input, encoded once."""
-    return Json(_json(dict(texts)))
+    return json_of(dict(texts))
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True)
+def json_of(*inputs: object) -> Json:
+    """Some inputs that enter many keys beside each other: encoded once."""
+    return Json(", ".join(map(_ENCODER.encode, inputs)))

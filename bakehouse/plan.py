@@ -6,7 +6,7 @@ component in the same way have the same stage, with the same key and the same te
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -286,18 +286,19 @@ def _image(
         _base_key(base), build_reference, face.build_apt, _sums(locked.toolchain), face.facts, frozen, shared
     )
     stages: tuple[Stage, ...] = ()
-    for choice in resolution.choices:
+    parts = tuple(_part(choice) for choice in resolution.choices)
+    for choice, part in zip(resolution.choices, parts, strict=True):
         if choice.candidate.component.template:
             names = _below(choice.candidate.component.template, choice.candidate.component.builds_on, stages)
             below = [stage.key for stage in stages if stage.name in names]
             debs = locked.stages.get(choice.name, ())
-            stages = (*stages, _stage(choice, resolution, foundation, below, debs))
+            stages = (*stages, _stage(choice, part, resolution, foundation, below, debs))
     if resolution.user_packages:
         names = _below(templates[_REQUIREMENTS], (), stages)
         below = [stage.key for stage in stages if stage.name in names]
         stages = (*stages, _user_stage(resolution, foundation, below, templates))
     environment = _environment(choices, recipe)
-    parts = tuple(_part(choice) for choice in resolution.choices)
+    base_part = _part(resolution.base)
     path = [folder for choice in choices for folder in choice.face.path]
     library_path = [folder for choice in choices for folder in choice.face.library_path]
     entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
@@ -317,8 +318,8 @@ def _image(
             path,
             library_path,
             entrypoint,
-            parts_text((_part(resolution.base), *parts)),
-            asdict(recipe.content, dict_factory=_plain),
+            parts_text((base_part, *parts)),
+            _plain(recipe.content),
             *([] if recipe.format == FORMATS[0] else [recipe.format]),
         )
     )
@@ -338,9 +339,9 @@ def _image(
         path=tuple(dict.fromkeys(path)),
         library_path=tuple(dict.fromkeys(library_path)),
         entrypoint=entrypoint,
-        labels=_labels(recipe, key, (_part(resolution.base), *parts)),
+        labels=_labels(recipe, key, (base_part, *parts)),
         content=recipe.content,
-        base_part=_part(resolution.base),
+        base_part=base_part,
         base_facts=resolution.base.face.facts,
         build_base=build_reference,
         frozen=frozen,
@@ -427,7 +428,12 @@ def _part(choice: Choice) -> Part:
 
 
 def _stage(
-    choice: Choice, resolution: Resolution, foundation: str, below: list[StageKey], debs: tuple[Deb, ...]
+    choice: Choice,
+    part: Part,
+    resolution: Resolution,
+    foundation: str,
+    below: list[StageKey],
+    debs: tuple[Deb, ...],
 ) -> Stage:
     component, face = choice.candidate.component, choice.face
     packages = resolution.owners[choice.name]
@@ -435,25 +441,21 @@ def _stage(
     trims = trimming.choices(face.trims.values(), wanted, gpu=face.gpu)
     dropped = trimming.patterns(trims, wanted)
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
+    first, behind, last = choice.candidate.key_inputs
     key = key_of(
         foundation,
-        component.name,
-        choice.version,
-        choice.candidate.variant.name,
-        text_json(component.template),
-        {name: (one.kind, one.source, one.file, one.sha256) for name, one in artifacts.items()},
+        first,
         [package.requirement for package in packages],
-        face.build_apt,
+        behind,
         _sums(debs),
-        face.facts,
-        {name: sha256(data).hexdigest() for name, data in component.files.items()},
+        last,
         *([dropped] if dropped else []),
         *below,
     )
     return Stage(
         name=component.name,
         key=StageKey(key),
-        part=_part(choice),
+        part=part,
         source=component.folder,
         template=component.template,
         artifacts=artifacts,
@@ -562,11 +564,13 @@ def _check_budgets(image: Image, problems: Problems) -> None:
             problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
 
 
-def _plain(items: list[tuple[str, object]]) -> dict[str, object]:
+def _plain(value: object) -> object:
     """Dataclass fields, bytes as their sha256, places left out: a key must not move with a line number."""
-    found = {}
-    for name, value in items:
-        if name == "location":
-            continue
-        found[name] = sha256(value).hexdigest() if isinstance(value, bytes) else value
-    return found
+    if isinstance(value, bytes):
+        return sha256(value).hexdigest()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if is_dataclass(value):
+        names = (one.name for one in fields(value) if one.name != "location")
+        return {name: _plain(getattr(value, name)) for name in names}
+    return value

@@ -36,7 +36,7 @@ ALLOWED = {
     "schema": "yamlfile fields matrix catalog recipe",
     "instances": "yamlfile component catalog",
     "sizing": "instances",
-    "candidates": "lockfile component recipe",
+    "candidates": "keys lockfile component recipe",
     "fitting": "component catalog recipe candidates",
     "resolution": "lockfile component catalog recipe candidates fitting",
     "keys": "",
