@@ -441,6 +441,7 @@ def _stage(
     trims = trimming.choices(face.trims.values(), wanted, gpu=face.gpu)
     dropped = trimming.patterns(trims, wanted)
     artifacts = {artifact.name: artifact for artifact in face.artifacts}
+    sdists = tuple(package for package in packages if package.is_sdist)
     first, behind, last = choice.candidate.key_inputs
     key = key_of(
         foundation,
@@ -459,8 +460,8 @@ def _stage(
         source=component.folder,
         template=component.template,
         artifacts=artifacts,
-        wheels=tuple(package for package in packages if not package.is_sdist),
-        sdists=tuple(package for package in packages if package.is_sdist),
+        wheels=tuple(one for one in packages if not one.is_sdist) if sdists else packages,
+        sdists=sdists,
         build_apt=face.build_apt,
         facts=face.facts,
         files=component.files,

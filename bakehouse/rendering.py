@@ -5,7 +5,6 @@ Templates only place values; every value that comes from a recipe is quoted by a
 
 import difflib
 import json
-import re
 import shlex
 import traceback
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
-_BLANK_LINES = re.compile("\n{3,}")
 _EXPORTED = {
     "docker": "oci-mediatypes=false,compression=gzip",
     "oci": "oci-mediatypes=true,compression=gzip",
@@ -116,10 +114,17 @@ def _tidy(dockerfile: str) -> str:
             continue
         end = text.find(f"\n{heredoc[1]}\n", place)
         stop = len(text) if end < 0 else end + len(heredoc[1]) + 1
-        pieces += _BLANK_LINES.sub("\n\n", blank + text[done:place]), text[place:stop]
+        pieces += _without_gaps(blank + text[done:place]), text[place:stop]
         done, place, blank = stop, stop, "\n"
-    pieces.append(_BLANK_LINES.sub("\n\n", blank + text[done:]))
+    pieces.append(_without_gaps(blank + text[done:]))
     return "".join(pieces).rstrip("\n") + "\n"
+
+
+def _without_gaps(text: str) -> str:
+    """Never two blank lines in a row."""
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
+    return text
 
 
 def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> list[Diagnostic]:
@@ -239,7 +244,8 @@ def _stage_text(
         shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
         # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
-        context = template.new_context({**template.globals, **shared, **own, **values._asdict()}, shared=True)
+        every = template.environment.globals
+        context = template.new_context({**every, **shared, **own, **values._asdict()}, shared=True)
         _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
     return _STAGE_TEXTS[known]
 
@@ -300,7 +306,7 @@ def dockerfile_string(text: str) -> str:
 
 def heredoc_word(text: str) -> str:
     """A word that ends a heredoc and stands on no line of the text."""
-    lines = {line.strip() for line in text.splitlines()}
+    lines = {line.strip() for line in text.splitlines()} if "END" in text else set()
     word, number = "END", 1
     while word in lines:
         number += 1
