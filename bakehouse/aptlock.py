@@ -4,6 +4,7 @@ A lock is a `Packages` index as every Debian mirror has one, `apt/<suite>.packag
 with a single version of each package in it. So what a package needs is known without asking a mirror.
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ _RESTORE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deb:
     """A package of Debian as the one file that is installed."""
 
@@ -61,6 +62,10 @@ class Deb:
     site: str = ""
     """The root that apt found it below; empty where every mirror of the suite has it."""
 
+    def __hash__(self) -> int:
+        # Of all that is in it its bytes are enough
+        return hash(self.sha256)
+
     @property
     def file(self) -> str:
         return self.path.rpartition("/")[2]
@@ -69,6 +74,12 @@ class Deb:
     def url(self) -> str:
         """Where it is to be had; empty where every mirror of the suite has it."""
         return f"{self.site}/{self.path}" if self.site else ""
+
+    @cached_property
+    def row(self) -> str:
+        """What locks of images say of it, as JSON: most packages are in many images."""
+        told = {"name": self.name, "version": self.version, "sha256": self.sha256, "bytes": self.bytes}
+        return json.dumps({**told, "file": self.path})
 
 
 @dataclass(frozen=True, slots=True)

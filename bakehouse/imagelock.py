@@ -4,9 +4,7 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 
-from bakehouse.aptlock import Deb
 from bakehouse.component import Artifact
-from bakehouse.lockfile import Package
 from bakehouse.plan import BootstrappedBase, Image
 
 FILE = "lock.json"
@@ -14,22 +12,22 @@ FILE = "lock.json"
 
 def text(image: Image) -> str:
     """The lock as JSON, one file a line: what nobody has written down is null."""
-    packages = (one for stage in image.stages for one in (*stage.wheels, *stage.sdists))
+    packages = (one.row for stage in image.stages for one in (*stage.wheels, *stage.sdists))
     archives = (one for stage in image.stages for one in stage.artifacts.values())
     own = {
         "image": json.dumps(image.name),
         "key": json.dumps(image.key),
         "base": _base(image),
-        "system": _rows(map(_deb, image.debs) if image.locks_apt else _names(image)),
+        "system": _rows((deb.row for deb in image.debs) if image.locks_apt else _names(image)),
         "archives": _rows(map(_archive, archives)),
-        "python": _rows(map(_package, packages)),
+        "python": _rows(packages),
     }
     return "{\n" + ",\n".join(f' "{name}": {written}' for name, written in own.items()) + "\n}\n"
 
 
 def _rows(written: Iterable[str]) -> str:
     rows = sorted({*written})
-    return "[\n" + ",\n".join(f"  {row}" for row in rows) + "\n ]" if rows else "[]"
+    return "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else "[]"
 
 
 def _base(image: Image) -> str:
@@ -45,33 +43,6 @@ def _names(image: Image) -> Iterable[str]:
     return (json.dumps({"name": name, "version": None, "sha256": None}) for name in asked)
 
 
-# Images share most of their files: what stands in a lock of one is written once for all.
-@lru_cache(4096)
-def _deb(one: Deb) -> str:
-    return json.dumps(
-        {
-            "name": one.name,
-            "version": one.version,
-            "sha256": one.sha256,
-            "bytes": one.bytes,
-            "file": one.path,
-        }
-    )
-
-
 @lru_cache(4096)
 def _archive(one: Artifact) -> str:
     return json.dumps({"file": one.file, "sha256": one.sha256, "bytes": one.bytes, "source": one.address})
-
-
-@lru_cache(4096)
-def _package(one: Package) -> str:
-    return json.dumps(
-        {
-            "name": one.name,
-            "version": one.version,
-            "sha256": one.sha256,
-            "bytes": one.bytes,
-            "file": one.file,
-        }
-    )

@@ -1,5 +1,6 @@
 """Reads Python locks: each package as the one file that is installed."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ _LOCK_LINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Package:
     """One line of a Python lock: a package as the one file that is installed."""
 
@@ -31,9 +32,15 @@ class Package:
     def is_sdist(self) -> bool:
         return not self.file.endswith(".whl")
 
-    @property
+    @cached_property
     def requirement(self) -> str:
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+    @cached_property
+    def row(self) -> str:
+        """What locks of images say of it, as JSON: most packages are in many images."""
+        told = {name: getattr(self, name) for name in ("name", "version", "sha256", "bytes", "file")}
+        return json.dumps(told)
 
 
 @dataclass(frozen=True)
