@@ -99,7 +99,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is chosen so far, and what that asks for; also by name, as candidates are weighed against it."""
+    """What is chosen so far, and what that asks for."""
 
     chosen: tuple[Candidate, ...]
     demands: tuple[Demand, ...]
@@ -111,11 +111,10 @@ class Selection:
     """What the image has to run on; parts ask of them what they ask of other parts."""
     put_off: frozenset[str]
     """Names that another part has to provide: their own components were tried in vain."""
+    given: frozenset[str]
+    """The names that the chosen parts and the targets answer for."""
     missing: frozenset[str]
     """The names that have to be in the image and are not yet."""
-    _asked: Mapping[str, tuple[tuple[int, Demand], ...]]
-    _given: Mapping[str, tuple[tuple[tuple[int, int], Candidate], ...]]
-    """Who of the chosen answers for a name, with the part's place, and the name's in it."""
 
     @classmethod
     def first(
@@ -123,16 +122,12 @@ class Selection:
     ) -> "Selection":
         """What a recipe asks for, before any part is chosen."""
         own = {normal_name(one.name): one for one in packages}
-        missing = {one.requirement.name for one in demands if one.brings}
-        missing -= {name for one in targets for name in one.given}
-        asked = _by_name({}, demands, 0)
-        return cls((), demands, own, own, targets, frozenset(), frozenset(missing), asked, {})
+        given = frozenset(name for one in targets for name in one.given)
+        missing = frozenset(one.requirement.name for one in demands if one.brings) - given
+        return cls((), demands, own, own, targets, frozenset(), given, missing)
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
-        given, place = dict(self._given), len(self.chosen)
-        for number, name in enumerate(candidate.given):
-            given[name] = (*given.get(name, ()), ((place, number), candidate))
-        missing = self.missing | {one.requirement.name for one in demands if one.brings}
+        given = self.given.union(candidate.given)
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
@@ -140,46 +135,29 @@ class Selection:
             {**candidate.face.packages_by_name, **self.locked},
             self.targets,
             self.put_off,
-            missing - given.keys() - {name for one in self.targets for name in one.given},
-            _by_name(self._asked, demands, len(self.demands)),
             given,
+            self.missing.union(one.requirement.name for one in demands if one.brings) - given,
         )
 
     def unmet(self, candidate: Candidate) -> Demand | None:
         """The first demand on the table that a candidate does not meet."""
-        found = [
-            (place, demand)
-            for name, version in candidate.given.items()
-            for place, demand in self._asked.get(name, ())
-            if not demand.requirement.allows(version)
-        ]
-        return min(found, key=lambda one: one[0])[1] if found else None
+        for demand in self.demands:
+            version = candidate.given.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
+                return demand
+        return None
 
     def disagreeing(self, candidate: Candidate) -> tuple[str, Candidate] | None:
         """The first name that a chosen part gives another version, and that part."""
-        found = [
-            (place, name, other)
-            for name, version in candidate.given.items()
-            for place, other in self._given.get(name, ())
-            if not _agree(other.given[name], version)
-        ]
-        return min(found, key=lambda one: one[0])[1:] if found else None
+        for other in self.chosen:
+            for name, version in other.given.items():
+                if name in candidate.given and not _agree(version, candidate.given[name]):
+                    return name, other
+        return None
 
     def with_name(self, name: str) -> Iterator[Candidate]:
         """The chosen parts that answer for a name, then what the image has to run on."""
-        yield from (one for _, one in self._given.get(name, ()))
-        yield from (one for one in self.targets if name in one.given)
-
-
-def _by_name(
-    before: Mapping[str, tuple[tuple[int, Demand], ...]], demands: tuple[Demand, ...], place: int
-) -> Mapping[str, tuple[tuple[int, Demand], ...]]:
-    """Demands by the name that they are about, with their places among all."""
-    found = dict(before)
-    for number, demand in enumerate(demands, place):
-        name = demand.requirement.name
-        found[name] = (*found.get(name, ()), (number, demand))
-    return found
+        return (one for one in (*self.chosen, *self.targets) if name in one.given)
 
 
 def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
@@ -193,6 +171,11 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
         for other in (candidate, *selection.with_name(name)):
             if name in other.given and not demand.requirement.allows(other.given[name]):
                 return Refusal(candidate, name, demand, other)
+    return refuse_among(candidate, selection)
+
+
+def refuse_among(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """What keeps a candidate out of a selection that may go with each of its parts by itself."""
     pool = (candidate, *selection.chosen, *selection.targets)
     for owner in (candidate, *selection.chosen):
         for known in owner.face.conflicts:

@@ -41,16 +41,23 @@ class Links:
         self._brought: dict[str, set[str]] = {}
         self._providers: dict[str, dict[str, set[str]]] = {}
         self._shared: set[str] = set()
+        self._bases: set[str] = set()
         self._leads: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
             brought = [variant.face for release in component.releases for variant in release.variants]
             requirements = (one for each in brought for one in (*each.requires, *each.recommends))
             self._brought[component.name] = {one.name for one in requirements}
+            if component.is_base:
+                self._bases.add(component.name)
             for name, version in {pair for one in brought for pair in one.provides.items()}:
                 if name != component.name:
                     self._providers.setdefault(name, {}).setdefault(component.name, set()).add(version)
-                    if not component.is_base:
+                    if component.name not in self._bases:
                         self._shared.add(name)
+
+    def is_base(self, name: str) -> bool:
+        """Whether a name is that of a base."""
+        return name in self._bases
 
     def is_shared(self, name: str) -> bool:
         """Whether a part of another name may provide it, once the base is chosen."""

@@ -20,6 +20,7 @@ from bakehouse.candidates import (
     clash,
     held,
     refuse,
+    refuse_among,
 )
 from bakehouse.catalog import Catalog
 from bakehouse.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
@@ -33,8 +34,14 @@ class Choice:
     """One component as chosen, with who asked for it and what made older or newer ones unfit."""
 
     candidate: Candidate
-    demands: tuple[Demand, ...]
+    _asked: tuple[Demand, ...]
+    """All that is asked for in the image."""
     _reasons: Callable[[], tuple[Refusal, ...]]
+
+    @cached_property
+    def demands(self) -> tuple[Demand, ...]:
+        """What is asked of it, and of what it provides."""
+        return tuple(one for one in self._asked if one.requirement.name in self.candidate.given)
 
     @cached_property
     def passed_over(self) -> tuple[Refusal, ...]:
@@ -190,22 +197,23 @@ class _Search:
             else:
                 culprits |= found
                 tried.append((option, None))
+        later = None
+        if self._links.is_shared(name):
+            put_off = replace(selection, put_off=selection.put_off | {name})
+            later = None if self._next_name(put_off) is None else self._extend(put_off, left)
+            if isinstance(later, Selection):
+                return later
         culprits |= self._keeping_out(name, selection)
         dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
-        later = replace(selection, put_off=selection.put_off | {name})
-        if not self._links.is_shared(name) or self._next_name(later) is None:
-            return dead_end
-        found = self._extend(later, left)
-        if isinstance(found, Selection):
-            return found
-        return replace(dead_end, culprits=dead_end.culprits | found.culprits)
+        return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
 
     def _try(
         self, option: Option, selection: Selection, left: _Left
     ) -> Selection | _DeadEnd | frozenset[str]:
         """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
         candidate, demands = option
-        if refusal := refuse(candidate, demands, selection):
+        # It goes with each of the chosen parts by itself
+        if refusal := refuse_among(candidate, selection):
             return refusal.culprits
         self._fitting.choose(option)
         longer = selection.plus(candidate, demands)
@@ -250,7 +258,7 @@ class _Search:
         found = self._fitting.options.get(name)
         if found is None:
             component = self._components.get(name)
-            is_elsewhere = component and component.is_base and name != self._recipe.base.name
+            is_elsewhere = self._links.is_base(name) and name != self._recipe.base.name
             found = self._fitting.list(name, None if is_elsewhere or name == INSTANCE else component)
         return found.listed
 
@@ -280,11 +288,7 @@ class _Search:
 
     def _result(self, selection: Selection) -> Resolution:
         base, *others = (
-            Choice(
-                candidate,
-                tuple(one for one in selection.demands if one.requirement.name in candidate.given),
-                self._passed_over.get(candidate.name, tuple),
-            )
+            Choice(candidate, selection.demands, self._passed_over.get(candidate.name, tuple))
             for candidate in selection.chosen
         )
         choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
