@@ -115,6 +115,8 @@ class Selection:
     """The names that the chosen parts and the targets answer for."""
     missing: frozenset[str]
     """The names that have to be in the image and are not yet."""
+    known: tuple[tuple[Candidate, Incompatibility], ...] = ()
+    """What the chosen parts are known not to work with for certain."""
 
     @classmethod
     def first(
@@ -137,6 +139,7 @@ class Selection:
             self.put_off,
             given,
             self.missing.union(one.requirement.name for one in demands if one.brings) - given,
+            (*self.known, *_known(candidate)),
         )
 
     def unmet(self, candidate: Candidate) -> Demand | None:
@@ -177,14 +180,17 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
 def refuse_among(candidate: Candidate, selection: Selection) -> Refusal | None:
     """What keeps a candidate out of a selection that may go with each of its parts by itself."""
     pool = (candidate, *selection.chosen, *selection.targets)
-    for owner in (candidate, *selection.chosen):
-        for known in owner.face.conflicts:
-            # What the chosen parts alone have to do with was looked at when they were chosen
-            is_new = owner is candidate or any(one.name in candidate.given for one in known.parts)
-            if known.is_certain and is_new and (parties := clash(known, pool)):
-                involved = {str(one): one for one in (owner, *parties) if one is not candidate}
-                return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
+    for owner, known in (*_known(candidate), *selection.known):
+        # What the chosen parts alone have to do with was looked at when they were chosen
+        is_new = owner is candidate or any(one.name in candidate.given for one in known.parts)
+        if is_new and (parties := clash(known, pool)):
+            involved = {str(one): one for one in (owner, *parties) if one is not candidate}
+            return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
     return _replaced(candidate, selection) or _locked_otherwise(candidate, selection)
+
+
+def _known(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
+    return [(candidate, one) for one in candidate.face.conflicts if one.is_certain]
 
 
 def goes_alone(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:

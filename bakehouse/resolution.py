@@ -197,15 +197,19 @@ class _Search:
             else:
                 culprits |= found
                 tried.append((option, None))
-        later = None
-        if self._links.is_shared(name):
-            put_off = replace(selection, put_off=selection.put_off | {name})
-            later = None if self._next_name(put_off) is None else self._extend(put_off, left)
-            if isinstance(later, Selection):
-                return later
+        later = self._put_off(name, selection, left)
+        if isinstance(later, Selection):
+            return later
         culprits |= self._keeping_out(name, selection)
         dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
         return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
+
+    def _put_off(self, name: str, selection: Selection, left: _Left) -> Selection | _DeadEnd | None:
+        """What comes of leaving a name to the parts that are yet to be chosen; None where it can't be left."""
+        if not self._links.is_shared(name):
+            return None
+        later = replace(selection, put_off=selection.put_off | {name})
+        return None if self._next_name(later) is None else self._extend(later, left)
 
     def _try(
         self, option: Option, selection: Selection, left: _Left
