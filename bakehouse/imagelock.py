@@ -40,7 +40,13 @@ def _base(image: Image) -> str:
 def _names(image: Image) -> Iterable[str]:
     """The distribution's packages where its mirrors decide which files they are."""
     asked = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
-    return (json.dumps({"name": name, "version": None, "sha256": None}) for name in asked)
+    return map(_name, asked)
+
+
+# Images share most of what they take: what stands in a lock of one is written once for all.
+@lru_cache(4096)
+def _name(one: str) -> str:
+    return json.dumps({"name": one, "version": None, "sha256": None})
 
 
 @lru_cache(4096)
