@@ -283,6 +283,9 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        # They are texts here, which neither change nor are too many to keep
+        auto_reload=False,
+        cache_size=-1,
     )
     environment.filters |= {
         "shell": shlex.quote,
