@@ -19,7 +19,7 @@ from bakehouse.baselock import AptLocks
 from bakehouse.budgets import OWN, REQUIREMENTS, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
-from bakehouse.keys import key_of, text_json, texts_json
+from bakehouse.keys import json_of, key_of, text_json, texts_json
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import FORMATS, GPU_CHECKS, Content, Recipe
@@ -282,8 +282,9 @@ def _image(
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
     face = resolution.base.face
-    foundation = key_of(
-        _base_key(base), build_reference, face.build_apt, _sums(locked.toolchain), face.facts, frozen, shared
+    toolchain = tuple(_sums(locked.toolchain))
+    foundation = _foundation(
+        _base_key(base), build_reference, face.build_apt, toolchain, json_of(face.facts), frozen, shared
     )
     stages: tuple[Stage, ...] = ()
     parts = tuple(_part(choice) for choice in resolution.choices)
@@ -356,6 +357,12 @@ def _image(
         apt_debs=locked.image,
         toolchain_debs=locked.toolchain if stages else (),
     )
+
+
+@lru_cache(256)
+def _foundation(*inputs: object) -> str:
+    """What all stages of an image stand on, which most images on one base have in common."""
+    return key_of(*inputs)
 
 
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
