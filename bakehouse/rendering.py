@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EPOCH = 1767225600
 """The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
+_MOST_STALE = 6
 _EXPORTED = {
     "docker": "oci-mediatypes=false,compression=gzip",
     "oci": "oci-mediatypes=true,compression=gzip",
@@ -145,8 +146,12 @@ def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> 
 
 
 def check(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> None:
-    """Raise StaleError, with a diff, when the files on disk are not the rendered ones."""
-    if found := stale(files, folder, names):
+    """Raise StaleError when the files on disk are not the rendered ones, with a diff of the first few."""
+    found = stale(files, folder, names)
+    if len(found) > _MOST_STALE + 1:
+        # What all images share has changed, and each differs in the same way
+        found[_MOST_STALE:] = [_stale(f"{len(found) - _MOST_STALE} more files are out of date")]
+    if found:
         raise StaleError(*found)
 
 

@@ -205,7 +205,7 @@ class _Search:
         return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
 
     def _put_off(self, name: str, selection: Selection, left: _Left) -> Selection | _DeadEnd | None:
-        """What comes of leaving a name to the parts that are yet to be chosen; None where it can't be left."""
+        """What comes of leaving a name to parts that are yet to be chosen; None where it can't be left."""
         if not self._links.is_shared(name):
             return None
         later = replace(selection, put_off=selection.put_off | {name})

@@ -617,6 +617,16 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
     assert tail[20:] == ("… 43 more lines",)
 
 
+@pytest.mark.parametrize(
+    ("count", "told"), [(7, ["`images/small/6` is missing"]), (8, ["2 more files are out of date"])]
+)
+def test_of_many_files_the_first_few_are_told(tmp_path: Path, count: int, told: list[str]) -> None:
+    files = [RenderedFile(f"small/{number}", b"") for number in range(count)]
+    with pytest.raises(StaleError) as caught:
+        rendering.check(files, tmp_path, ["small"])
+    assert [one.message for one in caught.value.diagnostics[6:]] == told
+
+
 def test_what_nothing_renders_any_more_is_found_but_not_what_others_own(tmp_path: Path) -> None:
     written(
         tmp_path,
