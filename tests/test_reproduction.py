@@ -15,6 +15,7 @@ from bakehouse.plan import Digest, Image, RegistryBase
 from bakehouse.recipe import Content
 from bakehouse.reproduction import Reproduction, Side
 from tests import fake_engine
+from tests.conftest import templates
 from tests.fake_engine import FakeEngine, Run
 from tests.layer_archives import Member, layer, saved
 
@@ -36,7 +37,9 @@ class Store(FakeEngine):
 
 def compared(first: Store, second: Store, folder: Path, store: str = "overlay2") -> Reproduction:
     sides = Side(first, "containerd"), Side(second, store)
-    return reproduction.compare(IMAGE, *sides, clock="clock 40 days ahead", templates={}, folder=folder)
+    return reproduction.compare(
+        IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), folder=folder
+    )
 
 
 @pytest.fixture
