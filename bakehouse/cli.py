@@ -88,19 +88,32 @@ def with_named_values(words: Sequence[str], collection: Collection) -> list[str]
         if word not in collection.task_names:
             continue
         task, values, given = collection[word], [], len(found)
+        seen: set[str] = set()
         while position < len(words) and words[position] not in collection.task_names:
             word = words[position]
             position += 1
             if not word.startswith("-"):
+                _check_value(word, task)
                 values.append(word)
                 continue
             _check_option(word, task)
             found.append(word)
-            if _takes_value(word, task):
-                if position == len(words):
-                    raise UsageError(Diagnostic(f"`{word}` of task `{task.name}` needs a value"))
-                found.append(words[position])
+            option, equals, value = word.partition("=")
+            argument = _argument(option, task)
+            if argument is None or not argument.takes_value:
+                continue
+            if argument.name in seen and argument.kind is not list:
+                hint = "it takes one value"
+                raise UsageError(Diagnostic(f"`{option}` of task `{task.name}` stands twice", hint=hint))
+            seen.add(str(argument.name))
+            if not equals:
+                value = words[position] if position < len(words) else ""
+                found.append(value)
                 position += 1
+            if not value:
+                raise UsageError(Diagnostic(f"`{option}` of task `{task.name}` needs a value"))
+            if argument.name == "images":
+                _check_value(value, task)
         found += _named(values, task, found[given:])
     return found
 
@@ -153,10 +166,16 @@ def _check_option(word: str, task: "Task[Any]") -> None:
         raise UsageError(Diagnostic(f"task `{name}` has no option `{option}`", hint=hint))
 
 
-def _takes_value(word: str, task: "Task[Any]") -> bool:
-    name = word.lstrip("-")
+def _check_value(value: str, task: "Task[Any]") -> None:
+    """An empty name is none, and no name means all: nobody wants that of a variable that isn't set."""
+    if not value.strip(","):
+        message = f"`{value}` names nothing that task `{task.name}` could take"
+        raise UsageError(Diagnostic(message, hint="is a variable in the command empty?"))
+
+
+def _argument(option: str, task: "Task[Any]") -> Argument | None:
     arguments: list[Argument] = task.get_arguments()
-    return "=" not in word and any(name in one.names and one.takes_value for one in arguments)
+    return next((one for one in arguments if option.lstrip("-") in one.names), None)
 
 
 def main() -> None:

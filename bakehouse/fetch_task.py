@@ -53,6 +53,8 @@ def _writable(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK | os.X_OK) else "we may not write there"
+    except FileExistsError:
+        reason = "it is a file"
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
     if reason:

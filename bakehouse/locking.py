@@ -19,7 +19,7 @@ from bakehouse.locks import exclusive
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
 from bakehouse.resolution import Resolution, resolve
-from bakehouse.workspace import Say, Workspace
+from bakehouse.workspace import Say, Workspace, nearest_name
 
 OnEvent = Callable[[Event], None]
 
@@ -128,7 +128,8 @@ def _meant(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fal
             continue
         if not any(fnmatchcase(name, pattern) for name in locked):
             message = f"no image, component or locked package matches `{pattern}`"
-            hint = "`./bake list` names the images; components are the folders of recipes/components"
+            hint = nearest_name(pattern, (*workspace.recipes, *workspace.catalog.components, *locked))
+            hint = hint or "`./bake list` names the images; components are the folders of recipes/components"
             problems.add(Diagnostic(message, hint=hint))
         elif not upgrade:
             message = f"`{pattern}` is locked, and no image or component"

@@ -23,10 +23,11 @@ def reproduce(
     workspace: Workspace, patterns: Sequence[str], say: Say, stores: Sequence[str]
 ) -> tuple[Reproduction, ...]:
     """Build images here, then once more on an engine of each store; where they differ, that is an answer."""
-    for store in stores:
+    for store in stores or ("",):
         if store not in STORES:
             hint = f"it is one of {', '.join(f'`{one}`' for one in STORES)}"
-            raise UsageError(Diagnostic(f"there is no store `{store}`", hint=hint))
+            message = f"there is no store `{store}`" if store else "`--store` names none"
+            raise UsageError(Diagnostic(message, hint=hint))
     if not patterns:
         message = "`./bake reproduce` builds everything anew, and wants to be told which images"
         raise UsageError(Diagnostic(message, hint="`./bake reproduce pytorch-cpu`"))
@@ -40,7 +41,7 @@ def reproduce(
     found = []
     with contextlib.closing(containers.connect()) as engine:
         first = Side(engine, dockerd.CONTAINERD if here.containerd_store else here.store)
-        for store in stores:
+        for store in dict.fromkeys(stores):
             found += _on(store, clock, first, workspace, images, say)
     return tuple(found)
 

@@ -12,6 +12,7 @@ from bakehouse.plan import Image
 from bakehouse.releases import ReleaseRecord
 from bakehouse.size_report import ImageSize
 from bakehouse.workspace import Say, Workspace, plan_images
+from bakehouse.yamlfile import suggestion
 
 RELEASE = "release"
 """What `--against` calls the last release of the image itself."""
@@ -31,10 +32,7 @@ def run(
         message = f"`--top {top}` would tell nothing"
         raise UsageError(Diagnostic(message, hint="`--top 15` is what it is without"))
     planned = plan_images(workspace, patterns).images
-    others = plan_images(workspace, [against]).images if against and against != RELEASE else ()
-    if len(others) > 1:
-        message = f"`--against {against}` means {len(others)} images"
-        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+    others = _others(workspace, against, planned)
     with workflow.engine(say, Feature.PLATFORM) as connected:
         found = stored_images(connected, planned, patterns, say)
         records = _releases(workspace, found[0][0].name) if against == RELEASE and len(found) == 1 else ()
@@ -56,6 +54,23 @@ def run(
     if json:
         return size_tables.as_json(sizes, shared, top, differences)
     return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], top)
+
+
+def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tuple[Image, ...]:
+    """The image to compare with; none for a release. Raises UsageError where it is not one other image."""
+    if against in ("", RELEASE):
+        return ()
+    if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
+        message = f"there is no image `{against}`"
+        raise UsageError(Diagnostic(message, hint=f"did you mean `{RELEASE}`?"))
+    others = plan_images(workspace, [against]).images
+    if len(others) > 1:
+        message = f"`--against {against}` means {len(others)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+    if [one.name for one in others] == [one.name for one in images]:
+        message = f"`--against {against}` is the image itself"
+        raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
+    return others
 
 
 def _text(sizes: Sequence[ImageSize], shared: fleet_size.FleetSize | None, image: Image, top: int) -> str:

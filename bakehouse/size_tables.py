@@ -225,8 +225,11 @@ def released(found: ReleaseDifference) -> str:
             f"{size_text(found.before)} → {size_text(found.after)} ({_change(found.after - found.before)})"
         )
     rows = [(name, before or "-", "→", after or "-") for name, before, after in found.parts]
-    versions = _aligned(rows, "lrll") if rows else "  every part has the version it had\n"
-    note = "  the ledger has the bytes of a release, not of its parts: `--against IMAGE` compares those\n"
+    same = (
+        "  every part has the version it had: how one is made has changed, or what the recipe itself adds\n"
+    )
+    versions = _aligned(rows, "lrll") if rows else same
+    note = "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
     return f"{head}: {change}\n{versions}{note}"
 
 

@@ -68,11 +68,18 @@ def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
                 problems.add(Diagnostic(message, hint=f"`{pattern.removeprefix('rehearsal/')}` is the image"))
                 continue
             what = "no image matches" if any(sign in pattern for sign in "*?[") else "there is no image"
-            hint = suggestion(pattern, workspace.recipes) or "`./bake list` names the images"
+            hint = nearest_name(pattern, workspace.recipes) or "`./bake list` names the images"
             problems.add(Diagnostic(f"{what} `{pattern}`", hint=hint))
         chosen |= found
     problems.raise_as(UsageError)
     return tuple(workspace.recipes[name] for name in sorted(chosen or workspace.recipes))
+
+
+def nearest_name(pattern: str, known: Iterable[str]) -> str:
+    """`did you mean …?`, also where a file or an address stands for what is called by its name."""
+    names = [*known]
+    name = Path(pattern).name.removesuffix(".yaml").partition(":")[0]
+    return suggestion(name if name in names else pattern, names)
 
 
 def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, ...]:

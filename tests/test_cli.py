@@ -52,6 +52,41 @@ def test_a_mistyped_option_is_answered_with_the_nearest() -> None:
     assert told.hint == "did you mean `--check`?"
 
 
+@pytest.mark.parametrize(
+    "words", [["build", ""], ["push", "mpi-cpu", ","], ["lock", "--images="], ["fetch", "-i", ""]]
+)
+def test_an_empty_name_is_not_every_image(words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        with_named_values(words, COLLECTION)
+
+    [told] = caught.value.diagnostics
+    assert told.message in (
+        f"`{words[-1]}` names nothing that task `{words[0]}` could take",
+        f"`{words[1].rstrip('=')}` of task `{words[0]}` needs a value",
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["fetch", "a", "--to", ""], ["fetch", "a", "--to="], ["fetch", "a", "--to"]]
+)
+def test_an_option_s_value_is_not_empty(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="`--to` of task `fetch` needs a value"):
+        with_named_values(words, COLLECTION)
+
+
+@pytest.mark.parametrize(
+    "words", [["fetch", "a", "--to", "b", "--to=c"], ["build", "a", "--images", "b", "--images", "c"]]
+)
+def test_an_option_that_takes_one_value_stands_once(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="stands twice"):
+        with_named_values(words, COLLECTION)
+
+
+def test_an_option_that_takes_several_values_may_stand_again() -> None:
+    words = ["resolve", "--with", "a=1", "--with", "b=2"]
+    assert with_named_values(words, COLLECTION) == [*words, "--images="]
+
+
 def test_help_may_follow_the_task() -> None:
     assert help_first(["bake", "build", "--help"]) == ["bake", "--help", "build"]
     assert help_first(["bake", "--help"]) == ["bake", "--help"]

@@ -39,7 +39,7 @@ def test_what_is_named_is_not_left_out() -> None:
     assert chosen(["*"], *"abcde") == ("a b c d e", "")
 
 
-@pytest.mark.parametrize(("place", "reason"), [("file", "file exists"), ("file/below", "not a directory")])
+@pytest.mark.parametrize(("place", "reason"), [("file", "it is a file"), ("file/below", "not a directory")])
 def test_a_place_that_takes_no_files_is_refused_first(tmp_path: Path, place: str, reason: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as caught:

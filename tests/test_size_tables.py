@@ -162,7 +162,15 @@ def test_an_image_beside_its_release() -> None:
     assert size_tables.released(since_release(other, [("torch", "2.9.0"), ("sshd", "9.2")], RECORD)) == (
         "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): 150 bytes → 160 bytes (+10 bytes)\n"
         "  torch  2.8.0  →  2.9.0\n"
-        "  the ledger has the bytes of a release, not of its parts: `--against IMAGE` compares those\n"
+        "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
+    )
+
+
+def test_an_image_of_the_same_versions_as_its_release() -> None:
+    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    versions = [(part.component, part.version) for part in RECORD.parts]
+    assert size_tables.released(since_release(other, versions, RECORD)).splitlines()[1] == (
+        "  every part has the version it had: how one is made has changed, or what the recipe itself adds"
     )
 
 
