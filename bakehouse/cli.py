@@ -1,5 +1,6 @@
 """`./bake`: invoke's command line, with answers for what people mistype."""
 
+import errno
 import os
 import re
 import signal
@@ -18,6 +19,8 @@ from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.project import HOME
 from bakehouse.yamlfile import suggestion
 
+_MACHINES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+"""What no code of ours can help: rights, disks, and files that stand where folders should."""
 _UNKNOWN_TASK = re.compile(r"No idea what '([^']+)' is!")
 
 
@@ -50,6 +53,11 @@ class Bake(Program):
             # The reader, such as `head`, has seen enough; Python's own flush at exit must not say so either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
+        except OSError as error:
+            if error.errno not in _MACHINES:
+                raise
+            report.write_failure(BakehouseError(_of_this_machine(error)), sys.stderr)
+            sys.exit(BakehouseError.exit_code)
 
     def _parse(self, collection: Collection) -> None:
         unparsed = list(self.core.unparsed)
@@ -146,6 +154,14 @@ def mistake(error: ParseError, words: Sequence[str], collection: Collection) -> 
     text = str(error).strip().splitlines()[0].rstrip(".")
     where = f" {tasks[-1]}" if tasks else ""
     return Diagnostic(text[:1].lower() + text[1:], hint=f"`./bake{where} --help` shows how it is called")
+
+
+def _of_this_machine(error: OSError) -> Diagnostic:
+    reason = (error.strerror or str(error)).lower()
+    if error.filename is None:
+        return Diagnostic(f"this machine doesn't let us go on: {reason}")
+    hint = "BAKEHOUSE_STATE names the folder of what runs leave here, BAKEHOUSE_CACHE that of fetched files"
+    return Diagnostic(f"can't use `{os.fsdecode(error.filename)}`: {reason}", hint=hint)
 
 
 def help_first(words: Sequence[str]) -> list[str]:

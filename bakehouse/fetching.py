@@ -5,7 +5,6 @@ one that is down is not asked again for a while. Interrupted downloads go on whe
 """
 
 import contextlib
-import errno
 import itertools
 import queue
 import threading
@@ -317,13 +316,3 @@ def _arrived(one: Transfer) -> str:
     seconds = max(time.monotonic() - one.began, 0.1)
     how = f"{megabytes(one.fetched)} in {seconds:.0f} s, {rate(one.fetched, seconds)}"
     return f"fetched {one.file.file}: {how}, from {one.source}"
-
-
-def why(error: Exception) -> str:
-    """What else than a source keeps a file from coming here."""
-    if isinstance(error, OSError):
-        if error.errno == errno.ENOSPC:
-            return "the disk is full"
-        where = f" in {Path(error.filename).parent}" if error.filename else ""
-        return f"{(error.strerror or str(error)).lower()}{where}"
-    return str(error)

@@ -1,6 +1,7 @@
 """Brings together all files that builds need: into the cache, into a folder, or from what is here alone."""
 
 import contextlib
+import errno
 import os
 import shlex
 import shutil
@@ -11,8 +12,8 @@ from bakehouse import pipconfig
 from bakehouse.aptlock import Deb
 from bakehouse.certificates import bundle_of
 from bakehouse.engine import Engine
-from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Table, UsageError
-from bakehouse.fetching import Fetcher, MissingError, Transfer, megabytes, why
+from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
+from bakehouse.fetching import Fetcher, MissingError, Transfer, megabytes
 from bakehouse.mirrors import Hashes, Mirrors
 from bakehouse.plan import BootstrappedBase, Image, RegistryBase
 from bakehouse.project import Project
@@ -130,6 +131,8 @@ def require(transfers: Iterable[Transfer], needed: Wanted) -> None:
 
 def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
     """Which files can't be had, who wants them and what each source said, once where that is the same."""
+    if all(isinstance(one.failure, OSError) for one in failed):
+        return _unkept([one.failure for one in failed if one.failure])
     same: dict[tuple[tuple[str, str], ...], list[WantedFile]] = {}
     for one in failed:
         same.setdefault(_said(one), []).append(one.file)
@@ -139,9 +142,17 @@ def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
         tables.append(Table("said of them" if len(files) > 1 else "said of it", said))
     message = f"{_files(len(failed))} can't be had"
     hint = "put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]"
-    if not any(isinstance(one.failure, MissingError) for one in failed):
-        hint = "they have to be kept somewhere: `cache` in [tool.bakehouse] or BAKEHOUSE_CACHE names a folder"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
+
+
+def _unkept(failures: Sequence[Exception]) -> Diagnostic:
+    """What keeps files from lying here: which files they are says nothing of it."""
+    reasons = tuple(Reason(one) for one in dict.fromkeys(map(_why, failures)))
+    message = f"{_files(len(failures))} can't be kept on this machine"
+    hint = (
+        "`fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them"
+    )
+    return Diagnostic(message, reasons=reasons, hint=hint)
 
 
 def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, folder: str) -> None:
@@ -191,7 +202,7 @@ def summary(transfers: Sequence[Transfer]) -> str:
 def _said(one: Transfer) -> tuple[tuple[str, str], ...]:
     if isinstance(one.failure, MissingError):
         return one.failure.missing.said or (("", "no source is known"),)
-    return (("", why(one.failure) if one.failure else ""),)
+    return (("", _why(one.failure) if one.failure else ""),)
 
 
 def _rows(files: Sequence[WantedFile], needed: Wanted) -> tuple[tuple[str, ...], ...]:
@@ -202,3 +213,20 @@ def _rows(files: Sequence[WantedFile], needed: Wanted) -> tuple[tuple[str, ...],
 
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count} files"
+
+
+def _why(error: Exception) -> str:
+    """What else than a source keeps a file from coming here."""
+    if isinstance(error, OSError):
+        if error.errno == errno.ENOSPC:
+            return "the disk is full"
+        if error.errno == errno.ENOTDIR and error.filename:
+            return f"`{_file_above(Path(error.filename))}` is a file, and no folder"
+        where = f" in {Path(error.filename).parent}" if error.filename else ""
+        return f"{(error.strerror or str(error)).lower()}{where}"
+    return str(error)
+
+
+def _file_above(path: Path) -> Path:
+    """What lies in a path where a folder should."""
+    return next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), path)

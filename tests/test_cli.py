@@ -150,6 +150,22 @@ def test_a_process_ends_as_its_task_does() -> None:
     assert ended.stderr == "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"
 
 
+def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("BAKEHOUSE_STATE", str(tmp_path / "state"))
+
+    ended = bake("lock", "mpi-cpu")
+
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"error: can't use `{tmp_path}/state/locks`: not a directory\n\n"
+        "hint: BAKEHOUSE_STATE names the folder of what runs leave here, BAKEHOUSE_CACHE that of fetched"
+        " files\n"
+    )
+
+
 def test_every_task_says_what_it_does_by_example() -> None:
     for name in COLLECTION.task_names:
         task = COLLECTION[name]

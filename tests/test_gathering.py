@@ -455,17 +455,10 @@ def test_what_this_machine_can_not_keep_is_no_sources_fault(machine: Gathering, 
         machine.fetch()
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: 3 files can't be had
+error: 3 files can't be kept on this machine
+  because `{tmp_path}/cache` is a file, and no folder
 
-missing:
-  tiny-1-py3-none-any.whl  for one, two
-  part.tgz                 for two
-  src-2.tar.gz             for two
-
-said of them:
-    not a directory in {tmp_path}/cache
-
-hint: they have to be kept somewhere: `cache` in [tool.bakehouse] or BAKEHOUSE_CACHE names a folder
+hint: `fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them
 """
     )
 
