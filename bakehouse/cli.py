@@ -158,10 +158,12 @@ def mistake(error: ParseError, words: Sequence[str], collection: Collection) -> 
 
 def _of_this_machine(error: OSError) -> Diagnostic:
     reason = (error.strerror or str(error)).lower()
-    if error.filename is None:
+    # Of two files the second is the one that has its name for good.
+    path = error.filename2 or error.filename
+    if path is None:
         return Diagnostic(f"this machine doesn't let us go on: {reason}")
     hint = "BAKEHOUSE_STATE names the folder of what runs leave here, BAKEHOUSE_CACHE that of fetched files"
-    return Diagnostic(f"can't use `{os.fsdecode(error.filename)}`: {reason}", hint=hint)
+    return Diagnostic(f"can't use `{os.fsdecode(path)}`: {reason}", hint=hint)
 
 
 def help_first(words: Sequence[str]) -> list[str]:

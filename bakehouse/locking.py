@@ -1,5 +1,6 @@
 """Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,7 +13,15 @@ from bakehouse.catalog import load_catalog
 from bakehouse.certificates import bundle_of
 from bakehouse.component import Artifact, Component, Face
 from bakehouse.drift import Drift, Kind
-from bakehouse.errors import ConflictError, Diagnostic, Problems, RecipeError, StaleError, UsageError
+from bakehouse.errors import (
+    ConflictError,
+    Diagnostic,
+    Location,
+    Problems,
+    RecipeError,
+    StaleError,
+    UsageError,
+)
 from bakehouse.files import is_file, write_whole
 from bakehouse.lockfile import Lock, Package, load_lock, normal_name
 from bakehouse.locks import exclusive
@@ -194,8 +203,7 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say, *, upgrade: bool) -> I
     constraints = [f"{package.name}=={package.version}" for package in brought.values()]
     say(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
-    asked = [line.split("#")[0].strip() for line in data.decode().splitlines()]
-    wanted = [line for line in asked if line]
+    wanted = asked(path, data)
     lock = path.with_name(path.name + ".lock")
     kept = () if upgrade else _kept(lock, lock_heading(path.name, data), recipe)
     try:
@@ -210,7 +218,28 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Say, *, upgrade: bool) -> I
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
         own = sum(file.name not in brought for file in files)
-        yield f"{lock.name}: {len(files)} packages, {own} of them not brought by components"
+        count = "1 package" if len(files) == 1 else f"{len(files)} packages"
+        yield f"{lock.name}: {count}, {own} of them not brought by components"
+
+
+def asked(path: Path, data: bytes) -> list[str]:
+    """The packages that a file of requirements names. Raises RecipeError where it says something else."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        spot = Location(path, data.count(b"\n", 0, error.start) + 1, 1)
+        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", spot)) from error
+    problems = Problems()
+    found = []
+    for number, line in enumerate(lines, 1):
+        if wanted := re.split(r"(?:^|\s)#", line)[0].strip():
+            found.append(wanted)
+        if wanted.startswith("-"):
+            spot = Location(path, number, line.index("-") + 1, len(wanted), line)
+            hint = "name the packages themselves; indexes and proxies are those of this machine's pip"
+            problems.add(Diagnostic("an option of pip is no requirement", spot, hint=hint))
+    problems.raise_as(RecipeError)
+    return found
 
 
 def _kept(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
