@@ -162,8 +162,10 @@ def _of_this_machine(error: OSError) -> Diagnostic:
     path = error.filename2 or error.filename
     if path is None:
         return Diagnostic(f"this machine doesn't let us go on: {reason}")
-    hint = "BAKEHOUSE_STATE names the folder of what runs leave here, BAKEHOUSE_CACHE that of fetched files"
-    return Diagnostic(f"can't use `{os.fsdecode(path)}`: {reason}", hint=hint)
+    told = os.fsdecode(path)
+    named = ((name, os.environ.get(name, "")) for name in ("BAKEHOUSE_STATE", "BAKEHOUSE_CACHE"))
+    hint = next((f"{name} is `{value}`" for name, value in named if value and told.startswith(value)), "")
+    return Diagnostic(f"can't use `{told}`: {reason}", hint=hint)
 
 
 def help_first(words: Sequence[str]) -> list[str]:

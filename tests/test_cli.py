@@ -161,8 +161,7 @@ def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
     assert ended.returncode == 1
     assert ended.stderr == (
         f"error: can't use `{tmp_path}/state/locks`: not a directory\n\n"
-        "hint: BAKEHOUSE_STATE names the folder of what runs leave here, BAKEHOUSE_CACHE that of fetched"
-        " files\n"
+        f"hint: BAKEHOUSE_STATE is `{tmp_path}/state`\n"
     )
 
 
