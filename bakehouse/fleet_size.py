@@ -72,6 +72,8 @@ class ReleaseDifference:
     is_same: bool
     parts: tuple[tuple[str, str, str], ...]
     """Each whose version differs, with the one before and the one now; empty where there is none."""
+    anew: tuple[PartSize, ...] | None
+    """What is in layers that the release has not; None where its image is not in the engine."""
 
 
 def fleet_of(sizes: Sequence[ImageSize]) -> FleetSize:
@@ -124,7 +126,10 @@ def _none(name: str) -> PartSize:
 
 
 def since_release(
-    size: ImageSize, versions: Sequence[tuple[str, str]], record: ReleaseRecord
+    size: ImageSize,
+    versions: Sequence[tuple[str, str]],
+    record: ReleaseRecord,
+    anew: tuple[PartSize, ...] | None = None,
 ) -> ReleaseDifference:
     """What an image of parts in these `versions` weighs beside a release."""
     old = {part.component: part.version for part in record.parts}
@@ -138,4 +143,5 @@ def since_release(
         after=size.stored if size.is_as_pushed else None,
         is_same=record.digest == size.digest,
         parts=tuple(one for one in changed if one[1] != one[2]),
+        anew=anew,
     )

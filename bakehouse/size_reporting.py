@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from bakehouse import fleet_size, size_tables, workflow
 from bakehouse.daemon import Feature
+from bakehouse.engine import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.fleet_size import ReleaseDifference, SizeDifference
 from bakehouse.ledger import Ledger
 from bakehouse.measuring import Scale, stored_images
 from bakehouse.plan import Image
 from bakehouse.releases import ReleaseRecord
-from bakehouse.size_report import ImageSize
+from bakehouse.size_report import ImageSize, PartSize, parts_of
 from bakehouse.workspace import Say, Workspace, plan_images
 from bakehouse.yamlfile import suggestion
 
@@ -45,10 +46,12 @@ def run(
             scale.size(image, digest)
             for image, digest in stored_images(connected, others, [against], say)
         ] if others else []  # fmt: skip
+        anew = [_anew(connected, sizes[0], record) for record in records[-1:]]
     differences: list[SizeDifference | ReleaseDifference] = []
     differences += [fleet_size.difference(one, sizes[0]) for one in other]
     differences += [
-        fleet_size.since_release(sizes[0], _versions(found[0][0]), record) for record in records[-1:]
+        fleet_size.since_release(sizes[0], _versions(found[0][0]), record, new)
+        for record, new in zip(records[-1:], anew, strict=True)
     ]
     shared = fleet_size.fleet_of(sizes) if len(sizes) > 1 else None
     if json:
@@ -71,6 +74,15 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
         message = f"`--against {against}` is the image itself"
         raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
     return others
+
+
+def _anew(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
+    """What is in layers that a release has not, where the engine still holds that."""
+    released, now = engine.image(record.digest), engine.image(size.digest)
+    if released is None or now is None or len(now.layers) != len(size.layers):
+        return None
+    layers = zip(size.layers, now.layers, strict=True)
+    return parts_of(layer for layer, content in layers if content not in released.layers)
 
 
 def _text(sizes: Sequence[ImageSize], shared: fleet_size.FleetSize | None, image: Image, top: int) -> str:

@@ -230,6 +230,9 @@ def released(found: ReleaseDifference) -> str:
     )
     versions = _aligned(rows, "lrll") if rows else same
     note = "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
+    if found.anew is not None:
+        stored = ", ".join(f"{one.name} {size_text(one.stored)}" for one in found.anew) or "none"
+        note = f"  layers that the release has not: {stored}\n"
     return f"{head}: {change}\n{versions}{note}"
 
 

@@ -287,7 +287,8 @@ ALLOWED = {
     "fetch_task": "plan wanted workspace gathering fetch_progress",
     "cleaning": "plan workspace containers daemon fetching store",
     "size_reporting": (
-        "yamlfile daemon plan releases ledger size_report fleet_size size_tables measuring workspace workflow"
+        "yamlfile engine daemon plan releases ledger size_report fleet_size size_tables measuring "
+        "workspace workflow"
     ),
     "reproducing": (
         "plan workspace processes scratch containers dockerd daemon other_clock second_engine provision "

@@ -14,6 +14,7 @@ from bakehouse.size_report import (
     Kind,
     KindSize,
     LayerSize,
+    PartSize,
     Placed,
     TrimSize,
     parts_of,
@@ -164,6 +165,14 @@ def test_an_image_beside_its_release() -> None:
         "  torch  2.8.0  →  2.9.0\n"
         "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
     )
+
+
+def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
+    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
+    for anew, told in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
+        text = size_tables.released(since_release(other, [], RECORD, anew))
+        assert text.splitlines()[-1] == f"  layers that the release has not: {told}"
 
 
 def test_an_image_of_the_same_versions_as_its_release() -> None:
