@@ -3,8 +3,9 @@
 What is found out holds for every recipe of a catalogue, so each pair of candidates is looked at once.
 """
 
+import re
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from bakehouse.candidates import Candidate, Demand, go_together, goes_alone
 from bakehouse.catalog import Catalog
@@ -76,12 +77,13 @@ class Shared:
         """A component's candidates, each with all that it may ask for."""
         key = component.name, pattern
         if key not in self._options:
-            every = (
+            is_called_so = re.compile(translate(pattern)).match
+            every = [
                 Candidate(component, release, variant)
                 for release in component.releases
                 for variant in release.variants
-                if fnmatchcase(variant.name, pattern)
-            )
+                if pattern == "*" or is_called_so(variant.name)
+            ]
             self._options[key] = Options(tuple((one, _demands(one, frozenset())) for one in every))
         return self._options[key]
 
@@ -162,11 +164,10 @@ class Fitting:
 
 def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...]:
     face = candidate.face
-    wanted = (one for one in face.recommends if one.name not in without)
-    return (
-        *(Demand(one, candidate) for one in (*face.requires, *wanted)),
-        *(Demand(one, candidate, brings=False) for one in face.constraints),
-    )
+    found = [Demand(one, candidate) for one in face.requires]
+    found += [Demand(one, candidate) for one in face.recommends if one.name not in without]
+    found += [Demand(one, candidate, brings=False) for one in face.constraints]
+    return tuple(found)
 
 
 def _places(some: int) -> Iterator[int]:
