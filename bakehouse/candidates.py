@@ -130,11 +130,12 @@ class Selection:
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
         given = self.given.union(candidate.given)
+        packages = candidate.face.packages_by_name
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
             self.own,
-            {**candidate.face.packages_by_name, **self.locked},
+            {**packages, **self.locked} if packages else self.locked,
             self.targets,
             self.put_off,
             given,

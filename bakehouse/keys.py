@@ -1,6 +1,7 @@
 """Keys that cover inputs: the sha256 of what goes into a stage, an image or a base."""
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 
@@ -32,6 +33,11 @@ def text_json(text: str) -> Json:
 def texts_json(texts: tuple[tuple[str, str], ...]) -> Json:
     """Texts by name as one input, encoded once."""
     return json_of(dict(texts))
+
+
+def list_of(inputs: Iterable[Json]) -> Json:
+    """Inputs as one that is a list."""
+    return Json(f"[{', '.join(inputs)}]")
 
 
 def json_of(*inputs: object) -> Json:

@@ -10,6 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.keys import Json, json_of
 
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
@@ -28,13 +29,18 @@ class Package:
     bytes: int
     location: Location
 
-    @property
+    @cached_property
     def is_sdist(self) -> bool:
         return not self.file.endswith(".whl")
 
     @cached_property
     def requirement(self) -> str:
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+    @cached_property
+    def key_input(self) -> Json:
+        """What it puts into the keys of what it is in."""
+        return json_of(self.requirement)
 
     @cached_property
     def row(self) -> str:

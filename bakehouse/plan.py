@@ -19,7 +19,7 @@ from bakehouse.baselock import AptLocks
 from bakehouse.budgets import OWN, REQUIREMENTS, Budget
 from bakehouse.component import Artifact, BaseSource
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
-from bakehouse.keys import json_of, key_of, text_json, texts_json
+from bakehouse.keys import json_of, key_of, list_of, text_json, texts_json
 from bakehouse.lockfile import Package
 from bakehouse.ownfiles import CODE_FOLDER
 from bakehouse.recipe import FORMATS, GPU_CHECKS, Content, Recipe
@@ -453,7 +453,7 @@ def _stage(
     key = key_of(
         foundation,
         first,
-        [package.requirement for package in packages],
+        list_of(package.key_input for package in packages),
         behind,
         _sums(debs),
         last,
@@ -493,7 +493,7 @@ def _user_stage(
             key_of(
                 foundation,
                 text_json(template),
-                [package.requirement for package in packages],
+                list_of(package.key_input for package in packages),
                 *([dropped] if dropped else []),
                 *below,
             )
