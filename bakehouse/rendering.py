@@ -7,11 +7,11 @@ import difflib
 import json
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bakehouse import imagelock, layering
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
@@ -249,8 +249,7 @@ def _stage_text(
         shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
         # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
-        every = template.environment.globals
-        context = template.new_context({**every, **shared, **own, **values._asdict()}, shared=True)
+        context = template.new_context({**template.globals, **shared, **own, **values._asdict()}, shared=True)
         _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
     return _STAGE_TEXTS[known]
 
@@ -282,7 +281,13 @@ def _macros(templates: tuple[tuple[str, str], ...], locks_apt: bool) -> "Templat
 def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
     import jinja2
 
-    environment = jinja2.Environment(
+    class Environment(jinja2.Environment):
+        """One whose own names stay the same: jinja2 keeps a chain of maps for changes, slow to copy."""
+
+        def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
+            return {**self.globals, **(d or {})}
+
+    environment = Environment(
         loader=jinja2.DictLoader(dict(templates)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
