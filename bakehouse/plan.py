@@ -273,6 +273,7 @@ def _image(
     problems: Problems,
 ) -> Image:
     recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
+    faces = [choice.face for choice in choices]
     source = resolution.base.face.base
     assert source is not None
     apt = apt_of(resolution)
@@ -300,11 +301,11 @@ def _image(
         stages = (*stages, _user_stage(resolution, foundation, below, templates))
     environment = _environment(choices, recipe)
     base_part = _part(resolution.base)
-    path = [folder for choice in choices for folder in choice.face.path]
-    library_path = [folder for choice in choices for folder in choice.face.library_path]
-    entrypoints = [choice.face.entrypoint for choice in choices if choice.face.entrypoint]
+    path = [folder for face in faces for folder in face.path]
+    library_path = [folder for face in faces for folder in face.library_path]
+    entrypoints = [face.entrypoint for face in faces if face.entrypoint]
     entrypoint = entrypoints[-1] if entrypoints else ()
-    gpu = any(choice.face.gpu for choice in choices)
+    gpu = any(face.gpu for face in faces)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
         key_of(
@@ -351,9 +352,7 @@ def _image(
         required=_required(recipe, gpu=gpu, launchers=launchers),
         budgets=recipe.budgets,
         format=recipe.format,
-        unpinned=tuple(
-            artifact for choice in choices for artifact in choice.face.artifacts if artifact.sha256 is None
-        ),
+        unpinned=tuple(artifact for face in faces for artifact in face.artifacts if artifact.sha256 is None),
         apt_debs=locked.image,
         toolchain_debs=locked.toolchain if stages else (),
     )
