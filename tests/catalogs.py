@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog
-from bakehouse.component import BaseSource, Component, Face, Release, Requirement, Variant
+from bakehouse.component import BaseSource, Component, Face, Incompatibility, Release, Requirement, Variant
 from bakehouse.errors import Location
 from bakehouse.lockfile import Lock, Package
 from bakehouse.recipe import Content, Recipe
@@ -80,7 +80,13 @@ class Dice:
             recommends=self._requirements(1),
             provides={self._one(*NAMES): self._one("1", "1.2", "2", "2.0")} if self._is_even() else {},
             lock=ReadLock(self._lock()),
+            conflicts=self._conflicts(),
         )
+
+    def _conflicts(self) -> tuple[Incompatibility, ...]:
+        parts = self._requirements(3, least=2)
+        found = Incompatibility(parts, "", "", is_certain=self._is_even(), location=NOWHERE)
+        return (found,) if self._is_rare() else ()
 
     def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:
         count = self._random.randint(least, most)
@@ -143,6 +149,9 @@ def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     for several in versions.values():
         if not all(agree(first, second) for first in several for second in several):
             return False
+    known = [other for one in chosen for other in one.face.conflicts if other.is_certain]
+    if any(all(any(map(one.allows, versions.get(one.name, ()))) for one in other.parts) for other in known):
+        return False
     locked = [*recipe.content.packages, *(package for one in chosen for package in one.face.packages)]
     return len({package.version for package in locked}) < 2
 

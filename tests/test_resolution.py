@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog
-from bakehouse.component import Component, Face, Release, Requirement, Variant
+from bakehouse.component import Component, Face, Incompatibility, Release, Requirement, Variant
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
 from tests.catalogs import NOWHERE, Dice, ReadLock, candidates, holds, is_answer, is_asked_for, selections
@@ -232,6 +232,22 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
         resolve(recipe, catalog)
     assert caught.value.conflict.name == ("python" if last == "late" else "zebra")
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("owner", ["one", "three", "two"])
+def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it(
+    tree: Tree, owner: str
+) -> None:
+    together = tuple(need(name, "==2.*") for name in ("one", "three", "two"))
+    known = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
+    names = ("one", "three", "two")
+    three = [
+        part(name, dict.fromkeys("21", Face(conflicts=(known,) if name == owner else ()))) for name in names
+    ]
+    found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
+
+    assert [one.version for one in found.choices] == ["2", "2", "1"]
+    assert [one.known for one in found.choices[-1].passed_over] == [known]
 
 
 def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
