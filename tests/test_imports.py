@@ -37,7 +37,6 @@ ALLOWED = {
     "schema": "yamlfile fields matrix catalog recipe",
     "instances": "yamlfile component catalog",
     "sizing": "instances",
-    "keys": "",
     "candidates": "keys lockfile component recipe",
     "fitting": "component catalog recipe candidates",
     "resolution": "lockfile component catalog recipe candidates fitting",
