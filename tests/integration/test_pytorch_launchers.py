@@ -43,7 +43,7 @@ LAUNCHES = {
         "train_pytorch.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 1_000_000},
-        kills={"data": 60.0},
+        kills={"data": 150.0},
     ),
     "smddp-two-hosts": Case(
         STANDINS,

@@ -21,7 +21,7 @@ LAUNCHES = {
         "train_tensorflow.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 100_000},
-        kills={"data": 90.0},
+        kills={"data": 150.0},
     ),
     "tensorflow-groups": Case(
         "tensorflow-cpu",
