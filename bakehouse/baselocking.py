@@ -16,7 +16,7 @@ from bakehouse.aptlock import Deb, deb_of, stanzas, written
 from bakehouse.aptlocking import Change, changes, is_meant
 from bakehouse.baselock import ADDS, BASE, STEP, BaseLock, Step, step_of
 from bakehouse.buildevents import Event
-from bakehouse.errors import BuildError, Diagnostic, Reason
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.rendering import filled
 from bakehouse.scratch import private_folder
 from bakehouse.supplies import Supplies
@@ -171,12 +171,21 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
             name = fields["Package"]
             if versions.get(name) == fields["Version"] and name not in packages:
                 packages[name] = fields | _place(fields, urls, before.get(name))
+        for name, version in versions.items():
+            if name in packages and packages[name]["Version"] != version:
+                raise ConflictError(_twice(base, name, packages[name]["Version"], version))
         if lost := [name for name in versions if name not in packages or not _is_known(packages[name])]:
             message = f"apt of `{base.name}` tells no file of package `{lost[0]}`"
             hint = "its sources have no sha256 of it, or are reached by other ways than http and https"
             raise BuildError(Diagnostic(message, hint=hint))
         steps[step_of(step)] = tuple(sorted(versions))
     return Locked(steps, packages, changes(before, packages))
+
+
+def _twice(base: PulledBase, name: str, first: str, second: str) -> Diagnostic:
+    message = f"steps on `{base.name}` want `{name}` in two versions, {first} and {second}"
+    hint = "a lock has one version of each package: let `apt` of all images on that base name the same"
+    return Diagnostic(message, hint=hint)
 
 
 def _is_known(fields: Mapping[str, str]) -> bool:

@@ -47,7 +47,7 @@ def lock(
     with _running(workspace, [base.reference for base in found], say, on_event) as run:
         for base, locked in found.items():
             say(f"asking the apt of {base.name} what steps add to it")
-            made = _all_steps(base, locked, workspace)
+            made = _all_steps(base, workspace)
             now = baselocking.resolve(made, locked, run, upgrade=upgrade)
             yield from _write(workspace, made, now)
 
@@ -101,7 +101,7 @@ def _fitting(workspace: Workspace, base: PulledBase) -> BaseLock | None:
     return found if found and found.pinned == base.pinned else None
 
 
-def _all_steps(base: PulledBase, locked: BaseLock | None, workspace: Workspace) -> PulledBase:
+def _all_steps(base: PulledBase, workspace: Workspace) -> PulledBase:
     """The base with the steps of all images of the project, since one lock is made for all of them."""
     every = _bases(workspace, workspace.recipes.values())
     return next((one for one in every if one.reference == base.reference), base)
@@ -122,7 +122,6 @@ def _running(
 def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]:
     name = baselock.file_of(base.pinned)
     path = workspace.project.recipe_roots[-1] / baselock.FOLDER / name
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, baselocking.text(base.pinned, now.steps, now.packages.values()))
     yield from (f"{base.name}: {one.text}" for one in now.changes)
     yield f"{name}: {len(now.packages)} packages, {len(now.changes)} of them changed"

@@ -9,7 +9,7 @@ from bakehouse import baselocking
 from bakehouse.aptlock import Deb
 from bakehouse.baselock import read_locks
 from bakehouse.baselocking import Locked, PulledBase
-from bakehouse.errors import BuildError
+from bakehouse.errors import BuildError, ConflictError
 from tests.conftest import said
 from tests.locked_debian import stanza
 
@@ -91,6 +91,15 @@ def test_a_package_without_a_file_that_is_known_is_told(packages: str) -> None:
 def test_a_package_on_no_web_is_told(files: str) -> None:
     with pytest.raises(BuildError, match="tells no file of package `libc6`"):
         read(files=files)
+
+
+def test_two_steps_with_one_package_in_two_versions_are_refused() -> None:
+    with pytest.raises(ConflictError) as caught:
+        baselocking.read(BASE, {}, {**TEXTS, "2.steps": STEPS.replace("4:13.2.0-7 ", "4:12.0 ")})
+    assert said(caught.value) == (
+        "error: steps on `house/base:1` want `g++` in two versions, 4:13.2.0-7 and 4:12.0\n\n"
+        "hint: a lock has one version of each package: let `apt` of all images on that base name the same\n"
+    )
 
 
 def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
