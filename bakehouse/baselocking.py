@@ -85,7 +85,7 @@ class Locked:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Runner:
     """How steps of a build are run here."""
 
     state: Path
@@ -96,7 +96,7 @@ class Steps:
 
 
 def resolve(
-    base: PulledBase, locked: BaseLock | None, run: Steps, *, upgrade: Collection[str] | None = ()
+    base: PulledBase, locked: BaseLock | None, run: Runner, *, upgrade: Collection[str] | None = ()
 ) -> Locked:
     """What the steps add, in the versions that are locked already where there are any.
 

@@ -7,7 +7,7 @@ from bakehouse import aptlocking, base_logins, baselock, baselocking, daemon, pr
 from bakehouse.aptlocking import Change
 from bakehouse.aptsteps import pulled_lists
 from bakehouse.baselock import BaseLock, step_of
-from bakehouse.baselocking import Locked, PulledBase, Steps
+from bakehouse.baselocking import Locked, PulledBase, Runner
 from bakehouse.buildevents import Event
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.files import write_whole
@@ -40,16 +40,17 @@ def lock(
         locked = _fitting(workspace, base)
         if locked and not aptlocking.concerns(upgrade, locked.debs) and {*base.steps} <= {*locked.steps}:
             continue
-        if base.pinned in asked or base.pinned.partition("@")[0] in workspace.apt_locks.bases:
+        if base.pinned in asked or _lock_of(workspace, base):
             found[base] = locked
     if not found:
         return
+    # One lock is made for all images of the project that are on a base
+    whole = {one.reference: one for one in _bases(workspace, workspace.recipes.values())}
     with _running(workspace, [base.reference for base in found], say, on_event) as run:
         for base, locked in found.items():
             say(f"asking the apt of {base.name} what steps add to it")
-            made = _all_steps(base, workspace)
-            now = baselocking.resolve(made, locked, run, upgrade=upgrade)
-            yield from _write(workspace, made, now)
+            now = baselocking.resolve(whole[base.reference], locked, run, upgrade=upgrade)
+            yield from _write(workspace, base, now)
 
 
 def drift(
@@ -97,26 +98,25 @@ def _stale_sources(resolution: Resolution) -> str:
 
 
 def _fitting(workspace: Workspace, base: PulledBase) -> BaseLock | None:
-    found = workspace.apt_locks.bases.get(base.pinned.partition("@")[0])
+    found = _lock_of(workspace, base)
     return found if found and found.pinned == base.pinned else None
 
 
-def _all_steps(base: PulledBase, workspace: Workspace) -> PulledBase:
-    """The base with the steps of all images of the project, since one lock is made for all of them."""
-    every = _bases(workspace, workspace.recipes.values())
-    return next((one for one in every if one.reference == base.reference), base)
+def _lock_of(workspace: Workspace, base: PulledBase) -> BaseLock | None:
+    """The base's lock, of whatever digest."""
+    return workspace.apt_locks.bases.get(base.pinned.partition("@")[0])
 
 
 @contextlib.contextmanager
 def _running(
     workspace: Workspace, references: Sequence[str], say: Say, on_event: Callable[[Event], None]
-) -> Iterator[Steps]:
+) -> Iterator[Runner]:
     project = workspace.project
     with contextlib.ExitStack() as stack:
         daemon.require(provision.ensure(provision.ask_at_terminal, say))
         given = stack.enter_context(apt_supplies(state=project.state, ca=project.ca, say=say))
         logged_in = stack.enter_context(base_logins.of_bases(references, project, say))
-        yield Steps(project.state, given, on_event, logged_in)
+        yield Runner(project.state, given, on_event, logged_in)
 
 
 def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]:
