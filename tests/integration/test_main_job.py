@@ -92,7 +92,7 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
         steps = [line.split()[0] for line in told.splitlines() if "] RUN " in line or "] COPY " in line]
         cached = {line.split()[0] for line in told.splitlines() if line.endswith(" CACHED")}
         assert steps
-        assert set(steps) <= cached
+        assert set(steps) <= cached, told
         assert layers(f"bakehouse/plain-{name}:test") == layers(f"bakehouse/{name}:latest")
     finally:
         docker("image", "rm", f"bakehouse/plain-{name}:test")
