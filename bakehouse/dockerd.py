@@ -63,14 +63,19 @@ class Place:
         return f"unix://{self.socket}"
 
 
-def cache_limit(free: int) -> int:
-    """The build cache's limit in gigabytes: room for the fleet, but never more than half of the free disk."""
-    return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, free // 2 // GIGABYTE))
+def cache_limit(free: int, former: int = 0) -> int:
+    """The build cache's limit in gigabytes: room for the fleet, but no more than half of the free disk.
+
+    The limit that was set before stays while that much is free: the cache itself has taken of the free disk,
+    and half of what it left would be less with every start.
+    """
+    room = free // GIGABYTE
+    return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
 
 
-def configuration(owner: Mapping[str, Any], free: int, store: str = CONTAINERD) -> dict[str, Any]:
-    """The owner's configuration with an image store, and a cache limit where it sets none."""
-    builder = {"gc": {"enabled": True, "defaultKeepStorage": f"{cache_limit(free)}GB"}}
+def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD) -> dict[str, Any]:
+    """The owner's configuration with an image store, and a cache limit in gigabytes where it sets none."""
+    builder = {"gc": {"enabled": True, "defaultKeepStorage": f"{limit}GB"}}
     features = {**owner.get("features", {}), "containerd-snapshotter": store == CONTAINERD}
     driver = {} if store == CONTAINERD else {"storage-driver": store}
     # dockerd refuses an option that its command line gives as well, and a storage driver beside that store.
@@ -215,8 +220,8 @@ def configured_cache_limit(endpoint: str, place: Place | None = None) -> str | N
 def _launch(place: Place, say: Callable[[str], None]) -> int:
     place.state.mkdir(parents=True, exist_ok=True)
     place.data_root.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(place.data_root).free
-    settings = configuration(owner_settings(place.configured), free, place.store)
+    limit = cache_limit(shutil.disk_usage(place.data_root).free, _limit_in(place.configuration))
+    settings = configuration(owner_settings(place.configured), limit, place.store)
     write_whole(place.configuration, json.dumps(settings, indent=2, sort_keys=True) + "\n")
     command = [*place.command, "--config-file", str(place.configuration), "--host", place.endpoint]
     command += ["--exec-root", str(place.exec_root), "--pidfile", str(place.pidfile)]
@@ -227,6 +232,14 @@ def _launch(place: Place, say: Callable[[str], None]) -> int:
     shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(place.log), *command]
     environment = {**os.environ, "PATH": program_path()}
     return int(subprocess.run(shell, cwd="/", env=environment, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def _limit_in(configuration: Path) -> int:
+    try:
+        settings = json.loads(configuration.read_text())
+        return int(settings["builder"]["gc"]["defaultKeepStorage"].removesuffix("GB"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return 0
 
 
 def owner_settings(path: Path) -> dict[str, Any]:

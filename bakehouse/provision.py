@@ -216,7 +216,8 @@ def _carry_out(steps: Steps, place: Place, say: Say) -> None:
         subprocess.run(["systemctl", "mask", "docker-registry.service"], capture_output=True)
     if steps.service and not place.configured.exists():
         place.data_root.mkdir(parents=True, exist_ok=True)
-        settings = dockerd.configuration({}, shutil.disk_usage(place.data_root).free)
+        limit = dockerd.cache_limit(shutil.disk_usage(place.data_root).free)
+        settings = dockerd.configuration({}, limit)
         write_whole(place.configured, json.dumps(settings, indent=2, sort_keys=True) + "\n")
     if steps.from_next_release or steps.packages:
         apt.update(say)

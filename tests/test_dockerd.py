@@ -51,8 +51,22 @@ def test_the_cache_gets_at_most_half_of_the_free_disk(free: int, limit: int) -> 
     assert dockerd.cache_limit(free * GIGABYTE) == limit
 
 
+@pytest.mark.parametrize(
+    ("free", "former", "limit"), [(30, 30, 30), (25, 40, 25), (100, 30, 40), (8, 40, 10), (40, 10, 20)]
+)
+def test_a_limit_stays_while_that_much_is_free(free: int, former: int, limit: int) -> None:
+    assert dockerd.cache_limit(free * GIGABYTE, former) == limit
+
+
+def test_a_cache_that_fills_its_limit_has_the_same_limit_at_every_start() -> None:
+    limit = first = dockerd.cache_limit(60 * GIGABYTE)
+    for _ in range(5):
+        limit = dockerd.cache_limit((60 - limit) * GIGABYTE, limit)
+    assert limit == first
+
+
 def test_a_machine_without_configuration() -> None:
-    assert dockerd.configuration({}, 100 * GIGABYTE) == {
+    assert dockerd.configuration({}, 40) == {
         "builder": {"gc": {"enabled": True, "defaultKeepStorage": "40GB"}},
         "features": {"containerd-snapshotter": True},
     }
@@ -65,7 +79,7 @@ def test_the_owners_configuration_is_kept() -> None:
         "builder": {"gc": {"enabled": True, "defaultKeepStorage": "5GB"}},
     }
 
-    assert dockerd.configuration(owner, 100 * GIGABYTE) == {
+    assert dockerd.configuration(owner, 40) == {
         **owner,
         "features": {"buildkit": True, "containerd-snapshotter": True},
     }
@@ -79,7 +93,7 @@ def test_what_the_command_line_says_is_not_said_twice() -> None:
         "storage-driver": "overlay2",
     }
 
-    assert dockerd.configuration(owner, 100 * GIGABYTE).keys() == {"builder", "features"}
+    assert dockerd.configuration(owner, 40).keys() == {"builder", "features"}
 
 
 def test_nothing_to_clear(place: Place) -> None:

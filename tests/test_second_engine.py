@@ -11,7 +11,7 @@ from bakehouse.errors import EngineError
 
 
 def test_another_store_is_asked_for_by_the_name_of_its_driver() -> None:
-    settings = dockerd.configuration({"storage-driver": "vfs"}, 10**11, "overlay2")
+    settings = dockerd.configuration({"storage-driver": "vfs"}, 40, "overlay2")
 
     assert settings["storage-driver"] == "overlay2"
     assert settings["features"] == {"containerd-snapshotter": False}

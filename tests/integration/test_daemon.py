@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,8 +101,20 @@ def test_an_engine_that_we_start_has_all_that_tasks_need(place: Place) -> None:
     daemon.require(found, *Feature)
     assert found.endpoint == place.endpoint
     assert found.data_root == str(place.data_root)
-    limit = dockerd.cache_limit(shutil.disk_usage(place.data_root).free)
-    assert dockerd.configured_cache_limit(found.endpoint, place) == f"{limit}GB"
+
+
+def test_the_build_caches_limit_is_not_less_with_every_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+    for free in (60, 30):
+        usage = SimpleNamespace(free=free * dockerd.GIGABYTE)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        dockerd.start(place, quiet)
+        limits.append(dockerd.configured_cache_limit(engine().endpoint, place))
+        dockerd.stop(place)
+
+    assert limits == ["30GB", "30GB"]
 
 
 def test_a_start_beside_a_running_engine_changes_nothing(place: Place) -> None:
