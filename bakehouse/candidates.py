@@ -1,6 +1,6 @@
 """One version of one part, what it asks of the others, and why it can't be among them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -263,7 +263,7 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def clash(known: Incompatibility, pool: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def clash(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
     """The parts of a pool for which an incompatibility holds; none where it doesn't."""
     parties = []
     for part in known.parts:

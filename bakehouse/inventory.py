@@ -7,7 +7,7 @@ from difflib import unified_diff
 from bakehouse import runs
 from bakehouse.errors import Diagnostic, StaleError
 from bakehouse.files import write_whole
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
 from bakehouse.runs import Level, Run

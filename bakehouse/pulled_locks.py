@@ -11,7 +11,7 @@ from bakehouse.baselocking import Locked, PulledBase, Runner
 from bakehouse.buildevents import Event
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.files import write_whole
-from bakehouse.plan import registry_host
+from bakehouse.planning import registry_host
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import Resolution, resolve
 from bakehouse.supplies import apt_supplies

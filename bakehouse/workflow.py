@@ -32,7 +32,8 @@ from bakehouse.files import write_whole
 from bakehouse.job_report import JobReport
 from bakehouse.jobs import Job
 from bakehouse.launch_settings import Framework
-from bakehouse.plan import BootstrappedBase, Digest, Image, bootstrapped
+from bakehouse.plan import BootstrappedBase, Digest, Image
+from bakehouse.planning import bootstrapped
 from bakehouse.progress import Progress
 from bakehouse.publishing import Terms as Terms
 from bakehouse.rehearsing import Outcome, Rehearsed

@@ -13,7 +13,8 @@ from bakehouse.catalog import Catalog
 from bakehouse.catalogcache import cached_catalog
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.files import write_whole
-from bakehouse.plan import Plan, make_plan
+from bakehouse.plan import Plan
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME, Project
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.rendering import RenderedFile

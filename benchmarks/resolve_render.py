@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse import rendering
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import resolve
 from bakehouse.workspace import Workspace, open_workspace

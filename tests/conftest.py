@@ -10,7 +10,8 @@ from bakehouse import explain, rendering
 from bakehouse.baselock import read_locks
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.errors import BakehouseError
-from bakehouse.plan import Image, Plan, make_plan
+from bakehouse.plan import Image, Plan
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.report import failure_text

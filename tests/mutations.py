@@ -17,7 +17,7 @@ from bakehouse import explain, rendering
 from bakehouse.catalog import Catalog, checked, load_catalog, read_component
 from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
 from bakehouse.fields import Fields
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.report import failure_text

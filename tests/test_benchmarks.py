@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from bakehouse.plan import Plan, make_plan
+from bakehouse.plan import Plan
+from bakehouse.planning import make_plan
 from bakehouse.workspace import open_workspace, plan_images
 from benchmarks import catalogue_load, harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent

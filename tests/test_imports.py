@@ -43,9 +43,10 @@ ALLOWED = {
     "aptlock": "",
     "baselock": "aptlock",
     "aptsteps": "component aptlock baselock resolution",
-    "plan": (
-        "yamlfile aptlock baselock aptsteps budgets lockfile component trimming ownfiles recipe resolution "
-        "keys"
+    "plan": "aptlock budgets lockfile component trimming recipe",
+    "stages": "aptlock aptsteps budgets keys trimming plan resolution",
+    "planning": (
+        "yamlfile aptlock baselock aptsteps budgets keys component ownfiles recipe resolution plan stages"
     ),
     "wording": "lockfile component candidates",
     "pins": "component recipe wording",
@@ -67,7 +68,9 @@ ALLOWED = {
     "project": "yamlfile registry_settings registry_tables tomlplace",
     "revisions": "catalog recipe project",
     "catalogcache": "catalog",
-    "workspace": "yamlfile baselock catalog catalogcache recipe resolution plan explain rendering project",
+    "workspace": (
+        "yamlfile baselock catalog catalogcache recipe resolution plan planning explain rendering project"
+    ),
     # the machine: programs, locks, the engine
     "processes": "",
     "locks": "deadline",
@@ -253,7 +256,7 @@ ALLOWED = {
     "system_locks": "aptlock aptlocking aptsteps recipe resolution workspace",
     "baselocking": "aptlock baselock aptlocking rendering scratch supplies buildevents buildx",
     "pulled_locks": (
-        "baselock aptsteps plan recipe resolution workspace aptlocking baselocking supplies buildevents "
+        "baselock aptsteps planning recipe resolution workspace aptlocking baselocking supplies buildevents "
         "provision daemon base_logins"
     ),
     "drift": (
@@ -279,7 +282,7 @@ ALLOWED = {
         "plan project engine progress provision checks base_logins gathering supplies build built_before"
     ),
     "workflow": ANY,
-    "inventory": "plan recipe resolution workspace runs",
+    "inventory": "planning recipe resolution workspace runs",
     "tables": (
         "yamlfile resolution plan wording chosen question comparison outdated revisions workspace "
         "inventory build checks smoke_report releases rehearsal rehearsing"

@@ -14,7 +14,7 @@ import pytest
 from bakehouse import explain, rendering
 from bakehouse.catalog import load_catalog
 from bakehouse.errors import BakehouseError, Problems, RecipeError
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import load_recipes
 from bakehouse.resolution import NothingFits, resolve

@@ -8,7 +8,7 @@ import pytest
 from bakehouse import inventory, runs
 from bakehouse.errors import StaleError
 from bakehouse.files import write_whole
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.project import Project
 from bakehouse.resolution import resolve
 from bakehouse.runs import Level

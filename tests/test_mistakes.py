@@ -12,7 +12,7 @@ import pytest
 from bakehouse import explain, project, rendering
 from bakehouse.catalog import load_catalog
 from bakehouse.errors import BakehouseError, ConflictError, Problems, RecipeError
-from bakehouse.plan import make_plan
+from bakehouse.planning import make_plan
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.rendering import RenderedFile
 from bakehouse.report import write_failure

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bakehouse.plan import BootstrappedBase, Image, RegistryBase, make_plan
+from bakehouse.plan import BootstrappedBase, Image, RegistryBase
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME
 from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, templates
 

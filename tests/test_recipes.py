@@ -19,7 +19,8 @@ from bakehouse.candidates import Candidate
 from bakehouse.catalog import Catalog, load_catalog
 from bakehouse.component import INSTANCE, Requirement
 from bakehouse.drift import python_of
-from bakehouse.plan import Image, Plan, RegistryBase, make_plan
+from bakehouse.plan import Image, Plan, RegistryBase
+from bakehouse.planning import make_plan
 from bakehouse.project import HOME
 from bakehouse.recipe import Recipe, load_recipes
 from bakehouse.rendering import RenderedFile, read_templates, render

@@ -3,7 +3,8 @@
 import pytest
 
 from bakehouse.errors import RecipeError
-from bakehouse.plan import RegistryBase, make_plan
+from bakehouse.plan import RegistryBase
+from bakehouse.planning import make_plan
 from tests.conftest import Tree, said, templates
 
 BASE = """\
