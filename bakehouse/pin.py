@@ -3,12 +3,12 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.component import Artifact
-from bakehouse.errors import BuildError, Diagnostic, Location, Reason, StaleError
+from bakehouse.errors import BuildError, Diagnostic, Location, Problems, Reason, StaleError
 from bakehouse.faces import UNKNOWN
 from bakehouse.files import write_whole
 from bakehouse.mirrors import Hashes, Mirrors
@@ -53,8 +53,8 @@ def pin(
 
     Folders of `mirrors` are looked into first, by file name. Of an artifact with a sha256 only the size is
     missing: it is written where that file is on this machine, and nothing is fetched for it. Each is written
-    before the next is looked for. Raises BuildError where a file can't be had or has another size than is
-    written of it, StaleError where its line has changed.
+    before the next is looked for. Raises BuildError with all files that can't be had or have another size
+    than is written of them, once the others are written; StaleError where a line has changed.
     """
     # What nobody knows the sha256 of no mirror can be asked for
     machine = Machine((), index.pip, index.certificates, os.environ)
@@ -62,12 +62,20 @@ def pin(
     found, known = Mirrors(mirrors, hashes), Mirrors((*mirrors, *machine.folders), hashes)
     pinned = []
     added: list[Location] = []
+    problems, lost, down = Problems(), list[_Lost](), dict[str, str]()
     # What asks nobody comes first: it can't fail.
     for artifact in sorted(artifacts, key=lambda one: one.sha256 is None):
-        if artifact.sha256:
-            one = _sized(artifact, known, kept)
-        else:
-            one = _pinned(artifact, found, index, machine, say)
+        try:
+            if artifact.sha256:
+                one = _sized(artifact, known, kept)
+            else:
+                one = _pinned(artifact, found, index, machine, down, say)
+        except _Lost as error:
+            lost.append(error)
+            continue
+        except BuildError as error:
+            problems.extend(error.diagnostics)
+            continue
         if one:
             spot = artifact.location
             above = sum(line.path == spot.path and line.line < spot.line for line in added)
@@ -75,6 +83,8 @@ def pin(
                 added.append(spot)
             say(one.line)
             pinned.append(one)
+    problems.extend(_told(lost))
+    problems.raise_as(BuildError)
     return tuple(pinned)
 
 
@@ -136,14 +146,19 @@ def _sized(artifact: Artifact, found: Mirrors, kept: Store) -> Pinned | None:
 
 
 def _pinned(
-    artifact: Artifact, found: Mirrors, index: Index, machine: Machine, say: Callable[[str], None]
+    artifact: Artifact,
+    found: Mirrors,
+    index: Index,
+    machine: Machine,
+    down: dict[str, str],
+    say: Callable[[str], None],
 ) -> Pinned:
     if path := next(iter(found.named(artifact.file)), None):
         one = Pinned(artifact, found.sha256(path), path.stat().st_size, str(path))
     elif artifact.kind == "pypi":
         one = _from_index(artifact, index)
     else:
-        one = _fetch(artifact, machine, say)
+        one = _fetch(artifact, machine, down, say)
     if artifact.bytes not in (None, one.bytes):
         message = f"`{artifact.file}` has {one.bytes:,} bytes, and `bytes` says {artifact.bytes:,}"
         hint = "compare with what the publisher tells; what is wrong is not known here"
@@ -162,21 +177,57 @@ def _from_index(artifact: Artifact, index: Index) -> Pinned:
     raise BuildError(Diagnostic(message, artifact.location, facts=facts))
 
 
-def _fetch(artifact: Artifact, machine: Machine, say: Callable[[str], None]) -> Pinned:
-    """What the artifact's own address gives, or the first of apt's mirrors that has it."""
+def _fetch(artifact: Artifact, machine: Machine, down: dict[str, str], say: Callable[[str], None]) -> Pinned:
+    """What the artifact's own address gives, or the first of apt's mirrors that has it.
+
+    `down` has why a server was given up: it is not waited for once more.
+    """
     assert artifact.kind != "pypi"
-    reasons = []
+    refusals = []
     wanted = WantedFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
     for offer in machine.offers(wanted):
+        if offer.place in down:
+            refusals.append((offer, down[offer.place]))
+            continue
         try:
             sha256, size = _digest(offer, artifact.bytes, lambda text: say(f"{artifact.file}: {text}"))
             return Pinned(artifact, sha256, size, offer.name)
         except SourceError as error:
-            reasons.append(Reason(f"{offer.name} {error.reason}"))
-    message = f"`{artifact.file}` can't be had"
-    hint = "put the file into a folder and name that in `mirrors` of [tool.bakehouse]"
-    told = tuple(reasons) or (Reason("this machine's apt knows no mirror"),)
-    raise BuildError(Diagnostic(message, artifact.location, reasons=told, hint=hint))
+            refusals.append((offer, error.reason))
+            if error.is_down:
+                down[offer.place] = error.reason
+    raise _Lost(artifact, refusals)
+
+
+class _Lost(Exception):
+    """An artifact that nobody gives."""
+
+    def __init__(self, artifact: Artifact, refusals: Sequence[tuple[Offer, str]]) -> None:
+        super().__init__(artifact.file)
+        self.artifact, self.refusals = artifact, refusals
+
+    @property
+    def cause(self) -> tuple[tuple[str, str], ...]:
+        """Why it is lost, which many files of one server have in common."""
+        return tuple((offer.place, reason) for offer, reason in self.refusals)
+
+
+def _told(lost: Iterable[_Lost]) -> Iterator[Diagnostic]:
+    """What can't be had, by its cause: one server that is down may have dozens of files."""
+    causes: dict[tuple[tuple[str, str], ...], list[_Lost]] = {}
+    for one in lost:
+        causes.setdefault(one.cause, []).append(one)
+    for first, *others in causes.values():
+        count = f" and {len(others)} {'other' if len(others) == 1 else 'others'}" if others else ""
+        reasons = tuple(Reason(f"{offer.name} {reason}") for offer, reason in first.refusals)
+        what = "them" if others else "the file"
+        yield Diagnostic(
+            f"`{first.artifact.file}`{count} can't be had",
+            first.artifact.location,
+            reasons=reasons or (Reason("this machine's apt knows no mirror"),),
+            facts=tuple(("and", one.artifact.file) for one in others),
+            hint=f"put {what} into a folder and name that in `mirrors` of [tool.bakehouse]",
+        )
 
 
 def _digest(offer: Offer, size: int | None, say: Callable[[str], None]) -> tuple[Sha256, int]:

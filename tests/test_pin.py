@@ -1,6 +1,8 @@
 """Finding out a sha256, and writing it where `unknown` stands."""
 
+import contextlib
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,6 +221,53 @@ def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: st
     assert f"  because `{publisher}/nothing.tgz` does not have it\n" in said
     assert said.endswith("hint: put the file into a folder and name that in `mirrors` of [tool.bakehouse]\n")
     assert component.read_text() == YAML
+
+
+def test_all_that_can_t_be_had_is_told_and_the_rest_is_written(
+    pinning: Pinning, component: Path, publisher: str
+) -> None:
+    nowhere = artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz")
+    other = at(component, 6, 53)
+    lost = replace(artifact(component, f"{publisher}/lost.tgz", "lost.tgz"), location=other)
+    there = artifact(component, f"{publisher}/part-1.0.tar.gz", "part-1.0.tar.gz")
+    with pytest.raises(BuildError) as caught:
+        pinning(nowhere, lost, there)
+    [told] = caught.value.diagnostics
+    assert failure_text(told) == (
+        "error: `nothing.tgz` and 1 other can't be had\n"
+        f"  --> {component}:5:13\n"
+        "   |\n"
+        " 5 |     sha256: unknown   # nobody knows\n"
+        "   |             ^^^^^^^\n"
+        f"  because `{publisher}/nothing.tgz` does not have it\n"
+        "  and  lost.tgz\n\n"
+        "hint: put them into a folder and name that in `mirrors` of [tool.bakehouse]\n"
+    )
+    assert f"sha256: {hashlib.sha256(b'part').hexdigest()}" in component.read_text()
+
+
+def test_a_server_that_is_down_is_waited_for_once(pinning: Pinning, component: Path) -> None:
+    asked: list[str] = []
+
+    def answer(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                asked.append(client.recv(4096).decode().split()[1])
+                client.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        at_server = f"http://127.0.0.1:{server.getsockname()[1]}"
+        one = artifact(component, f"{at_server}/one.tgz", "one.tgz")
+        two = replace(artifact(component, f"{at_server}/two.tgz", "two.tgz"), location=at(component, 6, 53))
+        with pytest.raises(BuildError) as caught:
+            pinning(one, two)
+        server.shutdown(socket.SHUT_RDWR)
+    assert asked == ["/one.tgz"]
+    [told] = caught.value.diagnostics
+    assert told.reasons[0].text == f"`{at_server}/one.tgz` the connection was cut"
+    assert told.facts == (("and", "two.tgz"),)
 
 
 def test_a_file_of_another_size_than_is_written_of_it_is_not_fetched(
