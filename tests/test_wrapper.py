@@ -168,6 +168,23 @@ def test_a_python_that_can_make_no_venv(checkout: Checkout) -> None:
     )
 
 
+def test_a_venv_that_is_a_link_is_left_alone(checkout: Checkout, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine").touch()
+    venv = checkout.root / ".venv"
+    venv.symlink_to(other)
+
+    assert checkout.run() == (
+        1,
+        "",
+        f"error: {venv} is a link, and a .venv belongs to its own folder\n"
+        "\n"
+        f"hint: remove the link: rm {venv}\n",
+    )
+    assert (other / "mine").exists()
+
+
 def test_pips_failure_is_shown(checkout: Checkout) -> None:
     code, out, err = checkout.run(PIP_FAILS="yes")
 
