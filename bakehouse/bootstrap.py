@@ -25,11 +25,9 @@ from bakehouse.buildevents import Tail
 from bakehouse.engine import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.locks import exclusive
-from bakehouse.plan import BootstrappedBase
+from bakehouse.plan import EPOCH, BootstrappedBase
 from bakehouse.scratch import private_folder
 
-EPOCH = 1767225600
-"""The time of every file and of the image, 2026-01-01: any fixed value would do."""
 _CREATED = "2026-01-01T00:00:00Z"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

@@ -23,6 +23,8 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 hex digits: an OCI object's address."""
 
 PLATFORM = "linux/amd64"
+EPOCH = 1767225600
+"""The time of every file and image that we make, 2026-01-01: any fixed value would do."""
 COMPRESSION_LEVEL = 3
 """Of gzip: half the time of its default, for 5 % more bytes (700 MB of torch)."""
 

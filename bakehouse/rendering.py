@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bakehouse import imagelock, layering
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
-from bakehouse.plan import COMPRESSION_LEVEL, Image, Plan, RegistryBase, Stage, packages_below
+from bakehouse.plan import COMPRESSION_LEVEL, EPOCH, Image, Plan, RegistryBase, Stage, packages_below
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from jinja2.environment import TemplateModule
 
-EPOCH = 1767225600
-"""The time of every file we make, 2026-01-01: any fixed value would do."""
 _MOST_DIFF_LINES = 20
 _MOST_STALE = 6
 _EXPORTED = {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bakehouse import rendering
 from bakehouse.files import write_whole
-from bakehouse.plan import Part
+from bakehouse.plan import EPOCH, Part
 from bakehouse.project import HOME
 from bakehouse.rehearsal import BASES, OUTPUT, BaseNeed, Need, python_of
 from bakehouse.rendering import RenderedFile
@@ -67,7 +67,7 @@ def write(need: BaseNeed, debian: str, root: Path) -> Path:
         "platforms": ["linux/amd64"],
         "tags": [name],
         "output": [OUTPUT],
-        "args": {"SOURCE_DATE_EPOCH": str(rendering.EPOCH)},
+        "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }
     path = root / folder / "docker-bake.json"

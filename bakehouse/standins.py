@@ -20,11 +20,10 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from bakehouse.files import write_whole
-from bakehouse.plan import Sha256
+from bakehouse.plan import EPOCH, Sha256
 from bakehouse.project import HOME
 from bakehouse.rehearsal import Need
 
-_EPOCH = 1767225600
 _ARCHIVES: Mapping[str, Callable[[bytes], bytes]] = {
     ".tar.gz": lambda data: _gzip(data),
     ".tgz": lambda data: _gzip(data),
@@ -102,7 +101,7 @@ def tar(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
 
 def _add(archive: tarfile.TarFile, path: str, data: bytes, mode: int, kind: bytes) -> None:
     entry = tarfile.TarInfo(path)
-    entry.type, entry.mode, entry.mtime = kind, mode, _EPOCH
+    entry.type, entry.mode, entry.mtime = kind, mode, EPOCH
     if kind == tarfile.SYMTYPE:
         entry.linkname, data = data.decode(), b""
     entry.size = len(data)
@@ -292,6 +291,6 @@ def _deb(name: str, version: str, tree: Tree) -> bytes:
     }
     parts = [b"!<arch>\n"]
     for file, data in members.items():
-        head = f"{file:<16}{_EPOCH:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
+        head = f"{file:<16}{EPOCH:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
         parts += [head, data, b"\n" if len(data) % 2 else b""]
     return b"".join(parts)

@@ -12,9 +12,8 @@ from pathlib import Path
 from bakehouse import bootstrap, containers, workspace
 from bakehouse.buildevents import Event
 from bakehouse.buildx import Target, bake
-from bakehouse.plan import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.plan import EPOCH, BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.project import HOME
-from bakehouse.rendering import EPOCH
 from tests import fake_engine, feeds
 
 OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
