@@ -43,7 +43,8 @@ def main(base, system, out, epoch):
     there = paths(system)
     if gone := sorted(paths(base) - there):
         listed = "".join(f"\n  /{path}" for path in gone)
-        sys.exit(f"changes: a linked layer can't take away what is in the base, and these are gone:{listed}")
+        message = f"changes: a linked layer can't take away what is in the base, and these are gone:{listed}"
+        sys.exit(f"{message}\nhint: leave the packages of `apt` out that remove them, or take another base")
     changed = (path for path in there if not is_same(system / path, base / path))
     # With the folders above: a linked layer's win over the base's
     listed = {Path(), *(above for path in changed for above in (path, *path.parents))}

@@ -18,7 +18,9 @@ debian:*)
     case $package in lib*) letter=$(echo "$package" | cut -c1-4) ;; *) letter=$(echo "$package" | cut -c1) ;; esac
     for mirror in $(grep -ohsE 'https?://[^ ]+' /etc/apt/sources.list /etc/apt/sources.list.d/* | sort -u); do
         pool="$mirror/pool/main/$letter/$package/$(basename "$file")"
-        /usr/lib/apt/apt-helper download-file "$pool" "$file" "SHA256:$sha256" && exit 0
+        said=$(/usr/lib/apt/apt-helper download-file "$pool" "$file" "SHA256:$sha256" 2>&1) && exit 0
+        # Addresses of mirrors may have logins
+        echo "$said" | sed 's#://[^/@ ]*@#://#g' >&2
     done ;;
 esac
 if [ "$sha256" = unknown ]; then

@@ -1,15 +1,18 @@
 #!/bin/sh
-# get-packages: the files of the distribution that /packages/list names, `sha256 path` a line, each from the first
-# place that has it: a mirror, as <prefix>/<sha256>/<file>, else one of the apt sources that the step was given
+# get-packages: the files of the distribution that /packages/list names, `sha256 path [site]` a line, each from the
+# first place that has it: a mirror, as <prefix>/<sha256>/<file>, else one of the apt sources that the step was
+# given, else the site that had it when it was locked
 set -eu
 cd /packages
+: > log
 get() {
     set --
-    while read -r sha256 path; do
+    while read -r sha256 path site; do
         file=${path##*/}
-        [ -e "$file" ] || set -- "$@" "$(address)" "/packages/$file" "SHA256:$sha256"
+        url=$(address)
+        [ -e "$file" ] || [ -z "$url" ] || set -- "$@" "$url" "/packages/$file" "SHA256:$sha256"
     done < list
-    [ $# = 0 ] || /usr/lib/apt/apt-helper download-file "$@" > log 2>&1 || true
+    [ $# = 0 ] || /usr/lib/apt/apt-helper download-file "$@" >> log 2>&1 || true
 }
 if [ -s /run/secrets/mirrors ]; then
     while read -r place; do
@@ -21,10 +24,13 @@ for place in $(grep -ohsE 'https?://[^ ]+' /run/secrets/sources | sort -u); do
     address() { echo "$place/$path"; }
     get
 done
-while read -r sha256 path; do
+address() { echo "${site:+$site/$path}"; }
+get
+while read -r sha256 path site; do
     echo "$sha256  ${path##*/}"
 done < list | sha256sum --check --strict --quiet || {
-    cat log
+    # Addresses may have logins
+    sed 's#://[^/@ ]*@#://#g' log
     echo "get-packages: no mirror and none of the apt sources has all of these files" >&2
     exit 1
 }

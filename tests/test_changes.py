@@ -116,5 +116,6 @@ def test_what_takes_a_file_of_the_base_away_fails(trees: Trees) -> None:
         trees.laid_out()
     assert caught.value.code == (
         "changes: a linked layer can't take away what is in the base, and these are gone:\n"
-        "  /usr\n  /usr/bin\n  /usr/bin/old"
+        "  /usr\n  /usr/bin\n  /usr/bin/old\n"
+        "hint: leave the packages of `apt` out that remove them, or take another base"
     )

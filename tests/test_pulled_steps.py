@@ -96,7 +96,7 @@ def test_a_locked_step_asks_no_mirror(pulled: Tree) -> None:
     assert "# gcc\napt-get install -q -y --no-install-recommends /mnt/*.deb\n" in stage(text, "toolchain")
     assert "# cmake\napt-get install -q -y --no-install-recommends /mnt/*.deb\n" in stage(text, "metis")
     [vim, common] = pulled.one().apt_debs
-    listed = f"{vim.sha256} {vim.path}\n{common.sha256} {common.path}\nEND\n"
+    listed = f"{vim.sha256} {vim.path} {vim.site}\n{common.sha256} {common.path} {common.site}\nEND\n"
     assert listed in stage(text, "image-packages")
 
 
