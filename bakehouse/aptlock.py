@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
 
@@ -25,17 +26,20 @@ FIELDS = (
     "Pre-Depends",
     "Depends",
     "Provides",
+    "Conflicts",
+    "Breaks",
+    "Replaces",
     "Filename",
     "Site",
     "Size",
     "SHA256",
 )
-"""What is kept of a package: enough to find its file, to check it, and to know what it needs."""
+"""What is kept of a package: enough to find its file, to check it, and to know what it goes with."""
 NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
 """What a package in a lock can't be without."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _VERSION = re.compile(r"[A-Za-z0-9.+:~-]+")
-_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_/-]*\.deb")
+_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_%/-]*\.deb")
 _SITE = re.compile(r"(https?://[A-Za-z0-9.:/_~%+-]+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
@@ -73,7 +77,8 @@ class Deb:
     @property
     def url(self) -> str:
         """Where it is to be had; empty where every mirror of the suite has it."""
-        return f"{self.site}/{self.path}" if self.site else ""
+        # S3 takes a `+` for a space
+        return f"{self.site}/{quote(self.path)}" if self.site else ""
 
     @cached_property
     def row(self) -> str:

@@ -66,13 +66,16 @@ def resolve(
         raise EngineError(Diagnostic(message, hint=_ON_DEBIAN))
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = [deb for deb in before.values() if upgrade is not None and not is_meant(deb, before, upgrade)]
+    lists = sorted({tuple(sorted({*one})) for one in wanted})
     with private_folder(state) as folder:
-        apt = _Apt(folder, mirrors, locked.paths if locked else (), kept)
+        apt = _Apt(folder, mirrors, fields_of(kept, locked.paths if locked else ()), pins(kept, lists))
         apt.update()
         found: dict[str, str] = {}
-        for names in sorted({tuple(sorted({*one})) for one in wanted}):
-            found |= apt.installed(names)
-        packages = apt.described(found)
+        for names in lists:
+            for name, version in apt.installed(names).items():
+                if found.setdefault(name, version) != version:
+                    raise ConflictError(_twice(suite, name, found[name], version))
+        packages = apt.described(found, before)
     return Resolved(packages, changes(before, packages))
 
 
@@ -88,14 +91,36 @@ def is_meant(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bo
     return deb.name in upgrade or deb.path.rpartition("/")[0] in folders
 
 
+def fields_of(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, str]]:
+    """What locks say of those packages, for apt to choose them again when no mirror has them any more."""
+    digests = {one.sha256 for one in kept}
+    every = (fields for path in paths for _, fields in stanzas(path.read_text(encoding="utf-8")))
+    return [fields for fields in every if fields.get("SHA256") in digests]
+
+
+def pins(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
+    """apt's preferences: what is locked, and what a list names in one version, which others take too."""
+    named = dict(asked.split("=", 1) for names in lists for asked in names if "=" in asked)
+    versions = {one.name: one.version for one in kept} | named
+    stanza = "Package: {}\nPin: version {}\nPin-Priority: 1001\n"
+    return "\n".join(stanza.format(name, version) for name, version in sorted(versions.items()))
+
+
+def _twice(suite: str, name: str, first: str, second: str) -> Diagnostic:
+    message = f"steps on Debian {suite} want `{name}` in two versions, {first} and {second}"
+    hint = "a lock has one version of each package: let `apt` of all images on that suite name the same"
+    return Diagnostic(message, hint=hint)
+
+
 def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
     """What differs between a lock's packages and others, by name."""
     found = []
     for name in sorted({*before, *after}):
         old = before[name].version if name in before else ""
         new = after[name]["Version"] if name in after else ""
-        if old != new:
-            found.append(Change(name, old, new))
+        is_other = old == new and before[name].sha256 != after[name].get("SHA256")
+        if old != new or is_other:
+            found.append(Change(name, old, f"{new} (other bytes)" if is_other else new))
     return tuple(found)
 
 
@@ -103,20 +128,22 @@ class _Apt:
     """apt with sources, lists and a state of its own."""
 
     def __init__(
-        self, folder: Path, mirrors: Sequence[aptconfig.AptSource], locks: Sequence[Path], kept: Sequence[Deb]
+        self,
+        folder: Path,
+        mirrors: Sequence[aptconfig.AptSource],
+        kept: Sequence[Mapping[str, str]],
+        preferences: str,
     ) -> None:
         folder = folder.absolute()
         for part in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
             (folder / part).mkdir(parents=True)
         (folder / "status").touch()
         (folder / "lock").mkdir()
-        # apt reads no comments there
-        known = (fields for path in locks for _, fields in stanzas(path.read_text(encoding="utf-8")))
-        (folder / "lock" / "Packages").write_text(written(known))
-        own = f"{aptconfig.folder_line(folder / 'lock')}\n" if locks else ""
-        (folder / "sources.list").write_text(own + "".join(f"{one.line}\n" for one in mirrors))
-        pins = (f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n" for one in kept)
-        (folder / "etc" / "preferences").write_text("\n".join(pins))
+        (folder / "lock" / "Packages").write_text(written(kept))
+        # Last: what mirrors say of a package now comes before what the lock remembers
+        own = f"{aptconfig.folder_line(folder / 'lock')}\n" if kept else ""
+        (folder / "sources.list").write_text("".join(f"{one.line}\n" for one in mirrors) + own)
+        (folder / "etc" / "preferences").write_text(preferences)
         settings = {
             "Dir": str(folder),
             "Dir::Etc": str(folder / "etc"),
@@ -148,19 +175,28 @@ class _Apt:
         said = self._run("apt-get", "install", "-s", "-q", "--no-install-recommends", *BASIC, *names)
         return {match["name"]: match["version"] for match in _INSTALLED.finditer(said)}
 
-    def described(self, packages: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """The index's fields of each of those versions."""
+    def described(self, packages: Mapping[str, str], before: Mapping[str, Deb]) -> dict[str, dict[str, str]]:
+        """The index's fields of each of those versions: of two files with one version the locked one's."""
         named = [f"{name}={version}" for name, version in sorted(packages.items())]
         found: dict[str, dict[str, str]] = {}
         for _, fields in stanzas(self._run("apt-cache", "show", *named)):
-            # The lock's own entry has the same file as a mirror's, whose path counts the same
-            found.setdefault(fields["Package"], fields)
+            name = fields["Package"]
+            earlier = before.get(name)
+            is_locked = earlier is not None and earlier.sha256 == fields.get("SHA256")
+            if name not in found or (is_locked and found[name].get("SHA256") != fields.get("SHA256")):
+                found[name] = fields
         return found
 
     def _run(self, *command: str) -> str:
         try:
             ended = subprocess.run(
-                command, env=self._environment, capture_output=True, text=True, check=False
+                command,
+                env=self._environment,
+                capture_output=True,
+                encoding="utf-8",
+                # A maintainer's name may be in any encoding
+                errors="replace",
+                check=False,
             )
         except FileNotFoundError as error:
             message = f"packages of Debian are locked with {command[0]}, which is not on this machine"

@@ -1,6 +1,6 @@
 """Finds which files of a distribution each step of an image installs, where these are locked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bakehouse.aptlock import AptLock, Deb, NotLocked
@@ -66,9 +66,10 @@ def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
     face, source = resolution.base.face, resolution.base.face.base
     if source is None or source.suite or resolution.base.face.provides.get("amazon-linux"):
         return ()
-    shared = face.build_apt
-    stages = {one.name: (*shared, *one.face.build_apt) for one in resolution.choices if one.face.build_apt}
-    image = apt_of(resolution)
+    image, built = apt_of(resolution), [one for one in resolution.choices if one.candidate.component.template]
+    # An image without build stages has no toolchain either
+    shared = face.build_apt if built or resolution.user_packages else ()
+    stages = {one.name: (*shared, *one.face.build_apt) for one in built if one.face.build_apt}
     if not source.build_reference:
         return (PulledLists(source.reference, source.digest, shared, stages, image),)
     return (
@@ -84,7 +85,7 @@ def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> Ap
     """
     source = resolution.base.face.base
     if source is None or not source.suite:
-        return _on_pulled(resolution, locks.bases, problems)
+        return _on_pulled(resolution, locks, problems)
     lock = locks.suites.get(source.suite)
     return _on_bootstrapped(resolution, source, lock, problems) if lock else AptSteps()
 
@@ -118,17 +119,26 @@ def _on_bootstrapped(
     return AptSteps(base, toolchain, stages, image)
 
 
-def _on_pulled(resolution: Resolution, locks: Mapping[str, BaseLock], problems: Problems) -> AptSteps:
+def are_locked(lists: Iterable[PulledLists], locks: AptLocks) -> bool:
+    """Whether each base that an image's steps add something to has a lock, of whatever digest.
+
+    Where one has none, all of the image's steps ask the mirrors of their bases.
+    """
+    asked = [one for one in lists if one.lists]
+    return bool(asked) and all(locks.of_reference(one.reference) for one in asked)
+
+
+def _on_pulled(resolution: Resolution, locks: AptLocks, problems: Problems) -> AptSteps:
     asked = [one for one in pulled_lists(resolution) if one.lists]
-    if not any(one.reference in locks for one in asked):
+    if not are_locked(asked, locks):
         return AptSteps()
     toolchain: tuple[Deb, ...] = ()
     stages: dict[str, tuple[Deb, ...]] = {}
     image: tuple[Deb, ...] = ()
     for one in asked:
-        lock = locks.get(one.reference)
+        lock = locks.bases.get(one.pinned)
         try:
-            if lock is None or lock.pinned != one.pinned:
+            if lock is None:
                 raise NotLocked(" ".join(one.lists[0]))
             toolchain = toolchain or lock.adds(one.toolchain)
             for name, names in one.stages.items():
@@ -136,7 +146,7 @@ def _on_pulled(resolution: Resolution, locks: Mapping[str, BaseLock], problems: 
                 stages[name] = tuple(deb for deb in added if deb not in toolchain)
             image = image or lock.adds(one.image)
         except NotLocked as missing:
-            problems.add(_not_on_base(missing, resolution, one, lock))
+            problems.add(_not_on_base(missing, resolution, one, lock or locks.of_reference(one.reference)))
     return AptSteps((), toolchain, stages, image, on_pulled=True)
 
 

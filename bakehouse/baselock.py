@@ -65,8 +65,16 @@ class BaseLock:
         added: dict[Step, tuple[int, list[str]]] = {}
         for line, fields in stanzas(_text(self.path), damaged):
             if STEP in fields:
-                added[tuple(fields[STEP].split())] = line, fields.get(ADDS, "").split()
-            elif BASE not in fields:
+                step = tuple(fields[STEP].split())
+                if ADDS not in fields:
+                    damaged(line, f"a step says with `{ADDS}` what it adds, which may be nothing")
+                if step in added:
+                    damaged(line, f"step `{fields[STEP]}` stands twice in `{self.path.name}`")
+                added[step] = line, fields[ADDS].split()
+            elif BASE in fields:
+                if fields[BASE] != self.pinned:
+                    damaged(line, f"`{self.path.name}` is of two bases")
+            else:
                 deb = deb_of(fields)
                 if deb is None:
                     raise _mistake(
@@ -88,13 +96,17 @@ class AptLocks:
     suites: Mapping[str, AptLock]
     """Of suites that bases are bootstrapped from."""
     bases: Mapping[str, BaseLock]
-    """Of bases that are pulled, by their references without a digest."""
+    """Of bases that are pulled, each by its reference with the digest."""
 
     @property
     def debs(self) -> tuple[Deb, ...]:
         """Every package that is locked. Raises RecipeError where a lock can't be read."""
         of_suites = (deb for lock in self.suites.values() for deb in lock.debs)
         return (*of_suites, *(deb for lock in self.bases.values() for deb in lock.debs))
+
+    def of_reference(self, reference: str) -> BaseLock | None:
+        """A lock of a base that has this name, of whatever digest."""
+        return next((one for one in self.bases.values() if one.reference == reference), None)
 
 
 def read_locks(roots: Iterable[Path]) -> AptLocks:
@@ -107,7 +119,7 @@ def read_locks(roots: Iterable[Path]) -> AptLocks:
     for root in folders:
         for path in sorted((root / FOLDER).glob(f"*{SUFFIX}")):
             pinned = _heading(path)
-            bases[pinned.partition("@")[0]] = BaseLock(path, pinned)
+            bases[pinned] = BaseLock(path, pinned)
     return AptLocks(apt_locks(folders), bases)
 
 
@@ -116,9 +128,10 @@ def step_of(names: Iterable[str]) -> Step:
     return tuple(sorted({*names}))
 
 
-def file_of(reference: str) -> str:
-    """What the lock of a base is called; the registry's host and digest are no part of it."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", reference.partition("@")[0]) + SUFFIX
+def file_of(pinned: str) -> str:
+    """What the lock of a base is called: its name without the registry's host, and a piece of its digest."""
+    reference, _, digest = pinned.partition("@sha256:")
+    return f"{re.sub(r'[^A-Za-z0-9._]+', '-', reference)}-{digest[:8]}{SUFFIX}"
 
 
 def _heading(path: Path) -> str:

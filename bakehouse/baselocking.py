@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from bakehouse import buildx
+from bakehouse import aptlocking, buildx
 from bakehouse.aptlock import Deb, deb_of, stanzas, written
 from bakehouse.aptlocking import Change, changes, is_meant
 from bakehouse.baselock import ADDS, BASE, STEP, BaseLock, Step, step_of
@@ -23,7 +23,7 @@ from bakehouse.supplies import Supplies
 
 _DOCKERFILE = """\
 FROM {{ base }} AS base
-COPY lock/ /lock/
+COPY --chmod=755 lock/ /lock/
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt,target=/etc/apt/apt.conf.d/99bakehouse <<"END"
 set -e
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -31,9 +31,10 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 rm -f {{ stale_sources }}
 {% endif %}
 if [ -s /lock/Packages ]; then
-    echo 'deb [trusted=yes] copy:/lock ./' > /etc/apt/sources.list.d/00-lock.list
-    cp /lock/preferences /etc/apt/preferences.d/00-lock
+    # Behind all others: what they say of a package now comes before what the lock remembers
+    echo 'deb [trusted=yes] copy:/lock ./' > /etc/apt/sources.list.d/zz-lock.list
 fi
+if [ -s /lock/preferences ]; then cp /lock/preferences /etc/apt/preferences.d/00-lock; fi
 apt-get clean
 apt-get update -q -o APT::Update::Error-Mode=any
 mkdir /found
@@ -52,6 +53,8 @@ FROM scratch
 COPY --from=base /found/ /
 """
 _INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
+_REMOVED = re.compile(r"^Remv (?P<name>\S+)", re.MULTILINE)
+_LOGIN = re.compile(r"(?<=://)[^/@]*@")
 _URL = re.compile(r"^'([^']+)' \S+ ", re.MULTILINE)
 
 
@@ -120,8 +123,9 @@ def resolve(
                 environment=run.environment,
             )
         except BuildError as error:
-            raise BuildError(_untold(base, error.diagnostics[0])) from error
-        texts = {path.name: path.read_text(encoding="utf-8") for path in found.iterdir()}
+            raise BuildError(_untold(base, error.diagnostics[0], is_kept=bool(kept))) from error
+        # A maintainer's name may be in any encoding
+        texts = {path.name: path.read_text("utf-8", "replace") for path in found.iterdir()}
     return read(base, before, texts)
 
 
@@ -135,21 +139,20 @@ def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Ma
     return "\n".join([heading, *stanza, written(packages)])
 
 
-def _untold(base: PulledBase, why: Diagnostic) -> Diagnostic:
+def _untold(base: PulledBase, why: Diagnostic, *, is_kept: bool) -> Diagnostic:
     """That the base's apt could not be asked, or found no way, with its own last words."""
     message = f"what steps add to `{base.name}` can't be locked"
     hint = "the base has to be there to be pulled, and its apt to reach its sources and know the packages"
+    if is_kept:
+        hint += "; where they don't go with what is locked, `./bake lock --upgrade` locks all anew"
     return Diagnostic(message, reasons=(Reason(why.message),), tail=why.tail, hint=hint)
 
 
 def _write_context(folder: Path, base: PulledBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
     lock = folder / "lock"
     lock.mkdir(parents=True)
-    known = stanzas(locked.path.read_text(encoding="utf-8")) if locked else ()
-    # apt reads no comments there
-    (lock / "Packages").write_text(written(fields for _, fields in known if "Package" in fields))
-    pins = (f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n" for one in kept)
-    (lock / "preferences").write_text("\n".join(pins))
+    (lock / "Packages").write_text(written(aptlocking.fields_of(kept, [locked.path] if locked else ())))
+    (lock / "preferences").write_text(aptlocking.pins(kept, base.steps))
     (lock / "lists").write_text("".join(f"{' '.join(step)}\n" for step in base.steps))
     dockerfile = filled(_DOCKERFILE, base=base.reference, stale_sources=base.stale_sources)
     (folder / "Dockerfile").write_text(dockerfile)
@@ -165,12 +168,15 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
         versions = {
             match["name"]: match["version"] for match in _INSTALLED.finditer(texts[f"{number}.steps"])
         }
-        urls = [unquote(url) for url in _URL.findall(texts[f"{number}.files"])]
+        if removed := _REMOVED.search(texts[f"{number}.steps"]):
+            raise ConflictError(_taken_away(base, step, removed["name"]))
+        urls = [unquote(_LOGIN.sub("", url)) for url in _URL.findall(texts[f"{number}.files"])]
         shown = [fields for _, fields in stanzas(texts.get(f"{number}.packages", "")) if "Filename" in fields]
         for fields in shown:
-            name = fields["Package"]
-            if versions.get(name) == fields["Version"] and name not in packages:
-                packages[name] = fields | _place(fields, urls, before.get(name))
+            name, earlier = fields["Package"], before.get(fields["Package"])
+            is_locked = earlier is not None and earlier.sha256 == fields.get("SHA256")
+            if versions.get(name) == fields["Version"] and (is_locked or name not in packages):
+                packages[name] = fields | _place(fields, urls, earlier)
         for name, version in versions.items():
             if name in packages and packages[name]["Version"] != version:
                 raise ConflictError(_twice(base, name, packages[name]["Version"], version))
@@ -180,6 +186,12 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
             raise BuildError(Diagnostic(message, hint=hint))
         steps[step_of(step)] = tuple(sorted(versions))
     return Locked(steps, packages, changes(before, packages))
+
+
+def _taken_away(base: PulledBase, step: Step, name: str) -> Diagnostic:
+    message = f"a step on `{base.name}` would take `{name}` away from it: {' '.join(step)}"
+    hint = "a step adds to a base: name versions in `apt` that go with what it has, or take another base"
+    return Diagnostic(message, hint=hint)
 
 
 def _twice(base: PulledBase, name: str, first: str, second: str) -> Diagnostic:

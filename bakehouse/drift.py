@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bakehouse import pulled_locks, system_locks
 from bakehouse.aptlock import NotLocked
-from bakehouse.aptsteps import pulled_lists
+from bakehouse.aptsteps import are_locked, pulled_lists
 from bakehouse.baselock import step_of
 from bakehouse.buildevents import Event
 from bakehouse.candidates import Candidate
@@ -120,13 +120,15 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
 
 
 def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
-    for lists in pulled_lists(resolution):
-        locked = workspace.apt_locks.bases.get(lists.reference)
-        if locked is None and lists.lists:
-            yield Drift(Kind.MIRRORS, lists.reference, "packages of apt")
-        elif locked and lists.lists and locked.pinned != lists.pinned:
+    locks, asked = workspace.apt_locks, [one for one in pulled_lists(resolution) if one.lists]
+    for lists in asked:
+        locked, other = locks.bases.get(lists.pinned), locks.of_reference(lists.reference)
+        if not are_locked(asked, locks):
+            if not other:
+                yield Drift(Kind.MIRRORS, lists.reference, "packages of apt")
+        elif locked is None and other:
             yield Drift(
-                Kind.OLDER, lists.reference, f"{locked.path.name}, of {locked.pinned.rpartition('@')[2]}"
+                Kind.OLDER, lists.reference, f"{other.path.name}, of {other.pinned.rpartition('@')[2]}"
             )
         elif locked:
             left = (step for step in map(step_of, lists.lists) if step not in locked.steps)

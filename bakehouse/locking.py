@@ -1,8 +1,9 @@
 """Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -27,8 +28,8 @@ from bakehouse.lockfile import Lock, Package, load_lock, normal_name
 from bakehouse.locks import exclusive
 from bakehouse.project import Project
 from bakehouse.recipe import Recipe, load_recipes, lock_heading
-from bakehouse.resolution import Resolution, resolve
-from bakehouse.workspace import Say, Workspace, nearest_name
+from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.workspace import Say, Workspace, nearest_name, resolve_all
 
 OnEvent = Callable[[Event], None]
 
@@ -65,6 +66,7 @@ def _run(
     found = workspace.project
     meant = _meant(workspace, patterns, upgrade=upgrade)
     done = [line for one in meant.components for line in _lock_component(one, found, say, upgrade=upgrade)]
+    workspace = _fitting(workspace, meant)
     done += [line for recipe in meant.recipes for line in _lock(recipe, workspace, say, upgrade=upgrade)]
     upgraded = meant.packages if upgrade else ()
     needing = workspace.recipes.values() if upgraded is None or upgraded else meant.recipes
@@ -89,6 +91,7 @@ def check(start: Path, patterns: Sequence[str], say: Say, on_event: OnEvent = _u
     if any(one.kind is Kind.NOT_LOCKED for one in found):
         # No image can be resolved with what isn't there
         return tuple(found)
+    workspace = _fitting(workspace, meant)
     found += (one for one in drift.open_points(workspace, meant.recipes) if one not in found)
     if not any(one.kind is Kind.NOT_LOCKED for one in found):
         found += drift.newer_packages(workspace, meant.recipes, say, on_event)
@@ -105,6 +108,17 @@ def require_locked(found: Sequence[Drift]) -> None:
         if any(one.kind is Kind.NO_DIGEST for one in found):
             hint += "; a base's digest is written into its component"
         raise StaleError(Diagnostic(message, hint=hint))
+
+
+def _fitting(workspace: Workspace, meant: "_Meant") -> Workspace:
+    """The project without images that nothing fits for; raises what `resolve` tells where one is meant."""
+    resolve_all(workspace, meant.recipes)
+    fitting = {}
+    for name, recipe in workspace.recipes.items():
+        with contextlib.suppress(NothingFits):
+            resolve(recipe, workspace.catalog)
+            fitting[name] = recipe
+    return replace(workspace, recipes=fitting)
 
 
 def _resolve_now(found: Project, lock: Lock, face: Face) -> tuple[pylock.LockedFile, ...]:

@@ -61,9 +61,9 @@ def test_what_is_not_locked_is_told_whole(tmp_path: Path) -> None:
     assert caught.value.asked == "gcc vim"
 
 
-def test_a_lock_is_found_by_its_base_without_the_digest(tmp_path: Path) -> None:
+def test_a_lock_is_found_by_its_base_with_the_digest(tmp_path: Path) -> None:
     lock = read(tmp_path)
-    assert read_locks([tmp_path]).bases == {"nvidia/cuda:12.8.1-base": lock}
+    assert read_locks([tmp_path]).bases == {PINNED: lock}
     assert lock.pinned == PINNED
 
 
@@ -73,38 +73,71 @@ def test_a_later_folder_replaces_an_earlier_ones_lock(tmp_path: Path) -> None:
     assert [*read_locks([tmp_path / "ours", tmp_path / "theirs"]).bases.values()] == [theirs]
 
 
-def test_a_locks_name_has_neither_host_nor_digest() -> None:
-    assert file_of(PINNED) == "nvidia-cuda-12.8.1-base.packages"
+def test_a_locks_name_has_a_piece_of_the_digest() -> None:
+    assert file_of(PINNED) == "nvidia-cuda-12.8.1-base-abababab.packages"
 
 
 def test_a_lock_that_names_no_base_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, LOCK.replace("Base:", "Based:")) == (
         "error: a lock of a base begins with `Base: <reference>@sha256:<64 hex digits>`\n"
-        f"  --> {tmp_path}/apt/bases/nvidia-cuda-12.8.1-base.packages:3:1\n\nhint: {HINT}\n"
+        f"  --> {tmp_path}/apt/bases/nvidia-cuda-12.8.1-base-abababab.packages:3:1\n\nhint: {HINT}\n"
     )
 
 
 def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
-    assert "error: `nvidia-cuda-12.8.1-base.packages` is empty" in refused(tmp_path, "# nothing\n")
+    assert "error: `nvidia-cuda-12.8.1-base-abababab.packages` is empty" in refused(tmp_path, "# nothing\n")
 
 
 def test_a_step_that_adds_what_is_not_described_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
     assert "error: a step adds `gcc-13`, which is not described below\n" in found
-    assert "12.8.1-base.packages:8:1\n" in found
+    assert "12.8.1-base-abababab.packages:8:1\n" in found
 
 
 def test_a_package_without_a_sha256_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK.replace("SHA256", "SHA1"))
     assert "error: this is no package of a lock\n" in found
-    assert "12.8.1-base.packages:11:1\n" in found
+    assert "12.8.1-base-abababab.packages:11:1\n" in found
     assert "a package has Package, Version, Filename, Size, SHA256" in found
 
 
 def test_a_package_that_stands_twice_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK + "\n" + stanza("gcc", {}))
-    assert "error: package `gcc` stands twice in `nvidia-cuda-12.8.1-base.packages`" in found
+    assert "error: package `gcc` stands twice in `nvidia-cuda-12.8.1-base-abababab.packages`" in found
 
 
 def test_a_site_that_is_no_address_is_refused(tmp_path: Path) -> None:
     assert "this is no package of a lock" in refused(tmp_path, LOCK.replace("http://", "$(id)"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("Adds: gcc\n", "", 8, "a step says with `Adds` what it adds, which may be nothing"),
+        ("Step: curl gcc\n", "Step: gcc\n", 8, "step `gcc` stands twice in `{name}`"),
+        ("Step: gcc\n", f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: gcc\n", 8, "`{name}` is of two bases"),
+    ],
+)
+def test_a_lock_that_was_merged_badly_is_refused(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    path = f"{tmp_path}/apt/bases/{file_of(PINNED)}"
+    assert refused(tmp_path, LOCK.replace(old, new)) == (
+        f"error: {message.format(name=file_of(PINNED))}\n  --> {path}:{line}:1\n\nhint: {HINT}\n"
+    )
+
+
+def test_a_base_has_a_lock_for_each_of_its_digests(tmp_path: Path) -> None:
+    other = PINNED.replace("ab" * 32, "cd" * 32)
+    read(tmp_path)
+    (tmp_path / "apt/bases" / file_of(other)).write_text(LOCK.replace(PINNED, other))
+    locks = read_locks([tmp_path])
+    assert {*locks.bases} == {PINNED, other}
+    assert locks.of_reference("nvidia/cuda:12.8.1-base") in locks.bases.values()
+    assert locks.of_reference("nvidia/cuda") is None
+
+
+def test_a_path_is_quoted_where_it_is_an_address(tmp_path: Path) -> None:
+    path = "pool/libstdc++_4%3a1.0~1_amd64.deb"
+    [gcc] = read(tmp_path, LOCK.replace("pool/main/g/gcc/gcc_1.0_amd64.deb", path)).adds(["gcc"])
+    assert (gcc.path, gcc.url) == (path, f"{SITE}/pool/libstdc%2B%2B_4%253a1.0~1_amd64.deb")

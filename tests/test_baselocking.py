@@ -107,10 +107,38 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "apt/bases/house-base-1.packages"
     path.parent.mkdir(parents=True)
     path.write_text(baselocking.text(PINNED, found.steps, found.packages.values()))
-    lock = read_locks([tmp_path]).bases["house/base:1"]
+    lock = read_locks([tmp_path]).bases[PINNED]
     assert lock.pinned == PINNED
     assert {step: tuple(deb.name for deb in lock.adds(step)) for step in lock.steps} == found.steps
     assert [deb.url for deb in lock.debs] == [
-        "http://mirror.example/ubuntu/pool/main/g/gcc/g++_13.2.0-7_amd64.deb",
+        "http://mirror.example/ubuntu/pool/main/g/gcc/g%2B%2B_13.2.0-7_amd64.deb",
         "https://tools.example/repo/libc6_2.39_amd64.deb",
     ]
+
+
+def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
+    with pytest.raises(ConflictError) as caught:
+        read(steps=f"Remv libc6-plugin [1.0]\n{STEPS}")
+    assert said(caught.value) == (
+        "error: a step on `house/base:1` would take `libc6-plugin` away from it: g++ libc6\n\n"
+        "hint: a step adds to a base: name versions in `apt` that go with what it has, or take another base\n"
+    )
+
+
+def test_logins_of_sources_are_in_no_lock() -> None:
+    found = read(files=FILES.replace("https://", "https://ann:s3cret@")).packages
+    assert found["libc6"]["Site"] == "https://tools.example/repo"
+
+
+def test_of_two_files_with_one_version_the_locked_one_is_kept() -> None:
+    digest = "0d" * 32
+    before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
+    locked = stanza("g++", {"Version": "4:13.2.0-7", "SHA256": digest})
+    found = read({"g++": before}, packages=f"{PACKAGES}\n{locked}")
+    assert found.packages["g++"]["SHA256"] == digest
+    assert "g++" not in {one.name for one in found.changes}
+
+
+def test_another_file_with_the_same_version_is_a_change() -> None:
+    before = Deb("g++", "4:13.2.0-7", "0d" * 32, 1000, "pool/g++.deb", "http://earlier.example")
+    assert read({"g++": before}).changes[0].text == "g++ 4:13.2.0-7 -> 4:13.2.0-7 (other bytes)"

@@ -4,7 +4,7 @@ import pytest
 
 from bakehouse import drift, locking, pulled_locks
 from bakehouse.drift import Drift, Kind
-from bakehouse.errors import StaleError
+from bakehouse.errors import ConflictError, StaleError
 from bakehouse.recipe import lock_heading
 from tests.conftest import COMPONENTS, IMAGE, Tree, said
 from tests.locked_debian import index
@@ -71,13 +71,13 @@ def pulled(project: Tree, digest: str = "") -> Tree:
 
 def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
     pulled(project, PINNED.partition("@")[2])
-    lock = project.write("apt/bases/x.example-y-1.packages", f"Base: {PINNED}\n\nStep: vim\nAdds:\n")
+    lock = project.write("apt/bases/x.example-y-1-abababab.packages", f"Base: {PINNED}\n\nStep: vim\nAdds:\n")
     assert open_points(project) == []
     lock.write_text(f"Base: {PINNED}\n\nStep: emacs\nAdds:\n")
     assert open_points(project) == [Drift(Kind.NOT_LOCKED, "x.example/y:1", "vim")]
     lock.write_text(f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: vim\nAdds:\n")
     assert open_points(project) == [
-        Drift(Kind.OLDER, "x.example/y:1", f"x.example-y-1.packages, of sha256:{'cd' * 32}")
+        Drift(Kind.OLDER, "x.example/y:1", f"x.example-y-1-abababab.packages, of sha256:{'cd' * 32}")
     ]
 
 
@@ -115,6 +115,18 @@ def test_a_components_lock_of_other_requirements(project: Tree) -> None:
     assert open_points(project) == [Drift(Kind.OLDER, "toolkit 5.1", "toolkit.txt")]
     lock.write_text("# Python 3.11: six\n")
     assert open_points(project) == []
+
+
+def test_a_recipe_that_nothing_fits_for_is_told_where_it_is_meant_and_left_out_elsewhere(
+    project: Tree,
+) -> None:
+    project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
+    told: list[str] = []
+    for task in (locking.run, locking.check):
+        with pytest.raises(ConflictError) as caught:
+            task(project.root, ["bad"], told.append)
+        assert "no versions satisfy image `bad` on linux/amd64" in said(caught.value)
+    assert locking.run(project.root, ["small"], told.append) == ("everything is locked",)
 
 
 def test_kinds_are_told_one_after_the_other() -> None:

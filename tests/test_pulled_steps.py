@@ -17,7 +17,10 @@ from tests.test_apt_steps import stage
 
 DIGEST, DEVEL = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 RUNTIME_BASE, DEVEL_BASE = f"nvidia/cuda:12.8@{DIGEST}", f"nvidia/cuda:12.8-devel@{DEVEL}"
-RUNTIME_LOCK, DEVEL_LOCK = "apt/bases/nvidia-cuda-12.8.packages", "apt/bases/nvidia-cuda-12.8-devel.packages"
+RUNTIME_LOCK, DEVEL_LOCK = (
+    "apt/bases/nvidia-cuda-12.8-abababab.packages",
+    "apt/bases/nvidia-cuda-12.8-devel-cdcdcdcd.packages",
+)
 SITE = {"Site": "http://mirror.example/ubuntu"}
 BASE = f"""\
 summary: CUDA
@@ -165,18 +168,25 @@ def test_a_step_that_is_not_locked_is_a_mistake(pulled: Tree) -> None:
     )
 
 
-def test_a_base_of_build_stages_without_a_lock_is_a_mistake_where_the_image_has_one(pulled: Tree) -> None:
+def test_an_image_is_locked_where_all_of_its_bases_are(pulled: Tree) -> None:
     (pulled.root / DEVEL_LOCK).unlink()
-    assert "error: a step of image `small` on `nvidia/cuda:12.8-devel` is not locked: gcc\n" in mistakes(
-        pulled
-    )
+    image = pulled.one()
+    assert (image.locks_apt, image.debs) == (False, ())
+
+
+def test_an_image_without_build_stages_needs_no_lock_of_their_base(pulled: Tree) -> None:
+    (pulled.root / DEVEL_LOCK).unlink()
+    pulled.image(IMAGE.replace('components: {metis: "*"}\n', ""))
+    image = pulled.one()
+    assert image.locks_apt
+    assert names(image.debs) == ["vim", "vim-common"]
 
 
 def test_a_lock_of_another_digest_is_a_mistake(pulled: Tree) -> None:
     pulled.component("cuda-base", BASE.replace(DIGEST, f"sha256:{'ef' * 32}"))
     text = mistakes(pulled)
     assert "error: a step of image `small` on `nvidia/cuda:12.8` is not locked: vim\n" in text
-    assert f"`nvidia-cuda-12.8.packages` is of {DIGEST}" in text
+    assert f"`nvidia-cuda-12.8-abababab.packages` is of {DIGEST}" in text
     assert "hint: `./bake lock small` locks what is missing\n" in text
 
 
