@@ -220,7 +220,7 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
     Build images, all in one graph, and compare what is installed in them with what was declared.
 
     ./bake build pytorch-cpu
-    ./bake build mpi-cpu 'pytorch-*'
+    ./bake build mpi-cpu 'pytorch-*-cpu'
     ./bake build pytorch-cpu --offline --from /media/disk
     """
     from bakehouse import workflow
@@ -919,7 +919,7 @@ def release(
     Build images, smoke-test those that were not tested yet, and push them.
 
     ./bake release pytorch-cpu
-    ./bake release 'pytorch-*' --to team
+    ./bake release 'pytorch-*-cpu' --to team
     """
     from bakehouse import ecr_scan, workflow
 

@@ -43,7 +43,7 @@ def text_of(image: Image, digest: Digest, revision: str) -> bytes:
                     "components": {
                         one.component: _version(one.version, one.variant) for one in image.all_parts
                     },
-                    # The distribution's packages are not pinned; which versions came is in the SBOM.
+                    # Their files are among the dependencies where they are locked
                     "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
                 },
                 "resolvedDependencies": [
@@ -51,6 +51,7 @@ def text_of(image: Image, digest: Digest, revision: str) -> bytes:
                     *_recipes(commit),
                     *_files(image),
                     *_packages(image),
+                    *_debs(image),
                 ],
             },
             "runDetails": {"builder": {"id": _BUILDER, "version": {"bakehouse": __version__}}},
@@ -70,7 +71,7 @@ def _build_apt(image: Image) -> set[str]:
 def _base(image: Image) -> Iterator[dict[str, Any]]:
     base = image.base
     if isinstance(base, BootstrappedBase):
-        # It is made of whatever packages the suite has that day.
+        # All that it is made of is among the dependencies where the suite is locked
         yield {
             "name": "base",
             "uri": purls.of_suite(base.suite),
@@ -104,6 +105,12 @@ def _packages(image: Image) -> Iterator[dict[str, Any]]:
         for one in (*stage.wheels, *stage.sdists)
     }
     yield from (found[key] for key in sorted(found))
+
+
+def _debs(image: Image) -> Iterator[dict[str, Any]]:
+    """The distribution's packages that are locked, of the base, the build stages and the image."""
+    for one in sorted(image.debs, key=lambda one: one.file):
+        yield {"name": one.file, "uri": purls.of_deb(one), **_pinned(one.sha256)}
 
 
 def _pinned(sha256: str | None) -> dict[str, Any]:

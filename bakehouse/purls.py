@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit, urlunsplit
 
+from bakehouse.aptlock import Deb
 from bakehouse.component import Artifact
 from bakehouse.installed import Distribution, SystemPackage
 from bakehouse.lockfile import Package
@@ -22,6 +23,11 @@ def of_system_package(package: SystemPackage, system: str, version: str) -> str:
     """A package of a Debian or of what derives from it."""
     qualifiers = {"arch": package.architecture, "distro": f"{system}-{version}" if version else system}
     return _purl("deb", package.name, package.version, namespace=system or "debian", **qualifiers)
+
+
+def of_deb(deb: Deb) -> str:
+    """Where it was found when it was locked; a package of Debian where every mirror of the suite has it."""
+    return deb.url or _purl("deb", deb.name, deb.version, namespace="debian")
 
 
 def of_distribution(package: Distribution | Package) -> str:

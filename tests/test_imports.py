@@ -157,7 +157,7 @@ ALLOWED = {
     "refusals": "plan registry manifests registry_answers transfer",
     "release_tags": "deadline plan registry manifests registry_answers distribution refusals",
     "installed": "engine plan",
-    "purls": "component lockfile plan installed",
+    "purls": "aptlock component lockfile plan installed",
     "sbom": "lockfile plan installed purls",
     "provenance": "plan purls",
     "attaching": "plan manifests registry_answers distribution",

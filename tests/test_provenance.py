@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bakehouse import provenance
+from bakehouse.aptlock import Deb
 from bakehouse.plan import Digest, Image, RegistryBase
 from tests.test_sbom import DIGEST, planned
 
@@ -55,6 +56,22 @@ def test_files_and_packages_have_the_sha256_that_the_plan_pins() -> None:
         "name": "scikit_learn-1.7.2-cp311-cp311-linux.whl",
         "uri": "pkg:pypi/scikit-learn@1.7.2",
         "digest": {"sha256": "cd" * 32},
+    }
+
+
+def test_packages_of_the_distribution_are_told_where_they_are_locked() -> None:
+    deb = Deb("vim", "2:9.0", "ef" * 32, 1000, "pool/main/v/vim/vim_9.0_amd64.deb")
+    elsewhere = replace(deb, sha256="12" * 32, site="http://x.example")
+    found = built_from(replace(planned(), apt_debs=(elsewhere,)))
+    assert found["vim_9.0_amd64.deb"] == {
+        "name": "vim_9.0_amd64.deb",
+        "uri": "http://x.example/pool/main/v/vim/vim_9.0_amd64.deb",
+        "digest": {"sha256": "12" * 32},
+    }
+    assert built_from(replace(planned(), apt_debs=(deb,)))["vim_9.0_amd64.deb"] == {
+        "name": "vim_9.0_amd64.deb",
+        "uri": "pkg:deb/debian/vim@2:9.0",
+        "digest": {"sha256": "ef" * 32},
     }
 
 
