@@ -114,11 +114,12 @@ def write_pin(found: Pinned, below: int = 0) -> bool:
 def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str) -> None:
     """Replace what stands at places of a file; `line` is put below the sha256's, in its column."""
     path = found.artifact.location.path
-    lines = path.read_text().splitlines(keepends=True)
+    # As bytes: reading text would make all ends of lines the same
+    lines = path.read_bytes().decode().splitlines(keepends=True)
     pattern = re.compile(rf"(?P<quote>[\"']?)(?:{UNKNOWN}|{found.sha256})(?P=quote)(?=\s|,|\}}|$)")
     for place in texts:
         now = lines[place.line + below - 1] if place.line + below <= len(lines) else ""
-        is_same = not place.text or place.text.rstrip("\n") == now.rstrip("\n")
+        is_same = not place.text or place.text.rstrip("\r\n") == now.rstrip("\r\n")
         if not is_same or not pattern.match(now, place.column - 1):
             message = f"`{path.name}` has changed since it was read: nothing was written"
             hint = f"run it again, or write sha256: {found.sha256}"
@@ -132,7 +133,8 @@ def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str
         index = found.artifact.location.line + below - 1
         whole = lines[index].rstrip()
         indent = " " * (len(whole) - len(whole.lstrip()))
-        lines[index] = f"{whole}\n{indent}{line}\n"
+        end = "\r\n" if lines[index].endswith("\r\n") else "\n"
+        lines[index] = f"{whole}{end}{indent}{line}{end}"
     write_whole(path, "".join(lines))
 
 

@@ -107,6 +107,13 @@ def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
     )
 
 
+def test_a_files_ends_of_lines_stay(component: Path) -> None:
+    component.write_bytes(YAML.replace("\n", "\r\n").encode())
+    write_pin(found(component, at(component), at(component)))
+    expected = YAML.replace("unknown   # nobody knows", f"{KNOWN}   # nobody knows\n    bytes: 4")
+    assert component.read_bytes() == expected.replace("\n", "\r\n").encode()
+
+
 def test_between_braces_the_size_stands_beside_the_sha256(component: Path) -> None:
     spot = at(component, 6, 52)
     assert not write_pin(found(component, spot, spot))
