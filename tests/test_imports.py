@@ -66,7 +66,7 @@ ALLOWED = {
     "registry": "deadline plan",
     "registry_tables": "yamlfile registry registry_settings tomlplace",
     "project": "yamlfile registry_settings registry_tables tomlplace",
-    "revisions": "catalog recipe project",
+    "revisions": "fields yamlfile catalog recipe project",
     "catalogcache": "catalog",
     "workspace": (
         "yamlfile baselock catalog catalogcache recipe resolution plan planning explain rendering project"
