@@ -50,7 +50,7 @@ def past(project: Project, revision: str) -> Iterator[Past]:
         roots = [places.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, load_recipes(roots, catalog, locked=False))
+            yield Past(catalog, _recipes(roots, catalog))
         except RecipeError as error:
             first = error.diagnostics[0]
             message = f"the recipes of `{revision}` can't be read: {first.message}"
@@ -65,6 +65,13 @@ def current(folder: Path) -> str:
     except UsageError:
         return ""
     return f"{commit}-dirty" if changed else commit
+
+
+def _recipes(roots: Sequence[Path], catalog: Catalog) -> dict[str, Recipe]:
+    """The recipes, with the packages of their own requirements unless a lock of them was missing or old."""
+    problems = Problems()
+    recipes = load_recipes(roots, catalog, problems)
+    return load_recipes(roots, catalog, locked=False) if problems else recipes
 
 
 class _Tree:

@@ -191,6 +191,7 @@ def test_recipes_are_read_with_code_files_and_requirements_that_lie_elsewhere(re
         content = then.recipes["small"].content
         assert [one.target for one in content.code] == ["/opt/ml/code/train.py"]
         assert [one.target for one in content.files] == ["/opt/tools/deep/tool"]
+        assert [one.name for one in content.packages] == ["numpy"]
 
 
 def test_what_no_recipe_is_read_from_is_not_copied(repository: Tree) -> None:
@@ -244,6 +245,16 @@ def test_programs_stay_executable(repository: Tree) -> None:
 
     with revisions.past(project(repository), "HEAD") as then:
         assert [one.is_executable for one in then.recipes["small"].content.files] == [True, False]
+
+
+def test_a_lock_that_was_old_is_no_mistake(repository: Tree) -> None:
+    repository.write("mine/images/requirements.txt", "numpy\n")
+    repository.write("mine/images/requirements.txt.lock", "# of requirements.txt sha256:1\n")
+    repository.write("mine/images/small.yaml", IMAGE + "requirements: requirements.txt\n")
+    commit(repository)
+
+    with revisions.past(project(repository), "HEAD") as then:
+        assert then.recipes["small"].content.packages == ()
 
 
 def test_a_repository_within_the_projects_is_taken_as_it_is(repository: Tree) -> None:
