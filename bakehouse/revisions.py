@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
@@ -53,8 +53,12 @@ def past(project: Project, revision: str) -> Iterator[Past]:
             yield Past(catalog, _recipes(roots, catalog))
         except RecipeError as error:
             first = error.diagnostics[0]
+            spot = first.location
+            if spot and spot.path.is_relative_to(folder):
+                # As git names it: the temporary file will be gone when somebody reads this
+                spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(folder).as_posix()}"))
             message = f"the recipes of `{revision}` can't be read: {first.message}"
-            raise UsageError(Diagnostic(message, first.location)) from error
+            raise UsageError(Diagnostic(message, spot)) from error
 
 
 def current(folder: Path) -> str:

@@ -117,6 +117,16 @@ def test_a_folder_without_git_is_told(tree: Tree) -> None:
     assert asked(tree, "HEAD").startswith("git can't tell")
 
 
+def test_mistakes_of_a_commit_are_placed_as_git_names_the_file(repository: Tree) -> None:
+    repository.write("mine/images/small.yaml", "summary: [")
+    commit(repository)
+
+    with pytest.raises(UsageError) as caught, revisions.past(project(repository), "HEAD"):
+        pass
+    spot = caught.value.diagnostics[0].location
+    assert str(spot and spot.path) == "HEAD:mine/images/small.yaml"
+
+
 @pytest.mark.parametrize("target", ["/etc/hostname", "/", "../../../../..", "../../../../../outside"])
 def test_links_that_lead_out_of_the_repository_are_left_out(repository: Tree, target: str) -> None:
     link(repository, "mine/components/python/standins/link", target)
