@@ -292,8 +292,8 @@ def rehearse(context: Context, images: str, real: bool = False, json: bool = Fal
     """
     Execute every step of images, with stand-ins for what can't be had here: rehearsed, not built.
 
-    ./bake rehearse pytorch-efa-cu128
-    ./bake rehearse 'pytorch-smp*'
+    ./bake rehearse pytorch-2.10-cu128-py312-efa
+    ./bake rehearse '*-smp2'
     """
     from bakehouse import workflow
 
@@ -986,7 +986,7 @@ def lock(context: Context, images: str, upgrade: bool = False, check: bool = Fal
     Write down each file that a build takes: packages of Python and of Debian, checksums that were `unknown`.
 
     ./bake lock
-    ./bake lock churn
+    ./bake lock pytorch-cu130
     ./bake lock --check
     ./bake lock pytorch --upgrade
     ./bake lock --upgrade openssh-server

@@ -1,9 +1,12 @@
 """The command line: what people type, what invoke gets, and what they are told when they mistype."""
 
+import fnmatch
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from bakehouse.cli import Bake, help_first, with_named_values
 from bakehouse.errors import UsageError
 from bakehouse.project import HOME
 from bakehouse.releases import ReleasedRegion, append
+from bakehouse.workspace import open_workspace
 from tests.test_image_uris import ECR, US, release
 
 COLLECTION = Collection.from_module(tasks)
@@ -170,6 +174,23 @@ def test_every_task_says_what_it_does_by_example() -> None:
         task = COLLECTION[name]
         assert task.__doc__ is not None
         assert f"./bake {task.name}" in task.__doc__, name
+
+
+def test_examples_name_images_that_there_are() -> None:
+    workspace = open_workspace()
+    images = [*workspace.recipes, *(one.family for one in workspace.recipes.values())]
+    known = {*images, *workspace.catalog.provided_names}
+    shown = [
+        word
+        for name in COLLECTION.task_names
+        if "image" in " ".join(COLLECTION[name].positional)
+        for line in (COLLECTION[name].__doc__ or "").splitlines()
+        if line.strip().startswith("./bake ")
+        for word in takewhile(lambda word: not word.startswith("--"), shlex.split(line.rstrip("\\"))[2:])
+    ]
+
+    assert len(shown) > 30
+    assert [word for word in shown if not fnmatch.filter(known, word)] == []
 
 
 def test_without_words_the_tasks_are_listed() -> None:
