@@ -158,14 +158,18 @@ def plan(context: Context, images: str) -> None:
 
 @task(
     positional=["images"],
-    help={"images": _IMAGES, "check": "write nothing; fail with a diff where files are stale"},
+    help={
+        "images": "names or globs, `a,b` or `a b`; none means those that are kept",
+        "check": "write nothing; fail with a diff where files are stale",
+    },
 )
 @_command
 def render(context: Context, images: str, check: bool = False) -> None:
     """
     Write the Dockerfiles and bake files of images below images/, to be committed.
 
-    Without images: those that their recipes have committed, and what lies below images/ already.
+    Without images: those of the project's own recipes, less what `commit` leaves out of a matrix, and what
+    was rendered below images/ already.
 
     ./bake render
     ./bake render --check
@@ -175,16 +179,19 @@ def render(context: Context, images: str, check: bool = False) -> None:
     patterns = _patterns(images)
     planned = plan_recipes(workspace, select_kept(workspace, patterns))
     gone = () if patterns else orphans(workspace)
+    told = f"{len(planned.images)} image{'' if len(planned.images) == 1 else 's'}"
+    if not planned.images:
+        _say("no images are kept here: `./bake render IMAGE` keeps one of Bakehouse's")
     if check:
         count = check_rendered(workspace, planned, gone)
         if not patterns:
             inventory.check_table(workspace)
-        print(f"{count} files of {len(planned.images)} images are up to date")
+        print(f"{count} files of {told} are up to date")
     else:
         files = render_images(workspace, planned, _say, gone)
         if not patterns and inventory.write_table(workspace):
             _say("wrote docs/images.md")
-        print(f"{len(files)} files of {len(planned.images)} images")
+        print(f"{len(files)} files of {told}")
 
 
 @task(

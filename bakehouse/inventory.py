@@ -11,7 +11,7 @@ from bakehouse.planning import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
 from bakehouse.runs import Level, Run
-from bakehouse.workspace import Workspace, select
+from bakehouse.workspace import Workspace, select_own
 
 BANNER = "<!-- Made by `./bake render`: change the recipes instead. -->"
 _FRAMEWORKS = (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"))
@@ -127,7 +127,7 @@ def write_table(workspace: Workspace) -> bool:
     if not path.is_file():
         return False
     runs.record(project.images, runs.load(project.state), project.state / "locks")
-    text = table(inventory(workspace, select(workspace, ()), kept=True))
+    text = table(inventory(workspace, select_own(workspace), kept=True))
     if path.read_text(encoding="utf-8") == text:
         return False
     write_whole(path, text)
@@ -138,7 +138,7 @@ def check_table(workspace: Workspace) -> None:
     """Raises StaleError where docs/images.md is not what the recipes and the record of runs give."""
     path = workspace.project.root / _FILE
     if path.is_file():
-        text = table(inventory(workspace, select(workspace, ()), kept=True))
+        text = table(inventory(workspace, select_own(workspace), kept=True))
         there = path.read_text(encoding="utf-8").splitlines()
         differing = list(unified_diff(there, text.splitlines(), lineterm="", n=0))[2:]
         if differing:

@@ -12,7 +12,7 @@ from bakehouse.baselock import AptLocks, read_locks
 from bakehouse.catalog import Catalog
 from bakehouse.catalogcache import cached_catalog
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
-from bakehouse.files import write_whole
+from bakehouse.files import is_file, write_whole
 from bakehouse.plan import Plan
 from bakehouse.planning import make_plan
 from bakehouse.project import HOME, Project
@@ -83,13 +83,29 @@ def nearest_name(pattern: str, known: Iterable[str]) -> str:
     return suggestion(name if name in names else pattern, names)
 
 
+def select_own(workspace: Workspace) -> tuple[Recipe, ...]:
+    """The images of the project's own recipes, and those of Bakehouse's that it has rendered."""
+    found, brought = workspace.project, HOME / "recipes"
+    return tuple(
+        one
+        for one in select(workspace, ())
+        if found.root == HOME
+        or not one.location.path.is_relative_to(brought)
+        or _is_rendered(workspace, one.name)
+    )
+
+
 def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, ...]:
-    """As `select`, but no pattern means the images whose rendered files are kept: committed, or there."""
-    chosen = select(workspace, patterns)
+    """As `select`, but no pattern means the own images whose rendered files are kept: committed, or there."""
     if patterns:
-        return chosen
-    folder = workspace.project.images
-    return tuple(one for one in chosen if one.is_committed or (folder / one.name / "Dockerfile").is_file())
+        return select(workspace, patterns)
+    return tuple(
+        one for one in select_own(workspace) if one.is_committed or _is_rendered(workspace, one.name)
+    )
+
+
+def _is_rendered(workspace: Workspace, name: str) -> bool:
+    return is_file(workspace.project.images / name / "Dockerfile")
 
 
 def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolution, ...]:

@@ -214,6 +214,29 @@ def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:
     assert (tmp_path / "images" / "churn" / "Dockerfile").is_file()
 
 
+def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["mine"]\n')
+    (tmp_path / "mine" / "images").mkdir(parents=True)
+    recipe = (HOME / "recipes" / "images" / "mpi-cpu.yaml").read_text()
+    (tmp_path / "mine" / "images" / "churn.yaml").write_text(recipe)
+    before = bake("render", "--check", cwd=tmp_path)
+    assert bake("render", "churn", cwd=tmp_path).stdout == "3 files of 1 image\n"
+
+    ended = bake("render", "--check", cwd=tmp_path)
+
+    assert before.returncode == 4
+    assert (ended.returncode, ended.stdout) == (0, "3 files of 1 image are up to date\n")
+
+
+def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+
+    ended = bake("render", cwd=tmp_path)
+
+    assert ended.stdout == "0 files of 0 images\n"
+    assert ended.stderr == "no images are kept here: `./bake render IMAGE` keeps one of Bakehouse's\n"
+
+
 def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
     assert bake("render", "mpi-cpu", cwd=tmp_path).returncode == 0

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,12 @@ def workspace(tree: Tree) -> Workspace:
 
 def found(workspace: Workspace) -> tuple[inventory.Entry, ...]:
     return inventory.inventory(workspace, workspace.recipes.values())
+
+
+def write(workspace: Workspace, table: str) -> Path:
+    path = workspace.project.root / "docs/images.md"
+    write_whole(path, table)
+    return path
 
 
 def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(workspace: Workspace) -> None:
@@ -99,6 +106,20 @@ def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     assert inventory.write_table(workspace)
     assert not inventory.write_table(workspace)
     inventory.check_table(workspace)
+
+
+def test_bakehouses_images_are_in_no_table_of_a_users_project(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(workspace, "")
+    monkeypatch.setattr("bakehouse.workspace.HOME", workspace.project.root / "home")
+    small = workspace.recipes["small"]
+    brought = replace(small.location, path=workspace.project.root / "home/recipes/images/small.yaml")
+    recipes = {**workspace.recipes, "small": replace(small, location=brought)}
+
+    inventory.write_table(replace(workspace, recipes=recipes))
+
+    assert "\n2 images of 1 recipes; 2 rendered.\n" in path.read_text()
 
 
 def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_next_writing(
