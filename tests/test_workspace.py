@@ -118,6 +118,14 @@ def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> No
     assert kept(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
 
 
+def test_a_dockerfile_of_the_users_own_is_left_alone(own: Workspace) -> None:
+    for name in ("web", "small"):
+        Tree(own.project.images).write(f"{name}/Dockerfile", "FROM scratch\n")
+
+    assert orphans(own) == ()
+    assert kept(own) == ["churn"]
+
+
 def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(workspace: Workspace) -> None:
     rendered(workspace, "small")
     folder = (workspace.project.images / "small").rename(workspace.project.images / "gone")
