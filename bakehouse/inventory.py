@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import unified_diff
+from pathlib import Path
 
 from bakehouse import runs
 from bakehouse.errors import Diagnostic, StaleError
-from bakehouse.files import write_whole
+from bakehouse.files import is_file, write_whole
 from bakehouse.planning import make_plan
 from bakehouse.recipe import Recipe
 from bakehouse.resolution import NothingFits, Resolution, resolve
@@ -121,10 +122,10 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def write_table(workspace: Workspace) -> bool:
-    """Bring docs/images.md, where there is one, and its runs up to date; whether it changed."""
+    """Bring docs/images.md, where it is kept, and its runs up to date; whether it changed."""
     project = workspace.project
     path = project.root / _FILE
-    if not path.is_file():
+    if not _is_kept(path):
         return False
     runs.record(project.images, runs.load(project.state), project.state / "locks")
     text = table(inventory(workspace, select_own(workspace), kept=True))
@@ -135,9 +136,9 @@ def write_table(workspace: Workspace) -> bool:
 
 
 def check_table(workspace: Workspace) -> None:
-    """Raises StaleError where docs/images.md is not what the recipes and the record of runs give."""
+    """Raises StaleError where docs/images.md is kept and not what recipes and the record of runs give."""
     path = workspace.project.root / _FILE
-    if path.is_file():
+    if _is_kept(path):
         text = table(inventory(workspace, select_own(workspace), kept=True))
         there = path.read_text(encoding="utf-8").splitlines()
         differing = list(unified_diff(there, text.splitlines(), lineterm="", n=0))[2:]
@@ -145,6 +146,14 @@ def check_table(workspace: Workspace) -> None:
             hint = "run `./bake render` and commit the result"
             tail = tuple(differing[:_MOST_LINES])
             raise StaleError(Diagnostic(f"`{_FILE}` is out of date", tail=tail, hint=hint))
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether a file is such a table, or empty to become one: another of the user's can have its name."""
+    if not is_file(path):
+        return False
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return not text.strip() or text.startswith(BANNER)
 
 
 def _section(family: str, entries: list[Entry]) -> str:

@@ -108,6 +108,14 @@ def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     inventory.check_table(workspace)
 
 
+def test_a_file_of_the_users_that_has_the_tables_name_is_left_alone(workspace: Workspace) -> None:
+    path = write(workspace, "# Our photographs\n")
+
+    assert not inventory.write_table(workspace)
+    inventory.check_table(workspace)
+    assert path.read_text() == "# Our photographs\n"
+
+
 def test_bakehouses_images_are_in_no_table_of_a_users_project(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
