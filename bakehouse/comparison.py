@@ -151,7 +151,10 @@ def _packages(before: Resolution, after: Resolution) -> Iterator[str]:
     changed += [f"- {first[name].name} {first[name].version}" for name in first.keys() - second.keys()]
     if changed:
         sizes = [sum(one.bytes for one in found.values()) / 1e6 for found in (first, second)]
-        yield f"  {len(changed)} Python packages differ; to fetch: {sizes[0]:,.0f} → {sizes[1]:,.0f} MB"
+        packages = (
+            "1 Python package differs" if len(changed) == 1 else f"{len(changed)} Python packages differ"
+        )
+        yield f"  {packages}; to fetch: {sizes[0]:,.0f} → {sizes[1]:,.0f} MB"
         changed.sort(key=lambda text: text.lstrip("+- ").lower())
         yield from (f"      {one}" for one in changed[:_MOST_PACKAGES])
         if rest := changed[_MOST_PACKAGES:]:

@@ -111,8 +111,10 @@ def table(entries: Iterable[Entry]) -> str:
     count = sum(map(len, families.values()))
     reached = [entry.level for found in families.values() for entry in found]
     told = ", ".join(f"{reached.count(level)} {level.value}" for level in Level if level in reached)
+    images = "1 image" if count == 1 else f"{count} images"
+    recipes = "1 recipe" if len(families) == 1 else f"{len(families)} recipes"
     blocks = [
-        f"{BANNER}\n\n# Images\n\n{count} images of {len(families)} recipes; {told}.\n\n"
+        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {told}.\n\n"
         "Built: with the real parts. Rehearsed: every step was executed, with stand-ins for what could not\n"
         "be had. Rendered: resolved, planned and written out, and not run since it last changed: its\n"
         "recipe, a part, or a template that all images share. How far it went before is told with the day.\n"

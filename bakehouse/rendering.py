@@ -133,7 +133,7 @@ def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> 
     for path, file in wanted.items():
         there = folder / path
         if not there.is_file():
-            found.append(_stale(f"`images/{path}` is missing"))
+            found.append(_stale(f"`images/{path}` is missing", image=path.partition("/")[0]))
         elif (old := there.read_bytes()) != file.content:
             found.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
         elif bool(there.stat().st_mode & 0o100) != file.is_executable:
@@ -166,8 +166,10 @@ def _rendered_paths(folder: Path) -> list[Path]:
     return owned + sorted(path for path in (folder / "files").rglob("*") if path.is_file())
 
 
-def _stale(message: str, tail: tuple[str, ...] = ()) -> Diagnostic:
-    return Diagnostic(message, tail=tail, hint="run `./bake render` and commit the result")
+def _stale(message: str, tail: tuple[str, ...] = (), image: str = "") -> Diagnostic:
+    # Without names only what was rendered once is rendered again
+    task = f"./bake render {image}".rstrip()
+    return Diagnostic(message, tail=tail, hint=f"run `{task}` and commit the result")
 
 
 def _difference(old: bytes, new: bytes) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def test_bakehouses_images_are_in_no_table_of_a_users_project(
 
     inventory.write_table(replace(workspace, recipes=recipes))
 
-    assert "\n2 images of 1 recipes; 2 rendered.\n" in path.read_text()
+    assert "\n2 images of 1 recipe; 2 rendered.\n" in path.read_text()
 
 
 def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_next_writing(
