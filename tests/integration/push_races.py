@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -20,6 +21,7 @@ from bakehouse.errors import TagTakenError
 from bakehouse.manifests import DOCKER_MANIFEST
 from bakehouse.project import HOME
 from bakehouse.testing.ecr import ecr_standins
+from bakehouse.testing.proxy import Forward, Proxy, Reply, Request, error_body
 from bakehouse.testing.registry import registry_image
 from tests.integration.push_faults import LocalRegistry, relay
 from tests.integration.pushing import NAME, TAG
@@ -28,6 +30,11 @@ from tests.integration.tiny_images import built
 _TOKEN = "one-token"
 _SPREAD = 0.3
 """Seconds within which they begin: longer than one takes from its look to its push."""
+_GATHERED_WITHIN = 40.0
+"""Seconds that a manifest waits for those of the others: more than this machine takes under any load."""
+_LOOKED_WITHIN = 1.0
+_AFTER = 0.5
+"""Seconds from the look of the first one to the others' manifests: what looks twice at once sees itself."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,8 @@ class Course:
     direct: str
     """The registry behind it, which lets anyone read."""
     login: str = ""
-    prepare: Callable[[str], None] = lambda repository: None
-    """Called with each round's repository."""
+    prepare: Callable[[str, int], None] = lambda repository, pushers: None
+    """Called with each round's repository, and how many push to it."""
     settle: str = ""
     """Seconds for a second look after a push; the pusher's own where it is empty."""
 
@@ -79,11 +86,78 @@ class Course:
 
 
 @contextlib.contextmanager
-def mutable(folder: Path, settle: str = "") -> Iterator[Course]:
+def mutable(folder: Path) -> Iterator[Course]:
     """A plain registry: the last one that pushes has the tag."""
     with LocalRegistry(folder).running() as registry:
         host = f"127.0.0.1:{registry.port}"
-        yield Course(host, host, settle=settle)
+        yield Course(host, host)
+
+
+@contextlib.contextmanager
+def contested(folder: Path, settle: str) -> Iterator[Course]:
+    """A plain registry where each round goes the worst way, however long each pusher takes for its part.
+
+    None finds the tag taken before it pushes. One is the first, and finds after its push that the tag is
+    its own; then all others push at once. `settle` is to be longer than that takes.
+    """
+    with LocalRegistry(folder).running() as registry, Proxy(registry.port).running() as proxy:
+        gate = _Gate()
+        proxy.do("PUT", "/manifests/", gate.push)
+        proxy.do("GET|HEAD", "/manifests/", gate.look)
+        yield Course(proxy.host, f"127.0.0.1:{registry.port}", prepare=gate.expect, settle=settle)
+
+
+@dataclass
+class _Gathering:
+    """Who has come to the gate in one round."""
+
+    wanted: int = 0
+    manifests: set[bytes] = field(default_factory=set)
+    """Of different content, so that one that comes twice counts once."""
+    is_begun: bool = False
+    pushed: threading.Event = field(default_factory=threading.Event)
+    looked: threading.Event = field(default_factory=threading.Event)
+
+
+class _Gate:
+    """Lets manifests in when those of all who race are there: all have looked for the tag by then."""
+
+    def __init__(self) -> None:
+        self._rounds: defaultdict[str, _Gathering] = defaultdict(_Gathering)
+        self._changed = threading.Condition()
+
+    def expect(self, repository: str, pushers: int) -> None:
+        self._rounds[repository].wanted = pushers
+
+    def push(self, request: Request, forward: Forward) -> Reply:
+        here = self._round(request)
+        with self._changed:
+            here.manifests.add(request.body)
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: len(here.manifests) == here.wanted, _GATHERED_WITHIN):
+                words = f"{len(here.manifests)} of {here.wanted} pushed within {_GATHERED_WITHIN:g} s"
+                headers = {"Content-Type": "application/json"}
+                return Reply(400, headers, error_body("UNSUPPORTED", words))
+            is_first, here.is_begun = not here.is_begun, True
+        if not is_first:
+            here.pushed.wait(_GATHERED_WITHIN)
+            here.looked.wait(_LOOKED_WITHIN)
+            time.sleep(_AFTER)
+            return forward(request)
+        reply = forward(request)
+        here.pushed.set()
+        return reply
+
+    def look(self, request: Request, forward: Forward) -> Reply:
+        here = self._round(request)
+        was_pushed = here.pushed.is_set()
+        reply = forward(request)
+        if was_pushed:
+            here.looked.set()
+        return reply
+
+    def _round(self, request: Request) -> _Gathering:
+        return self._rounds[request.path.removeprefix("/v2/").partition("/manifests/")[0]]
 
 
 @contextlib.contextmanager
@@ -92,7 +166,7 @@ def immutable(folder: Path) -> Iterator[Course]:
     with registry_image() as image, ecr_standins(image) as ecr:
         ecr.registry.tokens.add(_TOKEN)
 
-        def prepare(repository: str) -> None:
+        def prepare(repository: str, pushers: int) -> None:
             ecr.client.create_repository(repositoryName=repository, imageTagMutability="IMMUTABLE")
 
         login = base64.b64encode(f"AWS:{_TOKEN}".encode()).decode()
@@ -141,7 +215,7 @@ def racers(course: Course, count: int, folder: Path) -> Iterator[Run]:
 
         def race(number: int, random: Random, of: int = count) -> Race:
             prefix = f"round-{of}-{number}"
-            course.prepare(f"{prefix}/{NAME}")
+            course.prepare(f"{prefix}/{NAME}", of)
             order = random.sample(range(of), of)
             for racer in order:
                 time.sleep(random.uniform(0, _SPREAD / of))

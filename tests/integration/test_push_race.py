@@ -20,12 +20,12 @@ def test_where_tags_are_immutable_one_wins_and_all_others_know(tmp_path: Path) -
 
 
 def test_where_tags_can_be_overwritten_the_losers_are_told(tmp_path: Path) -> None:
-    """All push within less time than the tag is watched after a push: who overwrites whom is seen by two.
+    """All push within less time than the tag is watched after a push: the course sees to that.
 
-    It is watched for longer than by default: what else runs here may keep a pusher waiting.
+    It is watched for longer than by default: what else runs here may keep manifests waiting.
     """
     random = Random(1)
-    with push_races.mutable(tmp_path, settle="3") as course, push_races.racers(course, 8, tmp_path) as race:
+    with push_races.contested(tmp_path, settle="3") as course, push_races.racers(course, 8, tmp_path) as race:
         for pushers, rounds in ((2, 5), (8, 5)):
             for number in range(rounds):
                 ended = race(number, random, pushers)
