@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bakehouse import buildfailure, processes
+from bakehouse import buildfailure, engine_use, processes
 from bakehouse.buildevents import EXPORT, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.errors import Diagnostic, EngineError
@@ -110,7 +110,7 @@ def _call(
     """One call of buildx; the targets of `outputs` go there, and become no image."""
     aside = outputs or {}
     watch = _Watch({target.target: target.name for target in targets}, on_event)
-    with private_folder(state) as folder:
+    with private_folder(state) as folder, engine_use.using():
         override, metadata = folder / "override.json", folder / "metadata.json"
         override.write_text(_override(targets, secrets, arguments, aside))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]

@@ -55,6 +55,11 @@ class Place:
         return self.state / "daemon.json"
 
     @property
+    def in_use(self) -> Path:
+        """A lock: those who build or push share it, who restarts the engine holds it alone."""
+        return self.state / "in-use"
+
+    @property
     def log(self) -> Path:
         return self.state / "dockerd.log"
 

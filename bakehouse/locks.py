@@ -23,17 +23,17 @@ def exclusive(path: Path, waiting: Callable[[], None] = lambda: None, until: flo
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waiting()
-            _wait_for(handle, until)
+            _wait_for(handle, fcntl.LOCK_EX, until)
         yield
 
 
-def _wait_for(handle: int, until: float) -> None:
+def _wait_for(handle: int, operation: int, until: float) -> None:
     if until == NEVER:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, operation)
         return
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(min(_POLL_SECONDS, remaining(until)))
         else:
@@ -56,6 +56,35 @@ def shared(path: Path) -> Iterator[Callable[[], bool]]:
             return False
 
         yield is_alone
+
+
+@contextlib.contextmanager
+def at_once(path: Path) -> Iterator[bool]:
+    """Hold `path` alone if nobody holds it at this moment; gives whether that is so."""
+    with _opened(path) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+@contextlib.contextmanager
+def joined(path: Path, until: float = NEVER) -> Iterator[None]:
+    """Hold `path` together with others, also where one may not write; its folder is not made.
+
+    Raises OSError where it can't be opened, OverdueError where somebody holds it alone until that time.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except PermissionError:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _wait_for(handle, fcntl.LOCK_SH, until)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse import daemon, dockerd
+from bakehouse import daemon, dockerd, engine_use
 from bakehouse.apt import Apt
 from bakehouse.daemon import Daemon, NoDaemon, Silence
 from bakehouse.dockerd import Place
@@ -31,6 +31,9 @@ RARE_TOOLS = ("gcc",)
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
 """The Debian release whose own engine is too old, and the one it gets its engine from."""
 SERVICE_SECONDS = 30
+IDLE_SECONDS = 600
+"""How long an engine that has to be restarted is waited for to be idle."""
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,20 @@ def ensure(ask: Ask, say: Say, place: Place | None = None) -> Daemon:
 
 def _fix_address(found: Daemon, place: Place, say: Say) -> None:
     """Whoever started our engine may have left its bridge's address to the kernel."""
-    ours = dockerd.process_of(place.pidfile, "dockerd", str(place.configuration))
-    if ours and found.endpoint == place.endpoint and found.interface and os.geteuid() == 0:
+    if _our_process(found, place) and found.interface and os.geteuid() == 0:
         dockerd.fix_address(found.interface, say)
+
+
+def _our_process(found: Daemon | NoDaemon, place: Place) -> int | None:
+    """The engine that docker reaches, if we started it."""
+    if not isinstance(found, Daemon) or found.endpoint != place.endpoint:
+        return None
+    return _process(place)
+
+
+def _process(place: Place) -> int | None:
+    """The engine that was started in this place by us."""
+    return dockerd.process_of(place.pidfile, "dockerd", str(place.configuration))
 
 
 def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) -> None:
@@ -114,16 +128,39 @@ def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) ->
         _carry_out(steps, place, say)
 
 
-def restart(say: Say, place: Place | None = None) -> bool:
-    """Start the engine that docker reaches anew, if it is ours and idle; False where it is not."""
-    place = place or Place()
-    found = daemon.probe()
+def restart(say: Say, place: Place | None = None, seconds: float = IDLE_SECONDS) -> bool:
+    """Start the engine that docker reaches anew, if it is ours; False where it is not, or is never idle.
+
+    What others build, push and run would end with it, so they are waited for. One that another run has
+    started anew meanwhile is left as it is.
+    """
+    place, until, told = place or Place(), time.monotonic() + seconds, set[str]()
+    process = _our_process(daemon.probe(), place)
+    if process is None or os.geteuid() != 0:
+        return False
     with _alone(place, say):
-        is_ours = isinstance(found, Daemon) and found.endpoint == place.endpoint
-        if not is_ours or daemon.docker("ps", "--quiet").out or not dockerd.stop(place):
-            return False
+        while (now := _process(place)) == process and (use := _restart_idle(place, say)):
+            if time.monotonic() > until:
+                say(f"the engine was not restarted: after {seconds:g} s it is still in use, by {use}")
+                return False
+            if (kind := use.partition(":")[0]) not in told:
+                say(f"waiting to restart the engine: it is in use, by {use}")
+                told.add(kind)
+            time.sleep(_POLL_SECONDS)
+    return now is not None
+
+
+def _restart_idle(place: Place, say: Say) -> str:
+    """Restart our engine if nobody uses it; gives what it is used for."""
+    with engine_use.alone(place) as is_alone:
+        if not is_alone:
+            return "a build or a push"
+        # Not waited for in here: who has them run may be about to build.
+        if names := daemon.docker("ps", "--format", "{{.Names}}").out.split():
+            return f"containers: {', '.join(sorted(names))}"
+        dockerd.stop(place)
         dockerd.start(place, say)
-    return True
+        return ""
 
 
 def why_not(found: NoDaemon, machine: Machine, place: Place) -> Diagnostic | None:

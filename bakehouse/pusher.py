@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakehouse import owners
+from bakehouse import engine_use, owners
 from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
 from bakehouse.files import write_whole
 from bakehouse.manifests import Manifest, UnreadableManifestError, digest_of, parse
@@ -53,7 +53,11 @@ class DockerPusher:
     ) -> Digest:
         layers = Layers(progress)
         try:
-            with self._named(image, reference), self._asked(reference, credentials, watch) as answer:
+            with (
+                engine_use.using(watch.until),
+                self._named(image, reference),
+                self._asked(reference, credentials, watch) as answer,
+            ):
                 for event in _events(answer):
                     layers.see(event)
                     watch.check(layers.moved_at, layers.settling)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import buildx
+from bakehouse import buildx, engine_use
 from bakehouse.buildevents import Event, Step, Tick
 from bakehouse.buildfailure import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.buildx import Target, bake_what_goes
+from bakehouse.dockerd import Place
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.report import failure_text
 from tests.fake_commands import only, put
@@ -75,6 +76,20 @@ def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
     }
     assert override == {"target": {"a": extra, "b": extra}}
     assert list((project / "state/private").iterdir()) == []
+
+
+def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, seen = Place(state=project), set[bool]()
+    monkeypatch.setattr("bakehouse.engine_use.Place", lambda: place)
+
+    def look(event: Event) -> None:
+        with engine_use.alone(place) as is_alone:
+            seen.add(is_alone)
+
+    buildx.bake(TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=look)
+    assert seen == {False}
+    look(Tick())
+    assert seen == {False, True}
 
 
 def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,8 @@ ALLOWED = {
     "clocked_runc": "",
     "other_clock": "clocked_runc dockerd",
     "second_engine": "owners dockerd other_clock",
-    "provision": "apt dockerd daemon",
+    "engine_use": "deadline locks dockerd",
+    "provision": "apt dockerd engine_use daemon",
     "doctor": "apt dockerd daemon provision",
     # what a build is given, building
     "pipconfig": "",
@@ -115,7 +116,7 @@ ALLOWED = {
     "buildevents": "",
     "buildtimes": "buildevents",
     "buildfailure": "buildevents",
-    "buildx": "processes scratch buildevents buildfailure",
+    "buildx": "processes scratch engine_use buildevents buildfailure",
     "redrawn": "",
     "progress": "report buildevents buildtimes redrawn",
     "aptlocking": "aptlock aptconfig processes scratch",
@@ -167,7 +168,7 @@ ALLOWED = {
         "deadline plan locks build smoke_report registry manifests registry_answers distribution transfer "
         "refusals release_tags push_queue releasable"
     ),
-    "pusher": "plan owners registry manifests registry_answers transfer",
+    "pusher": "plan owners engine_use registry manifests registry_answers transfer",
     "registry_keeper": "",
     "embedded_registry": "locks registry registry_keeper",
     "lifecycle": "",

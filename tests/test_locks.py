@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.deadline import OverdueError
-from bakehouse.locks import exclusive, shared
+from bakehouse.locks import at_once, exclusive, joined, shared
 
 
 def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
@@ -93,3 +93,38 @@ def test_who_may_write_in_the_folder_may_take_the_lock(tmp_path: Path) -> None:
             assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o664
     finally:
         os.umask(before)
+
+
+def test_a_lock_that_others_have_joined_is_not_held_alone(tmp_path: Path) -> None:
+    with joined(tmp_path / "lock"), joined(tmp_path / "lock"), at_once(tmp_path / "lock") as is_alone:
+        assert not is_alone
+    with at_once(tmp_path / "lock") as is_alone:
+        assert is_alone
+
+
+def test_a_lock_that_is_held_alone_is_not_joined(tmp_path: Path) -> None:
+    with (
+        at_once(tmp_path / "lock") as is_alone,
+        pytest.raises(OverdueError),
+        joined(tmp_path / "lock", until=time.monotonic() + 0.2),
+    ):
+        pytest.fail("two hold it")
+    assert is_alone
+
+
+def test_who_may_only_read_joins_a_lock_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lock").touch()
+    really = os.open
+
+    def open_(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_RDWR:
+            raise PermissionError
+        return really(path, flags, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bakehouse.locks.os.open", open_)
+        held = joined(tmp_path / "lock")
+        held.__enter__()
+    with at_once(tmp_path / "lock") as is_alone:
+        assert not is_alone
+    held.__exit__(None, None, None)

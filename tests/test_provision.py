@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import dockerd, provision
+from bakehouse import daemon, dockerd, engine_use, provision
 from bakehouse.daemon import NoDaemon, Silence
 from bakehouse.dockerd import Place
 from bakehouse.provision import Machine, Steps
@@ -204,6 +204,9 @@ class Running:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place = Place(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
         self.fixed: list[str] = []
+        self.done: list[str] = []
+        self.said: list[str] = []
+        self.say = self.said.append
         found = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
         monkeypatch.setattr("bakehouse.daemon.probe", lambda: found)
         monkeypatch.setattr("bakehouse.dockerd.fix_address", lambda bridge, say: self.fixed.append(bridge))
@@ -243,3 +246,79 @@ def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> Non
     with running.dockerd(running.place.configuration):
         provision.ensure(lambda _: False, print, dataclasses.replace(running.place, socket=Path("/other")))
     assert running.fixed == []
+
+
+@pytest.fixture
+def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """It runs; what is done to it is noted, and in it runs nothing."""
+    monkeypatch.setattr("bakehouse.dockerd.stop", lambda place: running.done.append("stopped"))
+    monkeypatch.setattr("bakehouse.dockerd.start", lambda place, say: running.done.append("started"))
+    monkeypatch.setattr("bakehouse.provision._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, "", ""))
+    with running.dockerd(running.place.configuration):
+        yield running
+
+
+def test_an_idle_engine_is_restarted(ours: Running) -> None:
+    assert provision.restart(ours.say, ours.place)
+    assert ours.done == ["stopped", "started"]
+
+
+def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Running) -> None:
+    with contextlib.ExitStack() as building:
+        building.enter_context(engine_use.using(place=ours.place))
+
+        def say(line: str) -> None:
+            ours.say(line)
+            building.close()
+            ours.done.append("built")
+
+        assert provision.restart(say, ours.place)
+    assert ours.said == ["waiting to restart the engine: it is in use, by a build or a push"]
+    assert ours.done == ["built", "stopped", "started"]
+
+
+def test_containers_are_waited_for_before_an_engine_is_restarted(
+    ours: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = ["two\none\n", "one\n", ""]
+    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, running.pop(0), ""))
+    assert provision.restart(ours.say, ours.place)
+    assert ours.said == ["waiting to restart the engine: it is in use, by containers: one, two"]
+    assert ours.done == ["stopped", "started"]
+
+
+def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has them run may build before they end."""
+    held: list[bool] = []
+
+    def say(line: str) -> None:
+        with engine_use.alone(ours.place) as is_alone:
+            held.append(not is_alone)
+
+    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, "one\n", ""))
+    provision.restart(say, ours.place, 0.0)
+    assert held == [False]
+
+
+def test_an_engine_that_is_always_in_use_is_given_up(ours: Running) -> None:
+    with engine_use.using(place=ours.place):
+        assert not provision.restart(ours.say, ours.place, 0.0)
+    assert ours.said == [
+        "the engine was not restarted: after 0 s it is still in use, by a build or a push",
+    ]
+    assert ours.done == []
+
+
+def test_an_engine_that_another_has_restarted_meanwhile_is_not_restarted_again(
+    ours: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = iter([1, 2])
+    monkeypatch.setattr("bakehouse.dockerd.process_of", lambda *_: next(processes))
+    assert provision.restart(ours.say, ours.place)
+    assert ours.done == []
+
+
+def test_what_another_started_is_not_restarted(ours: Running) -> None:
+    assert not provision.restart(ours.say, dataclasses.replace(ours.place, socket=Path("/other")))
+    assert ours.done == []

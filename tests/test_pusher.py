@@ -11,7 +11,8 @@ import docker
 import pytest
 import requests
 
-from bakehouse import owners
+from bakehouse import engine_use, owners
+from bakehouse.dockerd import Place
 from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.plan import Digest
 from bakehouse.pusher import DockerPusher, docker_login
@@ -98,6 +99,22 @@ def test_an_engine_that_dies_is_a_failure_that_may_pass(tmp_path: Path, dead: tu
     # A later push takes the name back.
     [note] = tmp_path.iterdir()
     assert note.read_text() == f"{HOST}/x:y\n"
+
+
+def test_the_engine_is_not_restarted_under_a_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, seen = Place(state=tmp_path), list[bool]()
+    monkeypatch.setattr("bakehouse.engine_use.Place", lambda: place)
+
+    class Looking(Dying):
+        def post(self, *_: object, **__: object) -> None:
+            with engine_use.alone(place) as is_alone:
+                seen.append(is_alone)
+            raise requests.ConnectionError
+
+    pusher = DockerPusher(Looking(), tmp_path / "notes")  # type: ignore[arg-type]
+    with pytest.raises(TransferError):
+        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, Watch(5.0), print)
+    assert seen == [False]
 
 
 def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -> None:

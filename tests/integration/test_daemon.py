@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,11 +18,12 @@ from types import SimpleNamespace
 import pytest
 
 from bakehouse import buildfailure, containers, daemon, dockerd, provision
+from bakehouse.buildevents import Log
 from bakehouse.buildfailure import Failure
 from bakehouse.daemon import Daemon, Feature, NoDaemon, Silence
 from bakehouse.dockerd import Place
 from bakehouse.errors import EngineError
-from tests.integration.projects import base
+from tests.integration.projects import Project, base
 
 pytestmark = [
     pytest.mark.engine,
@@ -328,6 +330,30 @@ def test_only_an_engine_of_ours_is_restarted(place: Place) -> None:
         assert engine().version
 
 
+def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
+    saved_base: tuple[str, bytes], place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BuildKit's steps are no containers of `docker ps`."""
+    reference, archive = saved_base
+    monkeypatch.setattr("bakehouse.engine_use.Place", lambda: place)
+    dockerd.start(place, quiet)
+    subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
+    project = Project(tmp_path, "restarted")
+    project.add("slow", f"FROM {reference}\nRUN --network=none echo begun && sleep 5\n")
+    first, said, restarts = running(place), list[str](), list[threading.Thread]()
+
+    def watch() -> None:
+        if any(isinstance(event, Log) for event in project.events) and not restarts:
+            restarts.append(threading.Thread(target=provision.restart, args=(said.append, place)))
+            restarts[0].start()
+
+    assert project.bake("slow", watch=watch)
+    restarts[0].join()
+
+    assert said[0] == "waiting to restart the engine: it is in use, by a build or a push"
+    assert running(place) != first
+
+
 def test_an_engine_in_which_something_runs_is_not_restarted(
     saved_base: tuple[str, bytes], place: Place
 ) -> None:
@@ -337,7 +363,7 @@ def test_an_engine_in_which_something_runs_is_not_restarted(
     sleeping = ["docker", "run", "--rm", "--detach", "--network=none", reference, "sleep", "60"]
     name = subprocess.run(sleeping, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert not provision.restart(quiet, place)
+    assert not provision.restart(quiet, place, seconds=1)
 
     subprocess.run(["docker", "kill", name], capture_output=True, check=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import workflow
+from bakehouse import engine_use, workflow
 from bakehouse.job_report import JobReport, Status
 from bakehouse.jobs import Group
 from bakehouse.progress import Mode, Progress
@@ -117,7 +117,8 @@ def standins(fleet: Fleet) -> Iterator[str]:
         *("--build-arg", f"IMAGE={fleet.images['pytorch-cpu'].image.reference}"),
         str(Path(__file__).with_name("standins")),
     ]
-    subprocess.run(command, check=True, capture_output=True)
+    with engine_use.using():
+        subprocess.run(command, check=True, capture_output=True)
     yield STANDINS
     subprocess.run(["docker", "image", "rm", "--force", STANDINS], check=True, capture_output=True)
 

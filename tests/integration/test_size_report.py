@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import containers, saved_image, size_reporting, workflow
+from bakehouse import containers, engine_use, saved_image, size_reporting, workflow
 from bakehouse.build import BuiltImage
 from bakehouse.containers import DockerEngine
 from bakehouse.errors import BuildError, EngineError, UsageError
@@ -63,7 +63,8 @@ def test_a_small_image_is_read_as_it_is_stored(
         output,
         str(tmp_path),
     ]
-    subprocess.run(command, check=True, capture_output=True)
+    with engine_use.using():
+        subprocess.run(command, check=True, capture_output=True)
     contents: dict[str, Contents] = {}
     try:
         stored = engine.image(reference)

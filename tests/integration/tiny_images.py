@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from bakehouse import engine_use
 from bakehouse.build import BuiltImage
 from bakehouse.checks import Outcome
 from bakehouse.keys import KEY_LABEL
@@ -72,7 +73,8 @@ def built(
         f"--provenance={'mode=min' if provenance else 'false'}",
         *("--output", f"type=image,name={reference},{exporter}", str(folder)),
     ]
-    subprocess.run(command, check=True, capture_output=True)
+    with engine_use.using():
+        subprocess.run(command, check=True, capture_output=True)
     digest = Digest(json.loads(told.read_text())["containerimage.digest"])
     try:
         yield BuiltImage(image(name), digest, 2 * bytes_)
