@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse import archives, owners
-from bakehouse.docker_container import DockerContainer, until_gone
+from bakehouse.docker_container import API_SECONDS, DockerContainer, until_gone
 from bakehouse.engine import Container, ContainerSpec, StoredImage, Swept
 from bakehouse.engine_words import knock, told_as
 from bakehouse.errors import Diagnostic, EngineError
@@ -30,7 +30,6 @@ OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"
 CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
-API_SECONDS = 120
 POOL = 64
 _SAVED_CHUNK = 1 << 20
 _Made = TypeVar("_Made")

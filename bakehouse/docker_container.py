@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,13 @@ from bakehouse.engine import Ended
 from bakehouse.engine_words import told_as
 
 if TYPE_CHECKING:
+    from docker.errors import APIError
     from docker.models.containers import Container as SdkContainer
 
+API_SECONDS = 120
+"""How long the engine may take for an answer."""
 REMOVAL_ATTEMPTS = 5
+_POLL_SECONDS = 0.2
 
 
 def _deaf(chunk: bytes) -> None:
@@ -148,14 +153,26 @@ def until_gone(remove: Callable[[], object]) -> None:
     """Remove something, also when another process is at it, or its last container has not quite let go."""
     from docker.errors import APIError, NotFound
 
-    for attempt in range(REMOVAL_ATTEMPTS):
+    attempts, until = 0, time.monotonic() + API_SECONDS
+    while True:
         try:
             remove()
         except NotFound:
             return
-        except APIError:
-            if attempt == REMOVAL_ATTEMPTS - 1:
+        except APIError as error:
+            if _is_being_removed(error):
+                # Told for as long as the other one takes, on a busy machine for many seconds.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL_SECONDS)
+                continue
+            attempts += 1
+            if attempts == REMOVAL_ATTEMPTS:
                 raise
-            time.sleep(0.2 * (attempt + 1))
+            time.sleep(_POLL_SECONDS * attempts)
         else:
             return
+
+
+def _is_being_removed(error: "APIError") -> bool:
+    return error.status_code == HTTPStatus.CONFLICT and "already in progress" in str(error.explanation)

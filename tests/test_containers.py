@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
+import docker.errors
 import pytest
 
-from bakehouse import containers, owners
+from bakehouse import containers, docker_container, owners
 from bakehouse.containers import OWNER_LABEL, DockerEngine
+from bakehouse.docker_container import until_gone
 from bakehouse.engine import Swept
 from bakehouse.errors import EngineError
 from bakehouse.report import failure_text
@@ -67,3 +70,55 @@ def test_what_a_sweep_removed_is_counted_by_kind() -> None:
 
     assert DockerEngine(api.client).sweep() == Swept(containers=2, networks=1, volumes=0)
     assert api.removed == ["dead container", "dead host", "dead network"]
+
+
+class Removal:
+    """Something that is removed once the engine has refused that so often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, words: str, times: int) -> None:
+        self.refusal = docker.errors.APIError("refused", Answer(status), words)  # type: ignore[arg-type]
+        self.left, self.asked, self.clock = times, 0, 0.0
+        monkeypatch.setattr("bakehouse.docker_container.time.sleep", self.pass_)
+        monkeypatch.setattr("bakehouse.docker_container.time.monotonic", lambda: self.clock)
+
+    def pass_(self, seconds: float) -> None:
+        self.clock += seconds
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise self.refusal
+        message = "there is none"
+        raise docker.errors.NotFound(message)
+
+
+@dataclass
+class Answer:
+    status_code: int
+
+
+REMOVED_BY_ANOTHER = 409, "removal of container 12 is already in progress"
+
+
+def test_what_another_removes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 100)
+    until_gone(removal)
+    assert removal.asked == 101
+
+
+def test_what_another_does_not_get_removed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 1_000_000)
+    with pytest.raises(docker.errors.APIError):
+        until_gone(removal)
+    assert removal.clock == pytest.approx(docker_container.API_SECONDS, abs=1)
+
+
+@pytest.mark.parametrize("refusal", [(409, "volume is in use"), (500, "already in progress")])
+def test_a_removal_that_fails_is_tried_five_times(
+    monkeypatch: pytest.MonkeyPatch, refusal: tuple[int, str]
+) -> None:
+    removal = Removal(monkeypatch, *refusal, 1_000_000)
+    with pytest.raises(docker.errors.APIError):
+        until_gone(removal)
+    assert removal.asked == 5
