@@ -17,7 +17,7 @@ import pytest
 from bakehouse import containers, owners
 from bakehouse.build import BuiltImage
 from bakehouse.containers import OWNER_LABEL, DockerEngine
-from bakehouse.engine import ContainerSpec, Ended
+from bakehouse.engine import Container, ContainerSpec, Ended
 from bakehouse.errors import EngineError
 from bakehouse.plan import Image
 from bakehouse.report import failure_text
@@ -50,6 +50,13 @@ def left_by(owner: str) -> list[str]:
 
 def shell(digest: str, script: str, **fields: object) -> ContainerSpec:
     return ContainerSpec(digest, ("sh", "-c", script), **fields)  # type: ignore[arg-type]
+
+
+def until_said(container: Container, word: str) -> None:
+    """Wait until a container has printed something; one that ends before never will."""
+    while word not in container.stdout():
+        ended = container.wait(0.1)
+        assert ended is None or word in container.stdout(), f"{ended} without a {word}"
 
 
 def test_a_container_finds_its_files_and_leaves_what_it_wrote(
@@ -124,8 +131,7 @@ def test_stopping_asks_first_and_kills_after_the_grace(
     for script in (polite, deaf):
         with engine.container(shell(digest, script)) as container:
             container.start(tmp_path / "log")
-            while "ready" not in container.stdout():
-                time.sleep(0.1)
+            until_said(container, "ready")
             container.stop(grace=1)
             ends.append(container.wait(30))
 
@@ -202,34 +208,41 @@ def test_a_mount_with_little_room_is_full_and_can_be_read_when_its_container_has
 def test_an_address_that_is_refused_is_heard_of_no_more(
     engine: DockerEngine, digest: str, tmp_path: Path
 ) -> None:
-    serve = "echo ready; exec python3 -m http.server 80"
+    serve = (
+        "import socket\n"
+        "waiting = socket.create_server(('', 80))\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    waiting.accept()[0].close()\n"
+    )
     ask = (
         "import socket, time\n"
-        "for _ in range(2):\n"
+        "while True:\n"
         "    try:\n"
         "        socket.create_connection(('algo-2', 80), timeout=2).close()\n"
-        "        print('reached', flush=True)\n"
-        "        time.sleep(5)\n"
-        "    except TimeoutError as error:\n"
+        "    except TimeoutError:\n"
         "        print('silence', flush=True)\n"
+        "        break\n"
+        "    print('reached', flush=True)\n"
+        "    time.sleep(0.2)\n"
     )
+    serving = ContainerSpec(digest, ("python3", "-c", serve), hostname="algo-2")
     asking = ContainerSpec(digest, ("python3", "-c", ask), hostname="algo-1")
     with (
         engine.network("job") as network,
-        engine.container(shell(digest, serve, hostname="algo-2", network=network)) as other,
+        engine.container(replace(serving, network=network)) as other,
         engine.container(replace(asking, network=network)) as container,
     ):
         other.start(tmp_path / "other")
-        while "ready" not in other.stdout():
-            time.sleep(0.1)
-        time.sleep(2)
+        until_said(other, "ready")
         container.start(tmp_path / "log")
-        while "reached" not in container.stdout():
-            time.sleep(0.1)
+        until_said(container, "reached")
         container.refuse([other.address()])
 
         assert container.wait(60) == Ended(0)
-        assert container.stdout() == "reached\nsilence\n"
+        *reached, last = container.stdout().splitlines()
+        assert set(reached) == {"reached"}
+        assert last == "silence"
 
 
 def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
