@@ -129,7 +129,9 @@ class DockerEngine:
 
         removed = []
         with told_as("remove images"):
-            tags = {tag for entry in self._client.api.images() for tag in entry["RepoTags"] or ()}
+            # A list of all images fails while somebody else removes one; in a pattern no `*` crosses a `/`.
+            named = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
+            tags = {tag for one in self._client.api.images(filters=named) for tag in one["RepoTags"] or ()}
             for tag in sorted(tag for tag in tags - set(kept) if tag.startswith(prefix)):
                 # A container may still run from it.
                 with contextlib.suppress(APIError):

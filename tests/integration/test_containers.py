@@ -330,12 +330,12 @@ def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> No
 
 def test_images_are_removed_by_the_beginning_of_their_names(engine: DockerEngine, digest: str) -> None:
     with contextlib.closing(docker.from_env()) as client:
-        for tag in ("old", "new"):
-            client.api.tag(digest, "bakehouse-removal/image", tag)
+        for name, tag in (("image", "old"), ("image", "new"), ("base/image", "old")):
+            client.api.tag(digest, f"bakehouse-removal/{name}", tag)
 
     removed = engine.remove_images("bakehouse-removal/", {"bakehouse-removal/image:new"})
-    rest = engine.remove_images("bakehouse-removal/", ())
+    rest = engine.remove_images("bakehouse-removal/image:n", ())
 
-    assert removed == ("bakehouse-removal/image:old",)
+    assert removed == ("bakehouse-removal/base/image:old", "bakehouse-removal/image:old")
     assert rest == ("bakehouse-removal/image:new",)
     assert engine.image(digest) is not None
