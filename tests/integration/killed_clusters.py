@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -45,7 +45,7 @@ main()
 _ENDS_WITHIN = 120.0
 _LONGEST = 10.0
 """Seconds: the toolkit may take its time on a busy machine, and nothing new can be struck in it."""
-_SWEEPS = 5
+SWEEPS = 5
 """The engine may still be making what a run that was killed had asked for: a later run sweeps that."""
 
 
@@ -115,15 +115,20 @@ def _round(image: str, project: Path, killed_by: signal.Signals, after: float) -
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.communicate(timeout=_ENDS_WITHIN)
         assert run.poll() is not None, f"{killed_by.name} ended nothing"
-    sweeps = 0
-    left = _left(run.pid, token)
-    while left and killed_by == signal.SIGKILL and sweeps < _SWEEPS:
+    sweeps, left = swept(lambda: _left(run.pid, token), SWEEPS if killed_by == signal.SIGKILL else 0)
+    return Round(killed_by, after, ended_before, signals, sweeps, tuple(left))
+
+
+def swept(look: Callable[[], list[str]], most: int = SWEEPS) -> tuple[int, list[str]]:
+    """How many sweeps it took until nothing was left of a run, and what is left after the most."""
+    sweeps, left = 0, look()
+    while left and sweeps < most:
         time.sleep(1 + sweeps)
         with contextlib.closing(containers.connect()) as engine:
             engine.sweep()
         sweeps += 1
-        left = _left(run.pid, token)
-    return Round(killed_by, after, ended_before, signals, sweeps, tuple(left))
+        left = look()
+    return sweeps, left
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from bakehouse.plan import Digest, Image
 from bakehouse.smoke import CheckResult, smoke
 from bakehouse.smoke_checks import Check, job_checks
 from bakehouse.verdicts import verdict
+from tests.integration import killed_clusters
 
 pytestmark = pytest.mark.engine
 
@@ -233,9 +234,9 @@ def test_an_image_that_breaks_the_contract_fails_each_check_that_shows_it(
     }
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("sign", "sweeps"), [(signal.SIGINT, 0), (signal.SIGKILL, killed_clusters.SWEEPS)])
 def test_nothing_stays_of_a_run_that_was_ended_in_the_middle(
-    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path, sign: signal.Signals
+    mpi_cpu: Built, tmp_path: Path, sign: signal.Signals, sweeps: int
 ) -> None:
     program = f"""
 import contextlib, pickle, sys
@@ -258,6 +259,5 @@ with contextlib.closing(containers.connect()) as engine:
         assert left
         process.send_signal(sign)
         process.wait(60)
-    if sign is signal.SIGKILL:
-        engine.sweep()
-    assert left_behind(process.pid) == []
+    _, left_over = killed_clusters.swept(lambda: [*killed_clusters.in_engine(process.pid)], sweeps)
+    assert left_over == []
