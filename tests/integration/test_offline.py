@@ -28,6 +28,8 @@ pytestmark = [
 
 IMAGES = ("mpi-cpu", "mpi5-cpu")
 SUBNET = "10.213.0.1/24"
+ADDRESS = "02:42:0a:d5:00:01"
+"""One that the kernel leaves as it is when containers come and go, see dockerd.loose_address."""
 BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()")
 
 
@@ -40,8 +42,8 @@ class Nowhere:
     def __enter__(self) -> "Nowhere":
         self._ip("netns", "add", self.name)
         for words in (
-            f"link set lo up|link add {self.bridge} type bridge|addr add {SUBNET} dev {self.bridge}|"
-            f"link set {self.bridge} up"
+            f"link set lo up|link add {self.bridge} address {ADDRESS} type bridge|"
+            f"addr add {SUBNET} dev {self.bridge}|link set {self.bridge} up"
         ).split("|"):
             self._ip("-n", self.name, *words.split())
         return self
