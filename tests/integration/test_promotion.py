@@ -70,7 +70,7 @@ class Team:
             day=DAY,
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
-            stall=5.0,
+            stall=20.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
             settle=0.0,
         )

@@ -191,7 +191,7 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(push_queue, "_SLOW", 1.0)
-    monkeypatch.setattr(push, "Publication", partial(push.Publication, stall=8.0))
+    monkeypatch.setattr(push, "Publication", partial(push.Publication, stall=20.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []
 
@@ -199,6 +199,6 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
         if " MB sent" in line and not registry_proxy.hung_up.is_set():
             others.append(line.partition(":")[0])
 
-    with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 8 s"):
+    with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 20 s"):
         publishing.push_images(team, fleet, say, Terms(to=registry_proxy.host, stage=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

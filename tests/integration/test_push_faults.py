@@ -75,7 +75,7 @@ class Pushing:
         self.publication = Publication(
             day=DAY,
             locks=folder / "locks",
-            stall=3.0,
+            stall=20.0,
             settle=0.0,
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
@@ -158,10 +158,11 @@ def test_pauses_outlast_a_registry_that_is_restarted() -> None:
 def test_a_slow_line_is_no_stall(pushing: Pushing, tmp_path: Path) -> None:
     """All of it takes longer than nothing may move; a part of it fits into the sockets' buffers."""
     with (
-        push_faults.slow_line(pushing.scene, 1_500_000),
+        push_faults.slow_line(pushing.scene, 750_000),
         built(tmp_path, "mpi-cpu", bytes_=6_000_000) as large,
     ):
         slow = Pushing(tmp_path, pushing.scene)
+        slow.publication = replace(slow.publication, stall=8.0)
         began = time.monotonic()
         slow(large)
         assert time.monotonic() - began > slow.publication.stall
@@ -343,7 +344,7 @@ def test_another_push_of_it_does_not_outlast_the_deadline(pushing: Pushing, imag
 def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltImage) -> None:
     pushing.scene.proxy.fail("PUT", "/manifests/", 503, times=1)
     pushing.scene.proxy.stall("PUT", "/manifests/")
-    pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 4.0)
+    pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 15.0)
     [(name, text)] = pushing.refused(image).facts
     assert name == "before"
     assert text.endswith("503 Service Unavailable")
