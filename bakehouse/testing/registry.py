@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tarfile
@@ -20,7 +21,6 @@ os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 LABEL, OWNER = "bakehouse-testing", str(os.getpid())
 """What containers and images here are known by, and whose they are."""
-_IMAGE = f"bakehouse/test-registry:{os.getpid()}"
 PASSWORD = "only-the-front-knows"
 _HTPASSWD = "AWS:$2b$04$Zk7yOhcu1xuxI2w2RXcC.e8gosUaWSGdAUcSgdtzX/oi/LHfLZ20q\n"
 """bcrypt of the password above."""
@@ -42,7 +42,8 @@ def registry_image() -> Iterator[str]:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o777
             archive.addfile(entry)
-    name, _, tag = _IMAGE.partition(":")
+    # Of its own: one process may have several at once, and each is removed when it is done with.
+    name, tag = "bakehouse/test-registry", f"{os.getpid()}-{secrets.token_hex(4)}"
     changes = ['ENTRYPOINT ["/bin/registry", "serve"]', 'CMD ["/etc/docker/registry/config.yml"]']
     import docker
     import docker.errors
@@ -51,11 +52,11 @@ def registry_image() -> Iterator[str]:
         changes.append(f"LABEL {LABEL}={OWNER}")
         client.api.import_image_from_data(buffer.getvalue(), repository=name, tag=tag, changes=changes)
         try:
-            yield _IMAGE
+            yield f"{name}:{tag}"
         finally:
             # Whoever cleans up on this machine may have been faster.
             with contextlib.suppress(docker.errors.ImageNotFound):
-                client.api.remove_image(_IMAGE, force=True)
+                client.api.remove_image(f"{name}:{tag}", force=True)
 
 
 @contextlib.contextmanager
