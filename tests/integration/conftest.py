@@ -1,7 +1,7 @@
 """What tests with a real engine share: a user's own project, and the fleet, built once."""
 
-import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +14,7 @@ from bakehouse.plan import Image
 from bakehouse.progress import Mode, Progress
 from bakehouse.project import HOME
 from bakehouse.workspace import Workspace, open_workspace
+from tests.integration.ports import kept_port
 
 FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")
 LONG = (
@@ -42,14 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     """A project in a folder of its own: what it writes is not Bakehouse's own `images/` and `build/`."""
     root = tmp_path_factory.mktemp("project")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (root / "pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
-    return open_workspace(root)
+    with kept_port() as port:
+        (root / "pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
+        yield open_workspace(root)
 
 
 @pytest.fixture(scope="session")

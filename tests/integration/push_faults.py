@@ -22,6 +22,7 @@ from urllib.request import urlopen
 
 from bakehouse.manifests import Manifest, parse
 from bakehouse.testing.proxy import LOST, Forward, Proxy, Reply, Request, error_body
+from tests.integration.ports import kept_port
 from tests.integration.pushing import TAG
 
 UPLOADS = "/blobs/uploads/"
@@ -35,10 +36,8 @@ _LINES = itertools.count(1)
 class LocalRegistry:
     """Debian's docker-registry as a process, which can be killed and started again."""
 
-    def __init__(self, folder: Path, data: Path | None = None) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+    def __init__(self, folder: Path, port: int, data: Path | None = None) -> None:
+        self.port = port
         self._config = folder / "registry.json"
         storage = {"filesystem": {"rootdirectory": str(data or folder / "data")}}
         document: dict[str, Any] = {
@@ -68,13 +67,17 @@ class LocalRegistry:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator["LocalRegistry"]:
-        self.start()
+
+@contextlib.contextmanager
+def local_registry(folder: Path, data: Path | None = None) -> Iterator[LocalRegistry]:
+    """One that runs."""
+    with kept_port() as port:
+        registry = LocalRegistry(folder, port, data)
+        registry.start()
         try:
-            yield self
+            yield registry
         finally:
-            self.kill()
+            registry.kill()
 
 
 @dataclass
@@ -461,7 +464,7 @@ def scene(fault: PushFault, folder: Path, repository: str, layouts: Layouts) -> 
     """The fault, ready for a pusher; `layouts` are what the tag may name before."""
     with contextlib.ExitStack() as stack:
         data = stack.enter_context(_small_disk(folder)) if fault.disk else None
-        registry = stack.enter_context(LocalRegistry(folder, data).running())
+        registry = stack.enter_context(local_registry(folder, data))
         proxy = stack.enter_context(Proxy(registry.port).running())
         token = folder / "token"
         token.write_text(NEW)

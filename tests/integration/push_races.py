@@ -23,7 +23,7 @@ from bakehouse.project import HOME
 from bakehouse.testing.ecr import ecr_standins
 from bakehouse.testing.proxy import Forward, Proxy, Reply, Request, error_body
 from bakehouse.testing.registry import registry_image
-from tests.integration.push_faults import LocalRegistry, relay
+from tests.integration.push_faults import local_registry, relay
 from tests.integration.pushing import NAME, TAG
 from tests.integration.tiny_images import built
 
@@ -88,7 +88,7 @@ class Course:
 @contextlib.contextmanager
 def mutable(folder: Path) -> Iterator[Course]:
     """A plain registry: the last one that pushes has the tag."""
-    with LocalRegistry(folder).running() as registry:
+    with local_registry(folder) as registry:
         host = f"127.0.0.1:{registry.port}"
         yield Course(host, host)
 
@@ -100,7 +100,7 @@ def contested(folder: Path, settle: str) -> Iterator[Course]:
     None finds the tag taken before it pushes. One is the first, and finds after its push that the tag is
     its own; then all others push at once. `settle` is to be longer than that takes.
     """
-    with LocalRegistry(folder).running() as registry, Proxy(registry.port).running() as proxy:
+    with local_registry(folder) as registry, Proxy(registry.port).running() as proxy:
         gate = _Gate()
         proxy.do("PUT", "/manifests/", gate.push)
         proxy.do("GET|HEAD", "/manifests/", gate.look)

@@ -19,6 +19,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from bakehouse.locks import exclusive
 from bakehouse.project import HOME
 from bakehouse.testing.ecr import ACCOUNT, REGION
+from tests.integration.ports import kept_port
 
 V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
@@ -92,14 +93,14 @@ def moto_for_aws(folder: Path) -> Iterator[Aws]:
         pytest.skip("moto's proxy needs the openssl command")
     from moto.moto_proxy.certificate_creator import CertificateCreator
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
-    log = folder / "log"
-    with log.open("wb") as output:
-        proxy = subprocess.Popen(start, stdout=output, stderr=output)
-    try:
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(kept_port())
+        start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
+        log = folder / "log"
+        with log.open("wb") as output:
+            proxy = subprocess.Popen(start, stdout=output, stderr=output)
+        stack.callback(proxy.wait)
+        stack.callback(proxy.terminate)
         for _ in range(300):
             with contextlib.suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port)).close()
@@ -109,6 +110,3 @@ def moto_for_aws(folder: Path) -> Iterator[Aws]:
         found = Aws(port, CertificateCreator.cacert)
         found.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
         yield found
-    finally:
-        proxy.terminate()
-        proxy.wait()

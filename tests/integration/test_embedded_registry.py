@@ -4,7 +4,6 @@ import contextlib
 import http.server
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from bakehouse.distribution import Patience, Repository
 from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.manifests import digest_of
+from tests.integration.ports import kept_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -32,10 +32,9 @@ with EmbeddedRegistry(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def port() -> Iterator[int]:
+    with kept_port() as kept:
+        yield kept
 
 
 @contextlib.contextmanager

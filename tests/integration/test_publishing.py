@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +23,7 @@ from bakehouse.smoke_report import CheckResult, SmokeReport
 from bakehouse.testing.proxy import Proxy, error_body
 from bakehouse.verification import require_all
 from bakehouse.workspace import Workspace
+from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
@@ -33,10 +33,9 @@ GPU = CheckResult("gpu", Outcome.PASSED, 1.0)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return Project(tmp_path, (), registry_port=free.getsockname()[1])
+def project(tmp_path: Path) -> Iterator[Project]:
+    with kept_port() as port:
+        yield Project(tmp_path, (), registry_port=port)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from bakehouse.releases import load
 from bakehouse.testing.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 from bakehouse.testing.registry import registry_container
 from bakehouse.transfer import Progress, Pusher, Watch
+from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -453,19 +454,17 @@ with EmbeddedRegistry(state / "registry", int(sys.argv[3])) as registry:
 def test_a_release_killed_at_any_moment_is_repeated_and_leaves_no_trace(
     image: BuiltImage, tmp_path: Path, seconds: float
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-c", RELEASE, str(tmp_path), image.digest, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
-        assert killed.stdout
-        assert killed.stdout.readline() == "begun\n"
-        time.sleep(seconds)
-        killed.kill()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with kept_port() as port:
+        command = [sys.executable, "-c", RELEASE, str(tmp_path), image.digest, str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+            assert killed.stdout
+            assert killed.stdout.readline() == "begun\n"
+            time.sleep(seconds)
+            killed.kill()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
     (record,) = load(tmp_path / "releases.json")
     assert (record.digest, record.tags) == (image.digest, (TAG,))
     assert all(name.startswith("bakehouse/test-") for name in _names(image))
     assert list((tmp_path / "pushes").iterdir()) == []
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0

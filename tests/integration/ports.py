@@ -1,0 +1,18 @@
+"""Ports for servers that are started later."""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def kept_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that the kernel gives to nobody else, while whoever is told of it may listen on it.
+
+    A socket that is bound and does not listen is in the way of no server that sets SO_REUSEADDR, as those in
+    Go and Python do.
+    """
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield int(kept.getsockname()[1])
