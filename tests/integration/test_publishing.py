@@ -26,7 +26,7 @@ from bakehouse.workspace import Workspace
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
 GPU = CheckResult("gpu", Outcome.PASSED, 1.0)

@@ -30,7 +30,7 @@ from bakehouse.transfer import Progress, Pusher, Watch
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 DAY = date(2026, 11, 20)
 TAG = "mpi-cpu-20261120-7c1e44b0"

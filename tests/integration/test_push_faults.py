@@ -37,7 +37,7 @@ from tests.integration.push_faults import ENDING, FAULTS, UPLOADS, Layout, Scene
 from tests.integration.pushing import DAY, TAG, Wanted
 from tests.integration.tiny_images import built, passed
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 REPOSITORY = "bakehouse/mpi-cpu"
 AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"

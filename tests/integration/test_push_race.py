@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration import push_races
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
 def test_where_tags_are_immutable_one_wins_and_all_others_know(tmp_path: Path) -> None:
