@@ -5,7 +5,7 @@ What an image with stand-ins answers is told and proves nothing: it counts as un
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -142,7 +142,8 @@ def carry_out(
             get = partial(gathering.put, feed)
             bootstrap.ensure(base, engine=engine, state=state, say=progress.say, get=get)
         bake = partial(feeding.bake, cwd=root, state=root, feed=feed, supplies=given, progress=progress)
-        for group in _groups(rehearsals):
+        groups = [*_groups(rehearsals)]
+        for number, group in enumerate(groups, 1):
             before = len(outcome.rehearsed)
             try:
                 missing = _make_bases(group, debian, root, engine, bake, progress, outcome, restart)
@@ -155,14 +156,21 @@ def carry_out(
                 outcome.failed += [one.real.name for one in group]
             done(outcome.rehearsed[before:])
             if len(rehearsals) > IMAGES_AT_ONCE:
-                # Of many images nobody looks into each, and they would fill the disk.
-                beside.submit(_remove, group, engine)
+                # Of many images nobody looks into each, and they and their bases would fill the disk.
+                beside.submit(_remove, _used_up(group, groups[number:]), engine)
     return outcome
 
 
-def _remove(group: Sequence[Rehearsal], engine: Engine) -> None:
-    for one in group:
-        engine.remove_images(one.reference, ())
+def _used_up(group: Iterable[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
+    """A group's images, and the stand-ins of bases that no later group needs."""
+    needed = {name for others in later for one in others for _, name in one.bases}
+    bases = dict.fromkeys(name for one in group for _, name in one.bases if name not in needed)
+    return [*(one.reference for one in group), *bases]
+
+
+def _remove(references: Iterable[str], engine: Engine) -> None:
+    for one in references:
+        engine.remove_images(one, ())
 
 
 def _write(one: Rehearsal, templates: Mapping[str, str], root: Path) -> None:

@@ -124,12 +124,15 @@ def test_an_image_that_fails_does_not_keep_others_from_being_tried(machine: Rehe
         outcome.require_all()
 
 
-def test_many_images_come_in_groups_and_none_of_them_is_kept(machine: Rehearsals) -> None:
+def test_many_images_come_in_groups_and_neither_they_nor_their_bases_are_kept(machine: Rehearsals) -> None:
     outcome = machine.run(*(f"image{number}" for number in range(10)))
 
     assert len(outcome.rehearsed) == 10
     assert [len(group) for group in machine.done] == [8, 2]
-    assert sorted(machine.engine.removed) == sorted(one.rehearsal.reference for one in outcome.rehearsed)
+    *removed, base = machine.engine.removed
+    assert sorted(removed) == sorted(one.rehearsal.reference for one in outcome.rehearsed)
+    # Both groups are on it
+    assert {name for one in outcome.rehearsed for _, name in one.rehearsal.bases} == {base}
 
 
 def test_few_images_are_kept(machine: Rehearsals) -> None:
