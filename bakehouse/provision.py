@@ -131,8 +131,8 @@ def ensure_tools(ask: Ask, say: Say, *tools: str, place: Place | None = None) ->
 def restart(say: Say, place: Place | None = None, seconds: float = IDLE_SECONDS) -> bool:
     """Start the engine that docker reaches anew, if it is ours; False where it is not, or is never idle.
 
-    What others build, push and run would end with it, so they are waited for. One that another run has
-    started anew meanwhile is left as it is.
+    What others build, push and run would end with it, so they are waited for; a container that is no job's
+    may never end. An engine that another run has started anew meanwhile is left as it is.
     """
     place, until, told = place or Place(), time.monotonic() + seconds, set[str]()
     process = _our_process(daemon.probe(), place)
@@ -140,6 +140,9 @@ def restart(say: Say, place: Place | None = None, seconds: float = IDLE_SECONDS)
         return False
     with _alone(place, say):
         while (now := _process(place)) == process and (use := _restart_idle(place, say)):
+            if stay := _containers_that_stay():
+                say(f"the engine was not restarted: it runs containers that nobody waits for, {stay}")
+                return False
             if time.monotonic() > until:
                 say(f"the engine was not restarted: after {seconds:g} s it is still in use, by {use}")
                 return False
@@ -161,6 +164,13 @@ def _restart_idle(place: Place, say: Say) -> str:
         dockerd.stop(place)
         dockerd.start(place, say)
         return ""
+
+
+def _containers_that_stay() -> str:
+    """The running containers that are no part of a job: a registry, or somebody else's."""
+    owned = '{{.Names}}\t{{.Label "bakehouse"}}'
+    told = (line.partition("\t") for line in daemon.docker("ps", "--format", owned).out.splitlines())
+    return ", ".join(sorted(name for name, _, owner in told if owner in ("", "registry")))
 
 
 def why_not(found: NoDaemon, machine: Machine, place: Place) -> Diagnostic | None:

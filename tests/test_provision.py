@@ -281,11 +281,22 @@ def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Ru
 def test_containers_are_waited_for_before_an_engine_is_restarted(
     ours: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = ["two\none\n", "one\n", ""]
+    running = ["two\none\n", "two\ta-1\none\ta-2\n", "one\n", "one\ta-2\n", ""]
     monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, running.pop(0), ""))
     assert provision.restart(ours.say, ours.place)
     assert ours.said == ["waiting to restart the engine: it is in use, by containers: one, two"]
     assert ours.done == ["stopped", "started"]
+
+
+@pytest.mark.parametrize("owner", ["", "registry"])
+def test_a_container_that_is_no_jobs_is_not_waited_for(
+    ours: Running, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
+    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, running.pop(0), ""))
+    assert not provision.restart(ours.say, ours.place)
+    assert ours.said == ["the engine was not restarted: it runs containers that nobody waits for, mine"]
+    assert ours.done == []
 
 
 def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +307,7 @@ def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: 
         with engine_use.alone(ours.place) as is_alone:
             held.append(not is_alone)
 
-    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, "one\n", ""))
+    monkeypatch.setattr("bakehouse.daemon.docker", lambda *_: daemon.Reply(0, "one\ta-1\n", ""))
     provision.restart(say, ours.place, 0.0)
     assert held == [False]
 
