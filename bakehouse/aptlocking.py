@@ -70,12 +70,7 @@ def resolve(
     with private_folder(state) as folder:
         apt = _Apt(folder, mirrors, fields_of(kept, locked.paths if locked else ()), pins(kept, lists))
         apt.update()
-        found: dict[str, str] = {}
-        for names in lists:
-            for name, version in apt.installed(names).items():
-                if found.setdefault(name, version) != version:
-                    raise ConflictError(_twice(suite, name, found[name], version))
-        packages = apt.described(found, before)
+        packages = apt.described(agreed(suite, map(apt.installed, lists)), before)
     return Resolved(packages, changes(before, packages))
 
 
@@ -106,10 +101,15 @@ def pins(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
     return "\n".join(stanza.format(name, version) for name, version in sorted(versions.items()))
 
 
-def _twice(suite: str, name: str, first: str, second: str) -> Diagnostic:
-    message = f"steps on Debian {suite} want `{name}` in two versions, {first} and {second}"
-    hint = "a lock has one version of each package: let `apt` of all images on that suite name the same"
-    return Diagnostic(message, hint=hint)
+def agreed(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The one version of each package that all lists come to. Raises ConflictError where two differ."""
+    found: dict[str, str] = {}
+    for name, version in (item for one in installed for item in one.items()):
+        if found.setdefault(name, version) != version:
+            message = f"steps on Debian {suite} want `{name}` in two versions, {found[name]} and {version}"
+            hint = "a lock has one version of each: let `apt` of all images on that suite name the same"
+            raise ConflictError(Diagnostic(message, hint=hint))
+    return found
 
 
 def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:

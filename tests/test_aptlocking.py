@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from bakehouse.aptlock import Deb, deb_of, stanzas, written
-from bakehouse.aptlocking import changes, fields_of, pins
+from bakehouse.aptlocking import agreed, changes, fields_of, pins
+from bakehouse.errors import ConflictError
+from tests.conftest import said
 from tests.locked_debian import index, stanza
 
 
@@ -42,3 +46,13 @@ def test_other_bytes_under_one_version_are_a_change() -> None:
     after = {name: fields for _, fields in stanzas(index()) for name in [fields["Package"]]}
     found = changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
     assert [one.text for one in found] == ["vim 1.0 -> 1.0 (other bytes)"]
+
+
+def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
+    assert agreed("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
+    with pytest.raises(ConflictError) as caught:
+        agreed("sid", [{"vim": "1"}, {"vim": "2"}])
+    assert said(caught.value) == (
+        "error: steps on Debian sid want `vim` in two versions, 1 and 2\n\n"
+        "hint: a lock has one version of each: let `apt` of all images on that suite name the same\n"
+    )
