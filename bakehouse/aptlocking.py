@@ -93,6 +93,11 @@ def fields_of(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, s
     return [fields for fields in every if fields.get("SHA256") in digests]
 
 
+def is_rather_meant(locked: Deb | None, fields: Mapping[str, str], first: Mapping[str, str]) -> bool:
+    """Whether fields, and not those that were told first, are of the file that is locked."""
+    return locked is not None and fields.get("SHA256") == locked.sha256 != first.get("SHA256")
+
+
 def pins(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
     """apt's preferences: what is locked, and what a list names in one version, which others take too."""
     named = dict(asked.split("=", 1) for names in lists for asked in names if "=" in asked)
@@ -181,9 +186,7 @@ class _Apt:
         found: dict[str, dict[str, str]] = {}
         for _, fields in stanzas(self._run("apt-cache", "show", *named)):
             name = fields["Package"]
-            earlier = before.get(name)
-            is_locked = earlier is not None and earlier.sha256 == fields.get("SHA256")
-            if name not in found or (is_locked and found[name].get("SHA256") != fields.get("SHA256")):
+            if name not in found or is_rather_meant(before.get(name), fields, found[name]):
                 found[name] = fields
         return found
 

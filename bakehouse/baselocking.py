@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from bakehouse import aptlocking, buildx
 from bakehouse.aptlock import Deb, deb_of, stanzas, written
-from bakehouse.aptlocking import Change, changes, is_meant
+from bakehouse.aptlocking import Change, changes, is_meant, is_rather_meant
 from bakehouse.baselock import ADDS, BASE, STEP, BaseLock, Step, step_of
 from bakehouse.buildevents import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
@@ -174,8 +174,9 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
         shown = [fields for _, fields in stanzas(texts.get(f"{number}.packages", "")) if "Filename" in fields]
         for fields in shown:
             name, earlier = fields["Package"], before.get(fields["Package"])
-            is_locked = earlier is not None and earlier.sha256 == fields.get("SHA256")
-            if versions.get(name) == fields["Version"] and (is_locked or name not in packages):
+            if versions.get(name) != fields["Version"]:
+                continue
+            if name not in packages or is_rather_meant(earlier, fields, packages[name]):
                 packages[name] = fields | _place(fields, urls, earlier)
         for name, version in versions.items():
             if name in packages and packages[name]["Version"] != version:

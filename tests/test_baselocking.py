@@ -142,3 +142,11 @@ def test_of_two_files_with_one_version_the_locked_one_is_kept() -> None:
 def test_another_file_with_the_same_version_is_a_change() -> None:
     before = Deb("g++", "4:13.2.0-7", "0d" * 32, 1000, "pool/g++.deb", "http://earlier.example")
     assert read({"g++": before}).changes[0].text == "g++ 4:13.2.0-7 -> 4:13.2.0-7 (other bytes)"
+
+
+def test_what_a_mirror_says_of_a_locked_file_comes_before_what_the_lock_says() -> None:
+    digest = read().packages["g++"]["SHA256"]
+    before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
+    told = PACKAGES.replace("Package: g++\n", "Package: g++\nBreaks: old\n")
+    remembered = stanza("g++", {"Version": "4:13.2.0-7"})
+    assert read({"g++": before}, packages=f"{told}\n{remembered}").packages["g++"]["Breaks"] == "old"
