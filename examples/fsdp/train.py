@@ -1,4 +1,4 @@
-"""Trains with fully sharded data parallelism: each rank holds a part of the model."""
+"""Train with fully sharded data parallelism (FSDP): each rank stores a part of the model."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 def train(device):
     rank, size = dist.get_rank(), dist.get_world_size()
 
-    # All ranks start with the same weights, and keep only their part of them
+    # All ranks start with the same weights and keep only their part.
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).to(device)
     whole = sum(weights.numel() for weights in model.parameters())
@@ -35,10 +35,10 @@ def train(device):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    state = sum(kept["exp_avg"].to_local().numel() for kept in optimizer.state.values())
-    assert state == held, "the optimizer keeps state for weights of other ranks"
+    state = sum(values["exp_avg"].to_local().numel() for values in optimizer.state.values())
+    assert state == held, "the optimizer stores state for weights of other ranks"
 
-    # Gathered on rank 0 alone, for whoever loads the model without sharding
+    # Gather the full model on rank 0, so that it can be loaded without FSDP.
     gathered = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if rank == 0:
         assert sum(weights.numel() for weights in gathered.values()) == whole
@@ -52,6 +52,6 @@ if use_gpu:
     torch.cuda.set_device(device)
 dist.init_process_group("nccl" if use_gpu else "gloo")
 train(device)
-# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+# Collect the model first: gloo threads that it keeps can abort Python's exit.
 gc.collect()
 dist.destroy_process_group()

@@ -1,7 +1,7 @@
-"""Trains with MPI on one group of instances while the others prepare its data.
+"""Train with MPI on one group of instances while the others prepare its data.
 
-`instance_groups` beside `mpi` in `distribution` names the group that has ranks; on every other host the
-toolkit runs this script once, as one process.
+`instance_groups` next to `mpi` in `distribution` names the group with ranks. On all other hosts the SageMaker
+Training Toolkit runs this script once, as one process.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import threading
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
-import lifeline
+import host_links
 import numpy
 from sagemaker_training import environment
 
@@ -29,8 +29,8 @@ train_hosts = env.distribution_hosts
 data_hosts = sorted(host for host in env.hosts if host not in train_hosts)
 
 
-def prepared(random):
-    """One batch: inputs, and beside them what is wanted of each."""
+def prepare_batch(random):
+    """Return one batch: inputs, and their targets in the last column."""
     inputs = random.random((arguments.batch, FEATURES), dtype=numpy.float32)
     return numpy.hstack([inputs, inputs.sum(axis=1, keepdims=True)])
 
@@ -40,22 +40,22 @@ def serve_data():
     random = numpy.random.default_rng(data_hosts.index(env.current_host))
     lock = threading.Lock()
 
-    def answer(rank):
+    def send_batches(rank):
         with contextlib.suppress(EOFError, OSError):
             while rank.recv_bytes() == b"next":
                 with lock:
-                    batch = prepared(random)
+                    batch = prepare_batch(random)
                 rank.send_bytes(batch.tobytes())
 
     def accept():
         while True:
-            threading.Thread(target=answer, args=(listener.accept(),), daemon=True).start()
+            threading.Thread(target=send_batches, args=(listener.accept(),), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     print(f"{env.current_host} prepares data", flush=True)
-    in_order = lifeline.serve()
-    print(f"{env.current_host}: training {'is over' if in_order else 'was lost'}", flush=True)
-    if not in_order:
+    is_complete = host_links.serve()
+    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
+    if not is_complete:
         raise SystemExit(1)
 
 
@@ -65,21 +65,21 @@ def train():
     comm = MPI.COMM_WORLD
     rank, size = comm.Get_rank(), comm.Get_size()
     print(f"rank {rank} of {size} on {env.current_host}, {len(data_hosts)} data hosts", flush=True)
-    with lifeline.held(data_hosts) if rank == 0 else contextlib.nullcontext():
-        # Rank 0 has reached the data hosts: now all ranks can.
+    with host_links.connect(data_hosts) if rank == 0 else contextlib.nullcontext():
+        # Rank 0 is connected, so the data hosts accept connections of all ranks.
         comm.Barrier()
         source = Client((data_hosts[rank % len(data_hosts)], PORT))
         weights = numpy.zeros(FEATURES, dtype=numpy.float32)
         for _ in range(arguments.steps):
             source.send_bytes(b"next")
             batch = numpy.frombuffer(source.recv_bytes(), dtype=numpy.float32)
-            inputs, wanted = numpy.split(batch.reshape(-1, FEATURES + 1), [FEATURES], axis=1)
-            error = inputs @ weights - wanted[:, 0]
+            inputs, targets = numpy.split(batch.reshape(-1, FEATURES + 1), [FEATURES], axis=1)
+            error = inputs @ weights - targets[:, 0]
             gradient = inputs.T @ error / len(error)
             average = numpy.empty_like(gradient)
             comm.Allreduce(gradient, average)
             weights -= 0.3 * average / size
-        # Data hosts end with rank 0: nobody may be waiting for a batch then.
+        # The data hosts exit when rank 0 finishes, so all ranks must have their batches.
         comm.Barrier()
     if rank == 0:
         print(f"loss {float((error**2).mean()):.4f} after {arguments.steps} steps", flush=True)

@@ -1,7 +1,7 @@
-"""Trains on one group of instances while another prepares its data, which comes over gRPC.
+"""Train on one group of instances while another group prepares the data, with gRPC.
 
-One image and one script for both: a host asks which group it is in, since its name says nothing about that.
-Without a group called `data` the training hosts prepare their data themselves.
+All hosts use the same image and script. A host reads its group from the environment, because its name does
+not contain it. Without a group called `data`, the training hosts prepare the data themselves.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import time
 from concurrent import futures
 from pathlib import Path
 
-import lifeline
+import host_links
 import numpy
 import torch
 from sagemaker_training import environment
@@ -24,10 +24,10 @@ SERVICE, METHOD = "training.Batches", "Next"
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=40)
 parser.add_argument(
-    "--warmup", type=int, default=20, help="steps that aren't timed: stocks of batches run down"
+    "--warmup", type=int, default=20, help="steps without timing, in which queued batches are used"
 )
 parser.add_argument("--batch", type=int, default=16)
-parser.add_argument("--rounds", type=int, default=60, help="how much work it is to prepare one example")
+parser.add_argument("--rounds", type=int, default=60, help="amount of work per example")
 arguments, _ = parser.parse_known_args()
 
 env = environment.Environment()
@@ -37,8 +37,8 @@ train_hosts = sorted(host for host in env.hosts if host not in data_hosts)
 torch.set_num_threads(1)
 
 
-def prepared(random):
-    """One batch; what it costs is what keeps GPUs waiting."""
+def prepare_batch(random):
+    """Return one batch. The GPUs wait for this work."""
     images = random.random((arguments.batch, 64, 64), dtype=numpy.float32)
     for _ in range(arguments.rounds):
         images = images @ images
@@ -54,7 +54,7 @@ def serve_data():
 
     def next_batch(request, context):
         with lock:
-            return prepared(random).tobytes()
+            return prepare_batch(random).tobytes()
 
     server = grpc.server(futures.ThreadPoolExecutor(2))
     handler = grpc.unary_unary_rpc_method_handler(next_batch)
@@ -62,19 +62,19 @@ def serve_data():
     server.add_insecure_port(f"0.0.0.0:{PORT}")
     server.start()
     print(f"{env.current_host} prepares data", flush=True)
-    in_order = lifeline.serve(len(train_hosts))
-    print(f"{env.current_host}: training {'is over' if in_order else 'was lost'}", flush=True)
+    is_complete = host_links.serve(len(train_hosts))
+    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
     server.stop(None)
-    if not in_order:
+    if not is_complete:
         raise SystemExit(1)
 
 
 def batches():
-    """From all data hosts at once, each asked for its next batch as soon as it gave one."""
+    """Yield batches from all data hosts. Each host is asked for its next batch immediately."""
     if not data_hosts:
         random = numpy.random.default_rng(0)
         while True:
-            yield torch.from_numpy(prepared(random))
+            yield torch.from_numpy(prepare_batch(random))
     import grpc
 
     ready = queue.Queue(maxsize=8)
@@ -115,7 +115,7 @@ print(f"{env.current_host} is in group {env.current_instance_group}", flush=True
 if env.current_host in data_hosts:
     serve_data()
 else:
-    with lifeline.held(data_hosts):
+    with host_links.connect(data_hosts):
         train()
-    # gRPC's threads wait for batches that nobody sends any more.
+    # gRPC's threads still wait for batches.
     os._exit(0)

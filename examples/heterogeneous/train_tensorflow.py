@@ -1,7 +1,7 @@
-"""Trains on one group of instances while another prepares its data, with tf.data.service.
+"""Train on one group of instances while another group prepares the data, with tf.data.service.
 
-One image and one script for both: a host asks which group it is in, since its name says nothing about that.
-Without a group called `data` the training hosts prepare their data themselves.
+All hosts use the same image and script. A host reads its group from the environment, because its name does
+not contain it. Without a group called `data`, the training hosts prepare the data themselves.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-import lifeline
+import host_links
 import tensorflow as tf
 from sagemaker_training import environment
 
@@ -19,10 +19,10 @@ DISPATCHER, WORKER = 6000, 6001
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=40)
 parser.add_argument(
-    "--warmup", type=int, default=20, help="steps that aren't timed: stocks of batches run down"
+    "--warmup", type=int, default=20, help="steps without timing, in which queued batches are used"
 )
 parser.add_argument("--batch", type=int, default=16)
-parser.add_argument("--rounds", type=int, default=60, help="how much work it is to prepare one example")
+parser.add_argument("--rounds", type=int, default=60, help="amount of work per example")
 arguments, _ = parser.parse_known_args()
 
 env = environment.Environment()
@@ -31,8 +31,8 @@ data_hosts = sorted(groups["data"]["hosts"]) if "data" in groups else []
 train_hosts = sorted(host for host in env.hosts if host not in data_hosts)
 
 
-def prepared(number):
-    """One example; what it costs is what keeps GPUs waiting."""
+def prepare_example(number):
+    """Return one example. The GPUs wait for this work."""
     image = tf.random.stateless_uniform((64, 64), seed=(number, 1))
     for _ in range(arguments.rounds):
         image = tf.nn.l2_normalize(tf.matmul(image, image), axis=0)
@@ -53,16 +53,16 @@ def serve_data():
         )
     )
     print(f"{env.current_host} prepares data", flush=True)
-    in_order = lifeline.serve(len(train_hosts))
-    print(f"{env.current_host}: training {'is over' if in_order else 'was lost'}", flush=True)
+    is_complete = host_links.serve(len(train_hosts))
+    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
     del worker, dispatcher
-    if not in_order:
+    if not is_complete:
         raise SystemExit(1)
 
 
 def train():
     data = tf.data.Dataset.range((arguments.warmup + arguments.steps) * arguments.batch + 10_000).map(
-        prepared, num_parallel_calls=tf.data.AUTOTUNE
+        prepare_example, num_parallel_calls=tf.data.AUTOTUNE
     )
     data = data.batch(arguments.batch)
     if data_hosts:
@@ -92,5 +92,5 @@ print(f"{env.current_host} is in group {env.current_instance_group}", flush=True
 if env.current_host in data_hosts:
     serve_data()
 else:
-    with lifeline.held(data_hosts):
+    with host_links.connect(data_hosts):
         train()

@@ -1,4 +1,4 @@
-"""Trains with Horovod: every rank has a part of the data, gradients are averaged over all of them."""
+"""Train with Horovod: each rank has a part of the data, and Horovod averages the gradients."""
 
 import json
 import os
@@ -14,11 +14,11 @@ if gpus:
     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 print(f"rank {rank} of {size} on {os.uname().nodename}, {hvd.local_rank()} of {hvd.local_size()}", flush=True)
 
-# The gradient of (w + rank)² at 0 is 2 rank: averaged over all ranks, size - 1
+# The gradient of (w + rank)² at 0 is 2 rank. Its average over all ranks is size - 1.
 probe = tf.Variable(0.0)
 with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
     loss = (probe + rank) ** 2
-[average] = (float(one) for one in tape.gradient(loss, [probe]))
+[average] = (float(gradient) for gradient in tape.gradient(loss, [probe]))
 print(f"gradient {2 * rank}, averaged {average:g}", flush=True)
 assert average == size - 1, average
 
@@ -32,9 +32,9 @@ for _ in range(100):
     [gradient] = tape.gradient(loss, [weights])
     weights.assign_sub(0.2 * gradient)
 
-# Every rank saw other data, and has the same weights
-everywhere = hvd.allgather(tf.transpose(weights))
-assert bool(tf.reduce_all(everywhere == everywhere[0])), "the ranks' weights differ"
+# The ranks used different data but have the same weights.
+gathered = hvd.allgather(tf.transpose(weights))
+assert bool(tf.reduce_all(gathered == gathered[0])), "the ranks' weights differ"
 if rank == 0:
     print(f"loss {float(loss):.4f}", flush=True)
     Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(weights.numpy().tolist()))

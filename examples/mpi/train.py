@@ -1,4 +1,4 @@
-"""Fits a line with MPI: every rank has a part of the data, gradients are averaged over all of them."""
+"""Fit a line with MPI: each rank has a part of the data, and all ranks average their gradients."""
 
 import json
 import os
@@ -12,7 +12,7 @@ rank, size = comm.Get_rank(), comm.Get_size()
 threads = os.environ.get("OMP_NUM_THREADS", "all")
 print(f"rank {rank} of {size} on {MPI.Get_processor_name()}, {threads} threads", flush=True)
 
-# A rank's own part of the data: no other rank has these points
+# Each rank has different points.
 x = numpy.linspace(0, 4, 64 * size)[rank::size]
 y = 2 * x + 1
 weights = numpy.zeros(2)

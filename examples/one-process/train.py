@@ -1,4 +1,4 @@
-"""Fits a line: where a training script finds its data and settings, and where it leaves its model."""
+"""Fit a line in one process. Shows the locations of data, settings and model."""
 
 import argparse
 import json

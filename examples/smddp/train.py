@@ -1,4 +1,4 @@
-"""Trains with DistributedDataParallel over SageMaker's own collectives, SMDDP; without them, gloo or NCCL."""
+"""Train with DistributedDataParallel and SMDDP, or with gloo or NCCL if SMDDP is missing."""
 
 import gc
 import importlib
@@ -28,7 +28,7 @@ def train(use_gpu):
         loss.backward()
         optimizer.step()
 
-    # Every rank saw other data, and has the same weights
+    # The ranks used different data but have the same weights.
     weights = [torch.empty_like(model.module.weight) for _ in range(size)]
     dist.all_gather(weights, model.module.weight.detach())
     assert all(torch.allclose(weights[0], other) for other in weights), "the ranks' weights differ"
@@ -42,7 +42,7 @@ try:
     importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")
     backend = "smddp"
 except ImportError:
-    # mpirun alone starts the ranks, which smddprun would tell their places
+    # Without smddprun, the rank numbers come from mpirun.
     backend = "nccl" if use_gpu else "gloo"
     for name in ("RANK", "LOCAL_RANK"):
         os.environ[name] = os.environ[f"OMPI_COMM_WORLD_{name}"]
@@ -50,6 +50,6 @@ except ImportError:
 
 dist.init_process_group(backend)
 train(use_gpu)
-# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+# Collect the model first: gloo threads that it keeps can abort Python's exit.
 gc.collect()
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Trains with SageMaker's model parallel library, up to 1.15: the library has the loop over microbatches."""
+"""Train with SageMaker's model parallel library up to 1.15, which loops over the microbatches."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Trains with version 2 of SageMaker's model parallel library, which PyTorch's FSDP is handed to."""
+"""Train with PyTorch FSDP and version 2 of SageMaker's model parallel library."""
 
 import gc
 import os
@@ -32,7 +32,7 @@ def train(device):
         optimizer.step()
     if rank == 0:
         print(f"loss {loss.item():.4f}", flush=True)
-    # Each rank writes its part
+    # Each rank writes its part.
     checkpoint.save(get_model_state_dict(model), checkpoint_id=os.environ["SM_MODEL_DIR"])
 
 
@@ -43,6 +43,6 @@ if use_gpu:
 dist.init_process_group("nccl" if use_gpu else "gloo")
 tsm.init()
 train(device)
-# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+# Collect the model first: gloo threads that it keeps can abort Python's exit.
 gc.collect()
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Trains with MultiWorkerMirroredStrategy: the toolkit says in TF_CONFIG who the workers are."""
+"""Train with MultiWorkerMirroredStrategy. The SageMaker Training Toolkit lists the workers in TF_CONFIG."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 config = json.loads(os.environ["TF_CONFIG"])
 print(f"TF_CONFIG {json.dumps(config)}", flush=True)
-# All are workers, and the first of them is the chief
+# All hosts are workers, and the first one is the chief.
 task, workers = config["task"], len(config["cluster"]["worker"])
 print(f"{task['type']} {task['index']} of {workers} workers", flush=True)
 
@@ -26,9 +26,9 @@ with strategy.scope():
 
 @tf.function
 def step(batch):
-    def replica(inputs, wanted):
+    def replica(inputs, targets):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((inputs @ weights - wanted) ** 2)
+            loss = tf.reduce_mean((inputs @ weights - targets) ** 2)
         gradient = tape.gradient(loss, weights)
         total = tf.distribute.get_replica_context().all_reduce("mean", gradient)
         weights.assign_sub(0.1 * total)

@@ -1,7 +1,7 @@
-"""Trains with parameter servers: one on each host, which the toolkit runs beside this script.
+"""Train with parameter servers. The SageMaker Training Toolkit starts one on each host next to this script.
 
-The toolkit says in TF_CONFIG who is who. It calls the first host `master`, which TensorFlow 2 calls `chief`.
-The others are workers: they serve the chief from here until it is gone.
+The toolkit sets the roles in TF_CONFIG. It calls the first host `master`, which TensorFlow 2 calls `chief`.
+The other hosts are workers, which serve the chief until it exits.
 """
 
 import contextlib
@@ -17,32 +17,32 @@ config = json.loads(os.environ["TF_CONFIG"])
 print(f"TF_CONFIG {json.dumps(config)}", flush=True)
 cluster = {"chief" if role == "master" else role: hosts for role, hosts in config["cluster"].items()}
 task = config["task"]
-PATIENCE = 300
+TIMEOUT = 300
 
 
 def serve():
-    """On a worker: compute what the chief asks for, as long as it is there.
+    """Serve the chief on a worker until the chief exits.
 
-    The toolkit would wait for the chief too, and doesn't: it asks with curl, which takes gRPC's answer for
-    none. The parameter server beside this script ends with the toolkit, so nothing may end before the chief.
+    A worker must not exit before the chief, because its parameter server ends with the toolkit. The toolkit's
+    own wait does not work: it uses curl, which does not accept a gRPC response.
     """
     server = tf.distribute.Server(cluster, job_name="worker", task_index=task["index"], protocol="grpc")
     host, port = cluster["chief"][0].split(":")
-    deadline = time.monotonic() + PATIENCE
-    while not is_there(host, int(port)):
+    deadline = time.monotonic() + TIMEOUT
+    while not is_listening(host, int(port)):
         if time.monotonic() > deadline:
-            message = f"the chief did not come within {PATIENCE} s"
+            message = f"the chief did not start within {TIMEOUT} s"
             raise SystemExit(message)
         time.sleep(1)
     print(f"worker {task['index']} serves {server.target}", flush=True)
-    while is_there(host, int(port)):
+    while is_listening(host, int(port)):
         time.sleep(1)
-    print(f"worker {task['index']}: the chief is gone", flush=True)
-    # Threads of the server wait for more.
+    print(f"worker {task['index']}: the chief has exited", flush=True)
+    # The server's threads would keep the process alive.
     os._exit(0)
 
 
-def is_there(host, port):
+def is_listening(host, port):
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=10):
         return True
     return False
@@ -65,17 +65,17 @@ def train():
         weights = tf.Variable(tf.zeros((8, 1)), name="weights")
         offset = tf.Variable(tf.zeros(()), name="offset")
     for variable in (weights, offset):
-        print(f"{variable.name} lies on {variable.device}", flush=True)
+        print(f"{variable.name} is on {variable.device}", flush=True)
 
     @tf.function
     def step(batches):
         def replica(batch):
-            inputs, wanted = batch
+            inputs, targets = batch
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((inputs @ weights + offset - wanted) ** 2)
-            of_weights, of_offset = tape.gradient(loss, (weights, offset))
-            weights.assign_sub(0.1 * of_weights)
-            offset.assign_sub(0.1 * of_offset)
+                loss = tf.reduce_mean((inputs @ weights + offset - targets) ** 2)
+            weights_gradient, offset_gradient = tape.gradient(loss, (weights, offset))
+            weights.assign_sub(0.1 * weights_gradient)
+            offset.assign_sub(0.1 * offset_gradient)
             return loss
 
         return strategy.run(replica, args=(next(batches),))
@@ -83,11 +83,11 @@ def train():
     batches = iter(coordinator.create_per_worker_dataset(examples))
     losses = [coordinator.schedule(step, args=(batches,)) for _ in range(200)]
     coordinator.join()
-    first, last = (float(one.fetch()) for one in (losses[0], losses[-1]))
+    first, last = (float(loss.fetch()) for loss in (losses[0], losses[-1]))
     print(f"loss {first:.4f}, {last:.4f} after 200 steps on {len(cluster['worker'])} workers", flush=True)
     assert last < first / 10, "the loss did not fall"
-    found = {"weights": weights.numpy().tolist(), "offset": float(offset.numpy())}
-    Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(found))
+    result = {"weights": weights.numpy().tolist(), "offset": float(offset.numpy())}
+    Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(result))
 
 
 if task["type"] == "worker":

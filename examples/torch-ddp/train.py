@@ -1,4 +1,4 @@
-"""Trains with DistributedDataParallel: NCCL where there are GPUs, gloo elsewhere; one process or many."""
+"""Train with DistributedDataParallel in one or more processes, with NCCL on GPUs and gloo on CPUs."""
 
 import gc
 import os
@@ -25,19 +25,19 @@ def train(use_gpu):
         loss.backward()
         optimizer.step()
 
-    # Every rank saw other data, and has the same weights
+    # The ranks used different data but have the same weights.
     weights = [torch.empty_like(model.module.weight) for _ in range(size)]
     dist.all_gather(weights, model.module.weight.detach())
     assert all(torch.allclose(weights[0], other) for other in weights), "the ranks' weights differ"
     if rank == 0:
         print(f"loss {loss.item():.4f}", flush=True)
-        folder = os.environ.get("SM_MODEL_DIR", "/opt/ml/model")
-        torch.save(model.module.state_dict(), Path(folder, "model.pt"))
+        directory = os.environ.get("SM_MODEL_DIR", "/opt/ml/model")
+        torch.save(model.module.state_dict(), Path(directory, "model.pt"))
 
 
 gpu = torch.cuda.is_available()
 dist.init_process_group("nccl" if gpu else "gloo")
 train(gpu)
-# Python's end now and then aborts on gloo's threads, which a model keeps that was not collected yet.
+# Collect the model first: gloo threads that it keeps can abort Python's exit.
 gc.collect()
 dist.destroy_process_group()

@@ -87,7 +87,7 @@ def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_o
 def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -> None:
     log = said(reports["tensorflow-parameter-server"])
 
-    assert dict(re.findall(r"(weights|offset):0 lies on /job:(\w+/replica:0/task:\d)", log)) == {
+    assert dict(re.findall(r"(weights|offset):0 is on /job:(\w+/replica:0/task:\d)", log)) == {
         "weights": "ps/replica:0/task:0",
         "offset": "ps/replica:0/task:1",
     }
@@ -105,7 +105,7 @@ def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobRep
 def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
     log = said(reports["tensorflow-parameter-server"], "algo-2")
 
-    assert "worker 0: the chief is gone" in log
+    assert "worker 0: the chief has exited" in log
     assert "master algo-1 is down, stopping parameter server" in log
 
 
