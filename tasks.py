@@ -10,9 +10,9 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from bakehouse import inventory, report, tables
+from bakehouse.cli import diagnostics, image_table, tables
 from bakehouse.errors import BakehouseError, SmokeError
-from bakehouse.workspace import (
+from bakehouse.plan.workspace import (
     check_rendered,
     open_workspace,
     orphans,
@@ -23,11 +23,12 @@ from bakehouse.workspace import (
     select,
     select_kept,
 )
+from bakehouse.util import terminal
 
 if TYPE_CHECKING:
-    from bakehouse.asked_job import Job
-    from bakehouse.launch_report import LaunchReport
-    from bakehouse.launching import Telling
+    from bakehouse.sagemaker.job_spec import Job
+    from bakehouse.sagemaker.launch import Telling
+    from bakehouse.sagemaker.launch_report import LaunchReport
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
 _ATTEST = "attach to each digest what is in the image and how it came to be"
@@ -42,7 +43,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*arguments, **options)
         except BakehouseError as error:
-            report.write_failure(error, sys.stderr)
+            diagnostics.write_failure(error, sys.stderr)
             raise Exit(code=error.exit_code) from error
 
     return run
@@ -185,11 +186,11 @@ def render(context: Context, images: str, check: bool = False) -> None:
     if check:
         count = check_rendered(workspace, planned, gone)
         if not patterns:
-            inventory.check_table(workspace)
+            image_table.check_table(workspace)
         print(f"{count} files of {told} are up to date")
     else:
         files = render_images(workspace, planned, _say, gone)
-        if not patterns and inventory.write_table(workspace):
+        if not patterns and image_table.write_table(workspace):
             _say("wrote docs/images.md")
         print(f"{len(files)} files of {told}")
 
@@ -206,7 +207,7 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     ./bake fetch pytorch-cpu
     ./bake fetch '*' --to /media/disk
     """
-    from bakehouse import fetch_task
+    from bakehouse.cli import fetch as fetch_task
 
     print(fetch_task.run(open_workspace(), _patterns(images), _say, sys.stderr, to), end="")
 
@@ -230,7 +231,7 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
     ./bake build mpi-cpu 'pytorch-*-cpu'
     ./bake build pytorch-cpu --offline --from /media/disk
     """
-    from bakehouse import workflow
+    from bakehouse.cli import workflow
 
     workspace = open_workspace()
     print(tables.warnings(workspace, _patterns(images)), end="", file=sys.stderr)
@@ -254,10 +255,11 @@ def reproduce(context: Context, images: str, store: str = "overlay2,containerd")
     ./bake reproduce pytorch-cpu
     ./bake reproduce mpi-cpu --store overlay2
     """
-    from bakehouse import reproducing, reproduction
+    from bakehouse.analysis import compare
+    from bakehouse.cli import reproduce as reproducing
 
     found = reproducing.reproduce(open_workspace(), _patterns(images), _say, _patterns(store))
-    print(reproduction.table(found), end="")
+    print(compare.table(found), end="")
     reproducing.require_same(found)
 
 
@@ -280,7 +282,7 @@ def size_report(context: Context, images: str, top: int = 15, against: str = "",
     ./bake size-report pytorch-cpu --against mpi-cpu
     ./bake size-report '*' --json
     """
-    from bakehouse import size_reporting
+    from bakehouse.cli import size_report as size_reporting
 
     told = size_reporting.run(open_workspace(), _patterns(images), _say, top=top, against=against, json=json)
     print(told, end="")
@@ -302,7 +304,7 @@ def rehearse(context: Context, images: str, real: bool = False, json: bool = Fal
     ./bake rehearse pytorch-2.10-cu128-py312-efa
     ./bake rehearse '*-smp2'
     """
-    from bakehouse import workflow
+    from bakehouse.cli import workflow
 
     wishes = workflow.Wishes(json=json, real=real)
     outcome = workflow.rehearse_images(open_workspace(), _patterns(images), _say, wishes)
@@ -338,7 +340,7 @@ def smoke(
     ./bake smoke mpi-cpu --check mpi_2x2
     ./bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/bakehouse/pytorch-cu130@sha256:... --report seen.json
     """
-    from bakehouse import workflow
+    from bakehouse.cli import workflow
 
     workspace, patterns = open_workspace(), _patterns(images)
     wishes = workflow.Wishes(
@@ -426,32 +428,35 @@ def run_training_job(
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
     ./bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
     """
-    from bakehouse import job_report, jobstream, run_options, workflow
-    from bakehouse.running import Request
+    from bakehouse.cli import job_options, workflow
+    from bakehouse.cluster import job_report, log_stream
+    from bakehouse.sagemaker.local_job import Request
 
     workspace = open_workspace()
     request = Request(
-        groups=run_options.cluster(group, hosts, instance_type, cpus, gpus),
-        source_dir=run_options.code(source_dir, entry_point, command),
+        groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
+        source_dir=job_options.code(source_dir, entry_point, command),
         entry_point=entry_point,
-        command=run_options.command(command, entry_point),
-        distribution=run_options.distribution(distribution),
-        sdk=run_options.sdk(sdk),
+        command=job_options.command(command, entry_point),
+        distribution=job_options.distribution(distribution),
+        sdk=job_options.sdk(sdk),
         processes=processes,
-        hyperparameters=run_options.hyperparameters(hyperparameter),
-        environment=run_options.environment(environment),
-        channels=run_options.channels(channel),
-        memory=run_options.size(memory, "--memory"),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        channels=job_options.channels(channel),
+        memory=job_options.size(memory, "--memory"),
         deadline=float(timeout),
         stop_after=float(stop_after) if stop_after else None,
         stop_grace=float(stop_grace),
-        kills=run_options.kills(kill),
-        cuts=run_options.cuts(cut),
+        kills=job_options.kills(kill),
+        cuts=job_options.cuts(cut),
         netem=netem,
-        room=run_options.size(volume_size, "--volume-size"),
+        room=job_options.size(volume_size, "--volume-size"),
         seed=seed or None,
     )
-    listen = functools.partial(jobstream.told, write=_say, colour=report.in_colour(sys.stderr), whole=verbose)
+    listen = functools.partial(
+        log_stream.told, write=_say, colour=terminal.in_colour(sys.stderr), whole=verbose
+    )
     found = workflow.run_job(workspace, image, request, _say, listen)
     print(job_report.as_json(found) if json else job_report.text(found), end="")
     if not found.passed:
@@ -488,8 +493,8 @@ def size(
     ./bake size ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20
     ./bake size ml.p4d.24xlarge --vcpu-per-gpu 20 --helper ml.c5.18xlarge --step-seconds 0.192
     """
-    from bakehouse import sizing
-    from bakehouse.instances import find_instance, instances
+    from bakehouse.catalog.instance_types import find_instance, instances
+    from bakehouse.sagemaker import sizing
 
     workspace = open_workspace()
     known = instances(workspace.catalog)
@@ -531,10 +536,12 @@ def push(
     ./bake push pytorch-cpu --to 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     ./bake push pytorch-cu130 --stage
     """
-    from bakehouse import destinations, ecr_scan, workflow
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
+    from bakehouse.registry import destination
 
     workspace = open_workspace()
-    destinations.check(workspace.project, to)
+    destination.check(workspace.project, to)
     level = ecr_scan.level(severity, is_asked=scan)
     terms = workflow.Terms(
         to=to, create=create, stage=stage, attest=attest, severity=level, deadline=deadline
@@ -574,7 +581,8 @@ def promote(
     ./bake promote pytorch-cu130 --report seen.json
     ./bake promote pytorch-cpu --alias
     """
-    from bakehouse import ecr_scan, workflow
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
 
     level = ecr_scan.level(severity, is_asked=scan)
     reports = tuple(Path(file) for file in report)
@@ -613,8 +621,9 @@ def uri(
     ./bake uri pytorch-cpu
     ./bake uri pytorch --version 2.9 --instance-type ml.p4d.24xlarge --region eu-west-1
     """
-    from bakehouse import image_uris, project
-    from bakehouse.instance_gpus import find_gpus
+    from bakehouse.catalog import project
+    from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.publish import image_uris
 
     if candidate:
         instance = find_gpus(instance_type) if instance_type else None
@@ -649,16 +658,17 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     ./bake releases
     ./bake releases 'pytorch-*' --verify
     """
-    from bakehouse import publishing, verification
-    from bakehouse.ledger import Ledger
-    from bakehouse.releases import text_of
+    from bakehouse.publish import publish
+    from bakehouse.publish import verify as verification
+    from bakehouse.publish.ledger import Ledger
+    from bakehouse.publish.releases import text_of
 
     project = open_workspace().project
     ledger = Ledger(project)
     records = [record for name in ledger.chosen(_patterns(images)) for record in ledger.records(name)]
     print(text_of(records) if json else tables.released(records), end="")
     if verify:
-        verified = publishing.verify(project, records, _say)
+        verified = publish.verify(project, records, _say)
         _say(f"{sum(not one.missing for one in verified)} of {len(verified)} are as the ledger says")
         verification.require_all(verified)
 
@@ -684,13 +694,14 @@ def _asked_job(
     group: list[str], hyperparameter: list[str], environment: list[str], distribution: str, **others: Any
 ) -> "Job":
     """The job that `estimator` and `launch` are told of."""
-    from bakehouse import asked_job, run_options
+    from bakehouse.cli import job_options
+    from bakehouse.sagemaker import job_spec
 
-    return asked_job.asked(
-        groups=run_options.named_groups(group),
-        hyperparameters=run_options.hyperparameters(hyperparameter),
-        environment=run_options.environment(environment),
-        distribution=run_options.distribution(distribution),
+    return job_spec.asked(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        distribution=job_options.distribution(distribution),
         **others,
     )
 
@@ -735,8 +746,9 @@ def estimator(
     ./bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
-    from bakehouse import image_uris, snippets
-    from bakehouse.instance_gpus import find_gpus
+    from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.publish import image_uris
+    from bakehouse.sagemaker import snippets
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
@@ -758,25 +770,25 @@ def estimator(
         keep_alive=keep_alive,
     )
     found = snippets.snippet(record, job, workspace.catalog)
-    report.write_warnings((one.diagnostic for one in found.warnings), sys.stderr)
+    diagnostics.write_warnings((one.diagnostic for one in found.warnings), sys.stderr)
     print(found.code, end="")
 
 
 def _telling(verbose: bool) -> "Telling":
-    from bakehouse.launching import Telling
+    from bakehouse.sagemaker.launch import Telling
 
     return Telling(
         say=_say,
         write=_say,
-        warn=lambda one: report.write_warnings([one.diagnostic], sys.stderr),
-        colour=report.in_colour(sys.stderr),
+        warn=lambda one: diagnostics.write_warnings([one.diagnostic], sys.stderr),
+        colour=terminal.in_colour(sys.stderr),
         whole=verbose,
     )
 
 
 def _end_job(found: "LaunchReport") -> None:
     """Tell how a job on SageMaker ended, and exit as it did."""
-    from bakehouse import launch_report
+    from bakehouse.sagemaker import launch_report
 
     print(launch_report.text(found), end="", flush=True)
     if found.exit_code:
@@ -840,7 +852,8 @@ def launch(
     ./bake launch pytorch-cpu --role arn:aws:iam::123456789012:role/SageMakerRole \\
         --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
     """
-    from bakehouse import launching, run_options
+    from bakehouse.cli import job_options
+    from bakehouse.sagemaker import launch as launching
 
     job = _asked_job(
         group,
@@ -862,10 +875,10 @@ def launch(
         job,
         name=job_name,
         region=region,
-        inputs=run_options.inputs(input),
+        inputs=job_options.inputs(input),
         output=output,
         max_run=max_run,
-        volume_gib=-(-(run_options.size(volume_size, "--volume-size") or 0) // 2**30),
+        volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
     )
@@ -886,7 +899,7 @@ def follow(
 
     ./bake follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
     """
-    from bakehouse import launching
+    from bakehouse.sagemaker import launch as launching
 
     workspace = open_workspace()
     where = region or launching.default_region(workspace)
@@ -928,7 +941,8 @@ def release(
     ./bake release pytorch-cpu
     ./bake release 'pytorch-*-cpu' --to team
     """
-    from bakehouse import ecr_scan, workflow
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
 
     level = ecr_scan.level(severity, is_asked=scan)
     terms = workflow.Terms(to=to, create=create, attest=attest, severity=level, deadline=deadline)
@@ -944,7 +958,7 @@ def demo(context: Context) -> None:
 
     ./bake demo
     """
-    from bakehouse import demo as main_job
+    from bakehouse.cli import demo as main_job
 
     print(main_job.run(open_workspace(), _say), end="")
 
@@ -958,7 +972,7 @@ def test(context: Context, pure: bool = False) -> None:  # noqa: PT028 (a task, 
     ./bake test
     ./bake test --pure
     """
-    from bakehouse import selftest
+    from bakehouse.cli import selftest
 
     selftest.run(_say, pure=pure)
 
@@ -971,8 +985,8 @@ def doctor(context: Context) -> None:
 
     ./bake doctor
     """
-    from bakehouse import doctor as examination
-    from bakehouse import ecr
+    from bakehouse.cli import doctor as examination
+    from bakehouse.registry import ecr
 
     project = open_workspace().project
     findings = examination.examine(project.root, ecr.EcrRegistry(region=project.region).whom, ca=project.ca)
@@ -998,8 +1012,9 @@ def lock(context: Context, images: str, upgrade: bool = False, check: bool = Fal
     ./bake lock pytorch --upgrade
     ./bake lock --upgrade openssh-server
     """
-    from bakehouse import drift, locking
-    from bakehouse.progress import Progress
+    from bakehouse.build.progress import Progress
+    from bakehouse.lock import drift
+    from bakehouse.lock import lock as locking
 
     with Progress.on(sys.stderr) as progress:
         if check:
@@ -1028,6 +1043,6 @@ def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     ./bake clean --all
     ./bake clean --cache
     """
-    from bakehouse import cleaning
+    from bakehouse.cli import clean as cleaning
 
     print(cleaning.run(open_workspace(), _say, everything=all, cache=cache), end="")

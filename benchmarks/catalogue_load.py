@@ -9,11 +9,11 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from bakehouse.catalog import load_catalog
-from bakehouse.catalogcache import cached_catalog
+from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import Problems
-from bakehouse.recipe import load_recipes
-from bakehouse.yamlfile import Mapping, Node, Scalar, Sequence, load
+from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence, load
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse import dockerd, second_engine
+from bakehouse.engine import dockerd, isolated_engine
 
 _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 
@@ -22,7 +22,7 @@ class ColdEngine:
     @property
     def group(self) -> Path:
         """The control group that counts the CPU of its steps and its own."""
-        return _COUNTED / second_engine.name_of(self.place)
+        return _COUNTED / isolated_engine.name_of(self.place)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ def cold_engine(under: Path) -> Iterator[ColdEngine]:
         sys.exit(
             f"there is no {_COUNTED}: the CPU that an engine uses is counted with control groups, version 1"
         )
-    with second_engine.second_engine(dockerd.CONTAINERD, _say, under=under) as place:
+    with isolated_engine.second_engine(dockerd.CONTAINERD, _say, under=under) as place:
         engine = ColdEngine(place)
         engine.group.mkdir(exist_ok=True)
         # What these start from now on is counted too.

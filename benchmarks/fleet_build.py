@@ -36,17 +36,21 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import bootstrap, building, containers, gathering, pipconfig, workflow
-from bakehouse.build import leaders
-from bakehouse.buildevents import EXPORT, Event, Step
-from bakehouse.buildtimes import BuildTimes, Work
+from bakehouse.build import base_image, prefetch
+from bakehouse.build import build as building
+from bakehouse.build.build_inputs import Feed, Supplies, supplies
+from bakehouse.build.graph import leaders
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.build.timings import BuildTimes, Work
+from bakehouse.cli import workflow
+from bakehouse.engine import docker
+from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.errors import BakehouseError
-from bakehouse.plan import BootstrappedBase
-from bakehouse.progress import Mode, Progress
-from bakehouse.sources import folder_of
-from bakehouse.supplies import Feed, Supplies, supplies
-from bakehouse.wanted import wanted
-from bakehouse.workspace import open_workspace, plan_images, render_images
+from bakehouse.fetch import pip_config
+from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.sources import folder_of
+from bakehouse.plan.model import BootstrappedBase
+from bakehouse.plan.workspace import open_workspace, plan_images, render_images
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
 from benchmarks.harness import Measure, Result
@@ -271,7 +275,7 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
     gateway = engine.docker(
         "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"
     ).strip()
-    pip = pipconfig.read(os.environ)
+    pip = pip_config.read(os.environ)
     with contextlib.ExitStack() as stack:
 
         def reachable(place: str) -> str:
@@ -361,13 +365,13 @@ def bases(fleet: Fleet) -> list[str]:
     found: list[str] = []
     images = plan_images(workspace, IMAGES).images
     with (
-        contextlib.closing(containers.connect()) as engine,
-        gathering.fetcher(workspace.project, say) as fetcher,
+        contextlib.closing(docker.connect()) as engine,
+        prefetch.fetcher(workspace.project, say) as fetcher,
     ):
-        get = partial(gathering.put, Feed(wanted(images), fetcher))
+        get = partial(prefetch.put, Feed(wanted(images), fetcher))
         for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)
-            bootstrap.ensure(base, engine=engine, state=workspace.project.state, say=say, get=get)
+            base_image.ensure(base, engine=engine, state=workspace.project.state, say=say, get=get)
             found.append(base.reference)
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.mutations import Mutations
+from tests.support.mutations import Mutations
 
 
 def main() -> None:

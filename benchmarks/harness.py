@@ -40,7 +40,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from bakehouse.files import write_whole
+from bakehouse.util.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 BAKE = (str(ROOT / "bake"),)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import workflow
-from bakehouse.job_report import Status, text
-from bakehouse.jobs import Group
-from bakehouse.project import HOME
-from bakehouse.running import Request
-from bakehouse.workspace import Workspace, open_workspace
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import workflow
+from bakehouse.cluster.job import Group
+from bakehouse.cluster.job_report import Status, text
+from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.sagemaker.local_job import Request
 
 SOURCE = HOME / "examples" / "heterogeneous"
 IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}

@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.plan import COMPRESSION_LEVEL
+from bakehouse.util.oci import COMPRESSION_LEVEL
 from benchmarks import harness
 from benchmarks.harness import Measure, Result
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, text_of
+from bakehouse.publish.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 21

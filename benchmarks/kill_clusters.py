@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from bakehouse import containers
+from bakehouse.engine import docker
 from tests.integration import killed_clusters
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--image", default="bakehouse/mpi-cpu:latest")
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         found = engine.image(wanted.image)
     if found is None:
         sys.exit(f"the engine has no `{wanted.image}`: `./bake build mpi-cpu` makes it")

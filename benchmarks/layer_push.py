@@ -30,10 +30,10 @@ from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse import pusher
-from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.plan import COMPRESSION_LEVEL, Digest
-from bakehouse.transfer import Watch
+from bakehouse.registry import docker_push
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.transfer import Watch
+from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
 from benchmarks import harness
 from benchmarks.harness import Measure, Result, Spent
 
@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, folder: Path, registry: str, step: str, engine: int) -> None:
         self._folder, self._registry, self._step = folder, registry, step
         self._engine = engine
-        self._pusher = pusher.connect(folder / "notes")
+        self._pusher = docker_push.connect(folder / "notes")
         self._names: list[str] = []
 
     def plain(self) -> Way:

@@ -12,8 +12,8 @@ yet, or was dropped from the engine's build cache, is built before it is measure
 import argparse
 import sys
 
-from bakehouse.plan import BootstrappedBase, Image
-from bakehouse.workspace import open_workspace, plan_images, render_images
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.workspace import open_workspace, plan_images, render_images
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 

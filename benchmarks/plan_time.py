@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.recipe import Recipe
-from bakehouse.workspace import open_workspace, plan_recipes
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.plan.workspace import open_workspace, plan_recipes
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 

@@ -22,9 +22,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bakehouse.manifests import KINDS, parse
-from bakehouse.project import HOME
-from bakehouse.testing.proxy import Proxy, Request
+from bakehouse.catalog.project import HOME
+from bakehouse.registry.manifest import KINDS, parse
 from tests.integration.push_faults import (
     FAULTS,
     Layout,
@@ -36,6 +35,7 @@ from tests.integration.push_faults import (
 )
 from tests.integration.pushing import TAG, Wanted
 from tests.integration.tiny_images import PUBLISHED, built
+from tests.support.proxy import Proxy, Request
 
 REPOSITORY = "bakehouse/mpi-cpu"
 

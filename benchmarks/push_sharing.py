@@ -16,16 +16,18 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bakehouse import daemon, pusher, workflow
-from bakehouse.build import BuiltImage
-from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.push import Publication, publish
-from bakehouse.registry import NamedRegistry
-from bakehouse.release_tags import PublishedImage
-from bakehouse.testing.proxy import Proxy
-from bakehouse.workspace import open_workspace
+from bakehouse.build.graph import BuiltImage
+from bakehouse.cli import workflow
+from bakehouse.engine import daemon_info
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.registry import NamedRegistry
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
+from tests.support.proxy import Proxy
 
 SECOND = "second-image"
 
@@ -69,14 +71,14 @@ def measured(asked: argparse.Namespace) -> Result:
         stack.callback(forget)
         first, second = sorted(images, key=lambda one: one.image.name == SECOND)
         publication = Publication(day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", stage=True)
-        stack.enter_context(workflow.engine(say, daemon.Feature.LOCAL))
+        stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
         (state / "registry").mkdir()
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
 
         def pushed(one: BuiltImage, host: str) -> PublishedImage:
             registry = NamedRegistry(host, lambda _: None)
-            return publish(one, None, registry, pusher.connect(state / "pushes"), publication, say)
+            return publish(one, None, registry, docker_push.connect(state / "pushes"), publication, say)
 
         sent, whole = [], []
         for one in (first, second, second):

@@ -22,11 +22,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bakehouse import rendering
-from bakehouse.planning import make_plan
-from bakehouse.recipe import Recipe
-from bakehouse.resolution import resolve
-from bakehouse.workspace import Workspace, open_workspace
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.plan import dockerfile
+from bakehouse.plan.planner import make_plan
+from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.resolve.resolver import resolve
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
@@ -56,14 +56,14 @@ def one(recipe: Recipe, workspace: Workspace) -> Steps:
     marks.append(time.process_time())
     plan = make_plan([resolution], workspace.templates, workspace.project.region, workspace.apt_locks)
     marks.append(time.process_time())
-    rendering.render(plan, workspace.templates)
+    dockerfile.render(plan, workspace.templates)
     marks.append(time.process_time())
     return Steps(*(1000 * (end - start) for start, end in pairwise(marks)))
 
 
 def forget(workspace: Workspace) -> None:
     """Nothing was rendered before, and no step's packages were looked up."""
-    rendering.forget()
+    dockerfile.forget()
     for lock in workspace.apt_locks.suites.values():
         lock.forget()
 

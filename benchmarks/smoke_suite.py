@@ -13,12 +13,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bakehouse import daemon, smoke, workflow
-from bakehouse.build import BuiltImage
-from bakehouse.checks import Outcome
-from bakehouse.engine import Engine
-from bakehouse.smoke_report import SmokeReport
-from bakehouse.workspace import open_workspace
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import Outcome
+from bakehouse.cli import workflow
+from bakehouse.cluster import smoke
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.engine import daemon_info
+from bakehouse.engine.protocol import Engine
+from bakehouse.plan.workspace import open_workspace
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
@@ -35,7 +37,7 @@ def measured(asked: argparse.Namespace) -> Result:
     suites: dict[str, list[Spent]] = {one.image.name: [] for one in built}
     checks: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     alone: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
-    with tempfile.TemporaryDirectory() as folder, workflow.engine(say, daemon.Feature.LOCAL) as engine:
+    with tempfile.TemporaryDirectory() as folder, workflow.engine(say, daemon_info.Feature.LOCAL) as engine:
         for _ in range(asked.rounds):
             for one in built:
                 seconds, spent = tried(engine, one, Path(folder))

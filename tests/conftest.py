@@ -6,18 +6,19 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from bakehouse import explain, rendering
-from bakehouse.baselock import read_locks
-from bakehouse.catalog import Catalog, load_catalog
+from bakehouse.catalog.base_image_lock import read_locks
+from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError
-from bakehouse.plan import Image, Plan
-from bakehouse.planning import make_plan
-from bakehouse.project import HOME
-from bakehouse.recipe import Recipe, load_recipes
-from bakehouse.report import failure_text
-from bakehouse.resolution import NothingFits, Resolution, resolve
+from bakehouse.plan import dockerfile as rendering
+from bakehouse.plan.model import Image, Plan
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve import conflict_report
+from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
 
-pytest_plugins = ["bakehouse.testing.plugin"]
+pytest_plugins = ["tests.support.plugin"]
 
 # A shell's background job ignores interrupts, and so would all that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -138,7 +139,7 @@ class Tree:
         catalog = self.catalog()
         with pytest.raises(NothingFits) as caught:
             resolve(load_recipes([self.root], catalog)[name], catalog)
-        return said(explain.conflict_error(caught.value.conflict, catalog))
+        return said(conflict_report.conflict_error(caught.value.conflict, catalog))
 
     def mistakes(self) -> str:
         """What is said about files that can't be read."""

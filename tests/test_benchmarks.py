@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from bakehouse.plan import Plan
-from bakehouse.planning import make_plan
-from bakehouse.workspace import open_workspace, plan_images
+from bakehouse.plan.model import Plan
+from bakehouse.plan.planner import make_plan
+from bakehouse.plan.workspace import open_workspace, plan_images
 from benchmarks import catalogue_load, harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
-from tests.fake_commands import put
+from tests.support.fake_commands import put
 
 
 def spent(wall: float, cpu: float = 0.0) -> Spent:
@@ -142,7 +142,7 @@ def test_a_processor_that_is_not_named_is_unknown() -> None:
 def without_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `./bake` be this Python: the wrapper would make an environment where there is none."""
     monkeypatch.setattr(
-        harness, "BAKE", (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()")
+        harness, "BAKE", (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
     )
     monkeypatch.setenv("PYTHONPATH", str(harness.ROOT))
 
@@ -225,7 +225,7 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     monkeypatch.setattr(
         layer_push, "EmbeddedRegistry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
     )
-    monkeypatch.setattr("bakehouse.pusher.connect", lambda _: None)
+    monkeypatch.setattr("bakehouse.registry.docker_push.connect", lambda _: None)
     put(
         tmp_path,
         monkeypatch,

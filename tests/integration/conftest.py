@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from bakehouse import workflow
-from bakehouse.build import BuiltImage
-from bakehouse.buildtimes import StepTime
-from bakehouse.locks import exclusive
-from bakehouse.plan import Image
-from bakehouse.progress import Mode, Progress
-from bakehouse.project import HOME
-from bakehouse.workspace import Workspace, open_workspace
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.build.timings import StepTime
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import workflow
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.util.file_lock import exclusive
 from tests.integration.ports import kept_port
 
 FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")

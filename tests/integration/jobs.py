@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse import workflow
-from bakehouse.job_report import JobReport
-from bakehouse.jobs import Cut, Group, Job, homogeneous
-from bakehouse.project import HOME
-from bakehouse.running import Request
-from bakehouse.workspace import Workspace
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import workflow
+from bakehouse.cluster.job import Cut, Group, Job, homogeneous
+from bakehouse.cluster.job_report import JobReport
+from bakehouse.plan.workspace import Workspace
+from bakehouse.sagemaker.local_job import Request
 
 EXAMPLES = HOME / "examples"
 AT_ONCE = 3

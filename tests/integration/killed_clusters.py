@@ -15,9 +15,9 @@ from typing import Any
 
 import docker
 
-from bakehouse import containers
-from bakehouse.containers import OWNER_LABEL
-from bakehouse.project import HOME
+from bakehouse.catalog.project import HOME
+from bakehouse.engine import docker as containers
+from bakehouse.engine.docker import OWNER_LABEL
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 _SCRIPT = """\
@@ -38,7 +38,7 @@ time.sleep(1)
 _BAKE = """\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from bakehouse.cli import main
+from bakehouse.cli.main import main
 main()
 """
 """A shell lets what it starts in the background ignore SIGINT, and Python leaves it at that."""

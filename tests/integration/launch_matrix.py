@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-from bakehouse.files import write_whole
-from bakehouse.job_report import JobReport
-from bakehouse.project import HOME
+from bakehouse.catalog.project import HOME
+from bakehouse.cluster.job_report import JobReport
+from bakehouse.util.files import write_whole
 from tests.integration.jobs import Case
 
 PAGE = HOME / "docs/launchers.md"

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse import bootstrap, containers, workspace
-from bakehouse.buildevents import Event
-from bakehouse.buildx import Target, bake
-from bakehouse.plan import EPOCH, BootstrappedBase, Image, ImageKey, RegistryBase
-from bakehouse.project import HOME
-from tests import fake_engine, feeds
+from bakehouse.build import base_image
+from bakehouse.catalog.project import HOME
+from bakehouse.engine import docker
+from bakehouse.engine.buildkit_events import Event
+from bakehouse.engine.buildx import Target, bake
+from bakehouse.plan import workspace
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.util.oci import EPOCH
+from tests.support import fake_engine, feeds
 
 OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
 
@@ -25,8 +28,8 @@ def base() -> str:
     catalogue = workspace.open_workspace(HOME)
     wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
     assert isinstance(wanted, BootstrappedBase)
-    with tempfile.TemporaryDirectory() as state, contextlib.closing(containers.connect()) as engine:
-        bootstrap.ensure(wanted, engine=engine, state=Path(state), say=print, get=feeds.get)
+    with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
+        base_image.ensure(wanted, engine=engine, state=Path(state), say=print, get=feeds.get)
     return wanted.reference
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from bakehouse.manifests import Manifest, parse
-from bakehouse.testing.proxy import LOST, Forward, Proxy, Reply, Request, error_body
+from bakehouse.registry.manifest import Manifest, parse
 from tests.integration.ports import kept_port
 from tests.integration.pushing import TAG
+from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 
 UPLOADS = "/blobs/uploads/"
 ENDING = "PUT|PATCH"

@@ -17,15 +17,15 @@ from typing import Protocol
 from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
+from bakehouse.catalog.project import HOME
 from bakehouse.errors import TagTakenError
-from bakehouse.manifests import DOCKER_MANIFEST
-from bakehouse.project import HOME
-from bakehouse.testing.ecr import ecr_standins
-from bakehouse.testing.proxy import Forward, Proxy, Reply, Request, error_body
-from bakehouse.testing.registry import registry_image
+from bakehouse.registry.manifest import DOCKER_MANIFEST
 from tests.integration.push_faults import local_registry, relay
 from tests.integration.pushing import NAME, TAG
 from tests.integration.tiny_images import built
+from tests.support.ecr import ecr_standins
+from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
+from tests.support.registry import registry_image
 
 _TOKEN = "one-token"
 _SPREAD = 0.3

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from bakehouse import pusher, report
-from bakehouse.build import BuiltImage
+from bakehouse.build.graph import BuiltImage
+from bakehouse.cli import diagnostics
 from bakehouse.errors import BakehouseError
-from bakehouse.plan import Digest
-from bakehouse.push import Publication, publish
-from bakehouse.registry import NamedRegistry
+from bakehouse.publish.push import Publication, publish
+from bakehouse.registry import docker_push
+from bakehouse.registry.registry import NamedRegistry
+from bakehouse.util.oci import Digest
 from tests.integration.tiny_images import image, passed
 
 DAY = date(2026, 11, 20)
@@ -53,11 +54,11 @@ def main(host: str, digest: str, folder: str, prefix: str, deadline: str, settle
         print(line, file=sys.stderr, flush=True)
 
     try:
-        registry = NamedRegistry(host, pusher.docker_login)
-        pushing = pusher.connect(state / "pushes")
+        registry = NamedRegistry(host, docker_push.docker_login)
+        pushing = docker_push.connect(state / "pushes")
         published = publish(built, passed(built), registry, pushing, publication, say)
     except BakehouseError as error:
-        report.write_failure(error, sys.stderr)
+        diagnostics.write_failure(error, sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

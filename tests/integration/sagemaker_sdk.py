@@ -16,10 +16,10 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.config import Config  # type: ignore[import-untyped]
 
-from bakehouse.locks import exclusive
-from bakehouse.project import HOME
-from bakehouse.testing.ecr import ACCOUNT, REGION
+from bakehouse.catalog.project import HOME
+from bakehouse.util.file_lock import exclusive
 from tests.integration.ports import kept_port
+from tests.support.ecr import ACCOUNT, REGION
 
 V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"

@@ -10,13 +10,16 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import aptlocking, bootstrap, containers, workspace
-from bakehouse.aptlock import AptLock, apt_locks, written
+from bakehouse.build import base_image
+from bakehouse.catalog.apt_lock import AptLock, apt_locks, written
+from bakehouse.catalog.project import HOME
+from bakehouse.engine import docker
 from bakehouse.errors import BuildError
-from bakehouse.plan import BootstrappedBase
-from bakehouse.project import HOME
-from tests import feeds
+from bakehouse.lock import apt
+from bakehouse.plan import workspace
+from bakehouse.plan.model import BootstrappedBase
 from tests.integration import projects
+from tests.support import feeds
 
 pytestmark = pytest.mark.engine
 
@@ -27,35 +30,35 @@ LISTS = (
 )
 
 
-def locked(folder: Path, resolved: aptlocking.Resolved) -> AptLock:
+def locked(folder: Path, resolved: apt.Resolved) -> AptLock:
     (folder / "apt").mkdir(exist_ok=True)
     (folder / "apt/bookworm.packages").write_text(written(resolved.packages.values()))
     return apt_locks([folder])["bookworm"]
 
 
-def names(resolved: aptlocking.Resolved) -> set[str]:
+def names(resolved: apt.Resolved) -> set[str]:
     return {*resolved.packages}
 
 
 def test_a_lock_comes_to_the_packages_that_apt_would_install(tmp_path: Path) -> None:
-    lock = locked(tmp_path, aptlocking.resolve("bookworm", LISTS, None, tmp_path))
+    lock = locked(tmp_path, apt.resolve("bookworm", LISTS, None, tmp_path))
     for one in LISTS:
-        alone = aptlocking.resolve("bookworm", [one], lock, tmp_path)
+        alone = apt.resolve("bookworm", [one], lock, tmp_path)
         assert {deb.name for deb in lock.base(one)} == names(alone)
         assert [change for change in alone.changes if change.after] == []
 
 
 def test_what_is_locked_stays_until_it_is_upgraded(tmp_path: Path) -> None:
-    now = aptlocking.resolve("bookworm", LISTS[:1], None, tmp_path)
+    now = apt.resolve("bookworm", LISTS[:1], None, tmp_path)
     version = now.packages["ca-certificates"]["Version"]
     text = written(now.packages.values()).replace(f"Version: {version}\n", "Version: 1.old\n")
     (tmp_path / "apt").mkdir()
     (tmp_path / "apt/bookworm.packages").write_text(text)
     old = apt_locks([tmp_path])["bookworm"]
-    kept = aptlocking.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path / "my project")
+    kept = apt.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path / "my project")
     assert kept.packages["ca-certificates"]["Version"] == "1.old"
     assert "make" in kept.packages
-    upgraded = aptlocking.resolve("bookworm", LISTS[:1], old, tmp_path, upgrade=["ca-certificates"])
+    upgraded = apt.resolve("bookworm", LISTS[:1], old, tmp_path, upgrade=["ca-certificates"])
     assert [one.text for one in upgraded.changes] == [f"ca-certificates 1.old -> {version}"]
 
 
@@ -72,8 +75,8 @@ def base() -> Iterator[BootstrappedBase]:
 def test_a_locked_base_is_the_same_each_time_and_names_no_mirror(
     base: BootstrappedBase, tmp_path: Path
 ) -> None:
-    with contextlib.closing(containers.connect()) as engine:
-        bootstrap.ensure(base, engine=engine, state=tmp_path, say=print, get=feeds.get)
+    with contextlib.closing(docker.connect()) as engine:
+        base_image.ensure(base, engine=engine, state=tmp_path, say=print, get=feeds.get)
     assert _layers(base.reference) == _layers(projects.base())
     look_at(base)
 
@@ -93,9 +96,9 @@ def look_at(base: BootstrappedBase) -> None:
 def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_path: Path) -> None:
     first, *others = base.debs
     lying = replace(base, debs=(replace(first, sha256="0" * 64), *others))
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         with pytest.raises(BuildError, match="1 file can't be had"):
-            bootstrap.ensure(lying, engine=engine, state=tmp_path, say=print, get=feeds.get)
+            base_image.ensure(lying, engine=engine, state=tmp_path, say=print, get=feeds.get)
         assert engine.image(base.reference) is None
 
 

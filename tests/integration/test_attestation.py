@@ -9,28 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import containers, publishing, pusher
-from bakehouse.attaching import ArtifactRepository, fallback_tag
-from bakehouse.attestation import attest
-from bakehouse.build import BuiltImage
-from bakehouse.distribution import Patience
-from bakehouse.ecr import EcrRegistry
+from bakehouse.analysis.packages import list_installed
+from bakehouse.build.graph import BuiltImage
+from bakehouse.catalog.project import Project
+from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
-from bakehouse.installed import list_installed
-from bakehouse.ledger import Ledger
-from bakehouse.manifests import DOCKER_MANIFEST
-from bakehouse.plan import Image
-from bakehouse.project import Project
-from bakehouse.publishing import Terms
-from bakehouse.push import Publication, publish
-from bakehouse.registry import NamedRegistry, Registry
-from bakehouse.release_tags import PublishedImage
-from bakehouse.releases import ReleasedArtifact
-from bakehouse.testing.ecr import EcrStandin
-from bakehouse.testing.proxy import Proxy, error_body
-from bakehouse.testing.referrers import Referrers
-from tests.fake_engine import FakeEngine, Run
+from bakehouse.plan.model import Image
+from bakehouse.publish import publish as publishing
+from bakehouse.publish.attest import attest
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.publish import Terms
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.releases import ReleasedArtifact
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.manifest import DOCKER_MANIFEST
+from bakehouse.registry.referrers import ArtifactRepository, fallback_tag
+from bakehouse.registry.registry import NamedRegistry, Registry
 from tests.integration.tiny_images import built, passed
+from tests.support.ecr import EcrStandin
+from tests.support.fake_engine import FakeEngine, Run
+from tests.support.proxy import Proxy, error_body
+from tests.support.referrers import Referrers
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -54,7 +56,7 @@ class Attest:
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.lines: list[str] = []
         self.registry = registry
-        self.pusher = pusher.connect(folder / "notes")
+        self.pusher = docker_push.connect(folder / "notes")
         self.engine = FakeEngine(lambda _: Run(prints=json.dumps(LISTED)))
         self.publication = Publication(
             day=date(2026, 11, 20),
@@ -218,7 +220,7 @@ def test_what_is_installed_in_a_real_image_is_found(
     mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path
 ) -> None:
     planned, made = mpi_cpu
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         found = list_installed(engine, planned, made.digest, tmp_path / "log")
     assert (found.system, found.system_version) == ("debian", "12")
     assert found.packages

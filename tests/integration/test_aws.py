@@ -2,11 +2,11 @@
 
 import pytest
 
-from bakehouse.aws import Access, Aws
-from bakehouse.ecr import EcrRegistry
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
-from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
-from bakehouse.testing.proxy import Reply, Request
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.util.aws import Access, Aws
+from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.proxy import Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 

@@ -8,15 +8,16 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import buildx, pusher
-from bakehouse.base_logins import logins
-from bakehouse.ecr import EcrRegistry
+from bakehouse.build.registry_auth import logins
+from bakehouse.engine import buildx
 from bakehouse.errors import BuildError
-from bakehouse.registry import Credentials
-from bakehouse.testing.ecr import EcrStandin
-from bakehouse.transfer import Watch
+from bakehouse.registry import docker_push
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.registry import Credentials
+from bakehouse.registry.transfer import Watch
 from tests.integration.projects import Project
 from tests.integration.tiny_images import built
+from tests.support.ecr import EcrStandin
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -31,7 +32,7 @@ def base(tmp_path: Path, ecr_standin: EcrStandin) -> str:
     reference = f"{ecr_standin.host}/{name}"
     with built(folder, "base") as image:
         login = EcrRegistry(host=ecr_standin.host).credentials()
-        pushing = pusher.connect(tmp_path / "notes")
+        pushing = docker_push.connect(tmp_path / "notes")
         pushing.push(image.digest, f"{reference}:1", login, Watch(30, float("inf")), lambda _: None)
     ecr_standin.registry.expire_tokens()
     return f"{reference}@{image.digest}"

@@ -12,18 +12,20 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import bootstrap, containers
-from bakehouse.plan import BootstrappedBase
-from tests import feeds
+from bakehouse.build import base_image
+from bakehouse.engine import docker
+from bakehouse.plan.model import BootstrappedBase
+from tests.support import feeds
 
 pytestmark = pytest.mark.engine
 
 MAKE = """\
 import sys
 from pathlib import Path
-from bakehouse import bootstrap, containers
-from bakehouse.plan import BootstrappedBase
-from tests import feeds
+from bakehouse.build import base_image as bootstrap
+from bakehouse.engine import docker as containers
+from bakehouse.plan.model import BootstrappedBase
+from tests.support import feeds
 base = BootstrappedBase(sys.argv[1], "bookworm", ())
 say = lambda text: print(text, flush=True)
 bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=say, get=feeds.get)
@@ -55,11 +57,11 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
 
     base = BootstrappedBase(reference, "bookworm", ())
     said: list[str] = []
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         assert engine.image(reference) is None
-        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
+        base_image.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
         made = len(said)
-        bootstrap.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
+        base_image.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
     assert made > 5
     assert len(said) == made
     assert list((tmp_path / "private").iterdir()) == []

@@ -15,16 +15,16 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import containers
-from bakehouse.build import BuiltImage, build
-from bakehouse.buildevents import Log
-from bakehouse.buildtimes import BuildTimes
+from bakehouse.build.build_inputs import Supplies
+from bakehouse.build.graph import BuiltImage, build
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.build.timings import BuildTimes
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import docker
+from bakehouse.engine.buildkit_events import Log
 from bakehouse.errors import BuildError
-from bakehouse.progress import Mode, Progress
-from bakehouse.report import failure_text
-from bakehouse.supplies import Supplies
-from tests import feeds
 from tests.integration.projects import Project, base
+from tests.support import feeds
 
 pytestmark = pytest.mark.engine
 
@@ -148,8 +148,8 @@ hint: `docker build --target broken images/broken` runs this stage alone
 RUN = """\
 import signal, sys
 from pathlib import Path
-from bakehouse.buildevents import Log
-from bakehouse.buildx import Target, bake
+from bakehouse.engine.buildkit_events import Log
+from bakehouse.engine.buildx import Target, bake
 def tell(event):
     if isinstance(event, Log):
         print("begun", flush=True)
@@ -225,7 +225,7 @@ def test_a_secret_leaves_no_trace(project: Project, unique: str, tmp_path: Path)
 def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique: str) -> None:
     add_shared(project, unique, "one", "two")
     verified: list[BuiltImage] = []
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         built = build(
             [project.image("one"), project.image("two")],
             root=project.root,

@@ -14,13 +14,14 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse import containers, owners
-from bakehouse.build import BuiltImage
-from bakehouse.containers import OWNER_LABEL, DockerEngine
-from bakehouse.engine import Container, ContainerSpec, Ended
+from bakehouse.build.graph import BuiltImage
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import docker as containers
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
+from bakehouse.engine.protocol import Container, ContainerSpec, Ended
 from bakehouse.errors import EngineError
-from bakehouse.plan import Image
-from bakehouse.report import failure_text
+from bakehouse.plan.model import Image
+from bakehouse.util import owners
 
 pytestmark = pytest.mark.engine
 
@@ -251,8 +252,9 @@ def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
 ) -> None:
     program = f"""
 from pathlib import Path
-from bakehouse import containers, owners
-from bakehouse.engine import ContainerSpec
+from bakehouse.engine import docker as containers
+from bakehouse.util import owners
+from bakehouse.engine.protocol import ContainerSpec
 engine = containers.connect()
 spec = ContainerSpec({digest!r}, ("sleep", "300"), mounts=("/opt/ml/input",))
 with engine.network("killed"), engine.container(spec) as container:

@@ -17,11 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from bakehouse import buildfailure, containers, daemon, dockerd, provision
-from bakehouse.buildevents import Log
-from bakehouse.buildfailure import Failure
-from bakehouse.daemon import Daemon, Feature, NoDaemon, Silence
-from bakehouse.dockerd import Place
+from bakehouse.engine import buildkit_errors, daemon_info, docker, dockerd, provision
+from bakehouse.engine.buildkit_errors import Failure
+from bakehouse.engine.buildkit_events import Log
+from bakehouse.engine.daemon_info import Daemon, Feature, NoDaemon, Silence
+from bakehouse.engine.dockerd import Place
 from bakehouse.errors import EngineError
 from tests.integration.projects import Project, base
 
@@ -91,7 +91,7 @@ def kill(place: Place) -> None:
 
 
 def engine() -> Daemon:
-    found = daemon.probe()
+    found = daemon_info.probe()
     assert isinstance(found, Daemon)
     return found
 
@@ -100,7 +100,7 @@ def test_an_engine_that_we_start_has_all_that_tasks_need(place: Place) -> None:
     dockerd.start(place, quiet)
 
     found = engine()
-    daemon.require(found, *Feature)
+    daemon_info.require(found, *Feature)
     assert found.endpoint == place.endpoint
     assert found.data_root == str(place.data_root)
 
@@ -160,7 +160,7 @@ def test_stopping_ends_the_engine_and_its_containerd(place: Place) -> None:
 
     assert dockerd.process_of(place.pidfile, "dockerd") is None
     assert not Path(f"/proc/{inner}/exe").exists()
-    assert isinstance(daemon.probe(), NoDaemon)
+    assert isinstance(daemon_info.probe(), NoDaemon)
 
 
 def test_an_engine_that_another_started_is_not_stopped(place: Place) -> None:
@@ -174,7 +174,7 @@ def test_an_engine_without_the_containerd_store_is_recognised(place: Place) -> N
         found = engine()
 
         assert (found.store, found.containerd_store) == ("overlay2", False)
-        assert [lack.feature for lack in daemon.lacks(found)] == [Feature.CONTAINERD_STORE]
+        assert [lack.feature for lack in daemon_info.lacks(found)] == [Feature.CONTAINERD_STORE]
         assert dockerd.configured_cache_limit(found.endpoint, place) == ""
 
 
@@ -185,7 +185,7 @@ def test_an_engine_without_default_bridge_is_recognised(place: Place) -> None:
     found = engine()
 
     assert found.bridge is None
-    assert [lack.feature for lack in daemon.lacks(found)] == [Feature.BRIDGE]
+    assert [lack.feature for lack in daemon_info.lacks(found)] == [Feature.BRIDGE]
 
 
 def test_an_engine_that_cannot_start_says_why(place: Place) -> None:
@@ -217,7 +217,7 @@ def test_nothing_is_started_without_a_yes(place: Place) -> None:
 
     assert said[0] == f"no container engine answers at `{place.endpoint}`; this is what will be done:"
     assert said[-1] == f"  - start dockerd with the containerd image store, its data in {place.data_root}"
-    assert isinstance(daemon.probe(), NoDaemon)
+    assert isinstance(daemon_info.probe(), NoDaemon)
 
 
 def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
@@ -233,8 +233,8 @@ def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
 def test_two_runs_at_once_start_one_engine(place: Place) -> None:
     program = (
         "from pathlib import Path\n"
-        "from bakehouse.dockerd import Place\n"
-        "from bakehouse.provision import ensure\n"
+        "from bakehouse.engine.dockerd import Place\n"
+        "from bakehouse.engine.provision import ensure\n"
         f"place = {place!r}\n".replace("PosixPath", "Path")
         + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"
     )
@@ -250,7 +250,7 @@ def test_two_runs_at_once_start_one_engine(place: Place) -> None:
 
 
 def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(place: Place) -> None:
-    absent = daemon.probe()
+    absent = daemon_info.probe()
     assert isinstance(absent, NoDaemon)
     assert absent.silence is Silence.NOTHING_THERE
     assert absent.endpoint == place.endpoint
@@ -302,8 +302,8 @@ def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
     broken = subprocess.run(build, capture_output=True, text=True, check=False)
 
     failure = Failure((), (), {}, broken.stderr, frozenset())
-    assert isinstance(buildfailure.explain(failure, {}, {}), buildfailure.LayerLost)
-    with contextlib.closing(containers.connect()) as connected:
+    assert isinstance(buildkit_errors.explain(failure, {}, {}), buildkit_errors.LayerLost)
+    with contextlib.closing(docker.connect()) as connected:
         known = connected.image(reference)
         assert provision.restart(quiet, place)
         subprocess.run(build, capture_output=True, check=True)
@@ -335,7 +335,7 @@ def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
 ) -> None:
     """BuildKit's steps are no containers of `docker ps`."""
     reference, archive = saved_base
-    monkeypatch.setattr("bakehouse.engine_use.Place", lambda: place)
+    monkeypatch.setattr("bakehouse.engine.usage_lock.Place", lambda: place)
     dockerd.start(place, quiet)
     subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
     project = Project(tmp_path, "restarted")

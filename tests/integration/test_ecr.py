@@ -10,20 +10,20 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 
-from bakehouse import pusher
-from bakehouse.build import BuiltImage
-from bakehouse.distribution import Patience
-from bakehouse.ecr import EcrRegistry
-from bakehouse.ecr_repositories import SIGNATURES
+from bakehouse.build.graph import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.manifests import short
-from bakehouse.plan import ImageKey
-from bakehouse.push import Publication, publish
-from bakehouse.release_tags import PublishedImage
-from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
-from bakehouse.testing.proxy import Forward, Reply, Request, error_body
-from bakehouse.transfer import Watch
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.ecr_repository import SIGNATURES
+from bakehouse.registry.manifest import short
+from bakehouse.registry.transfer import Watch
 from tests.integration.tiny_images import built, passed
+from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.proxy import Forward, Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -54,7 +54,7 @@ class Push:
     def __init__(self, folder: Path, host: str) -> None:
         self.lines: list[str] = []
         self.host = host
-        self.pusher = pusher.connect(folder / "notes")
+        self.pusher = docker_push.connect(folder / "notes")
         self.publication = Publication(
             day=date(2026, 11, 20),
             locks=folder / "locks",

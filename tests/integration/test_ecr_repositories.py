@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import ecr_repositories
-from bakehouse.ecr import EcrRegistry
-from bakehouse.ecr_repositories import lifecycle_policy, pull_policy
-from bakehouse.registry_settings import Creation
-from bakehouse.testing.ecr import EcrStandin
+from bakehouse.catalog.registry_settings import Creation
+from bakehouse.registry import ecr_repository
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.ecr_repository import lifecycle_policy, pull_policy
+from tests.support.ecr import EcrStandin
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 
@@ -158,7 +158,7 @@ def test_who_we_are_is_asked_only_where_accounts_are_to_pull(
     def unknown(_: object) -> str:
         raise AssertionError
 
-    monkeypatch.setattr(ecr_repositories, "_partition", unknown)
+    monkeypatch.setattr(ecr_repository, "_partition", unknown)
     registry(ecr_standin, Creation(pull_organization="o-a1b2c3d4e5")).make_repository(name, "mpi-cpu")
     assert ecr_standin.client.get_repository_policy(repositoryName=name)["policyText"]
 

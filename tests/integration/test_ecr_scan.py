@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import destinations, image_push, publishing, smoke_report
-from bakehouse.build import BuiltImage
-from bakehouse.ecr_replication import Waiting
+from bakehouse.build.graph import BuiltImage
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.registry_settings import RegistrySettings
+from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
-from bakehouse.ledger import Ledger
-from bakehouse.project import Project
-from bakehouse.publishing import Terms
-from bakehouse.registry_settings import RegistrySettings
-from bakehouse.releases import ReleasedFindings
-from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
-from bakehouse.testing.proxy import Proxy, Reply, Request
+from bakehouse.publish import image as image_push
+from bakehouse.publish import publish
+from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.publish import Terms
+from bakehouse.publish.releases import ReleasedFindings
+from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
+from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.proxy import Proxy, Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -36,7 +39,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let ECR have so long for a scan."""
-    for module in (image_push, publishing):
+    for module in (image_push, publish):
         monkeypatch.setattr(module, "Waiting", lambda until: Waiting(seconds, 0.05, until))
 
 
@@ -44,7 +47,7 @@ def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def project(
     tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> Project:
-    monkeypatch.setattr(destinations, "registry_host", lambda *_, **__: ecr_standin.host)
+    monkeypatch.setattr(destination, "registry_host", lambda *_, **__: ecr_standin.host)
     wait(monkeypatch, 60.0)
     prefix = tmp_path.name.replace("_", "-").rstrip("-")
     team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
@@ -86,7 +89,7 @@ NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
 
 def push(project: Project, image: BuiltImage, **terms: object) -> None:
     wanted = Terms(create=True, **{"severity": "HIGH", **terms})  # type: ignore[arg-type]
-    publishing.push_images(project, [image], print, wanted)
+    publish.push_images(project, [image], print, wanted)
 
 
 def test_what_is_clean_enough_is_released_with_its_findings(
@@ -185,10 +188,10 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
     push(project, image, stage=True, severity="")
     answers(found("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
-        publishing.promote_image(project, image.image, print, Terms(severity="HIGH"))
+        publish.promote_image(project, image.image, print, Terms(severity="HIGH"))
     assert len(ecr_standin.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
 
-    released = publishing.promote_image(project, image.image, print, Terms(severity="CRITICAL"))
+    released = publish.promote_image(project, image.image, print, Terms(severity="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
     assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, True, False]
 
@@ -239,5 +242,5 @@ def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
     answers(found("COMPLETE", HIGH=1))
     terms = Terms(severity="HIGH", image_uri=released.image_uri)
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
-        publishing.promote_image(project, image.image, print, terms)
+        publish.promote_image(project, image.image, print, terms)
     assert Ledger(project).records("mpi-cpu") == (released,)

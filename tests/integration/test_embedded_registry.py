@@ -14,17 +14,17 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from bakehouse.distribution import Patience, Repository
-from bakehouse.embedded_registry import EmbeddedRegistry
 from bakehouse.errors import Diagnostic, PublishError
-from bakehouse.manifests import digest_of
+from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.manifest import digest_of
 from tests.integration.ports import kept_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 USER = """
 import sys, pathlib
-from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.registry.local_registry import EmbeddedRegistry
 with EmbeddedRegistry(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
     print("inside", flush=True)
     sys.stdin.readline()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bakehouse import snippets
-from bakehouse.asked_job import Job
-from bakehouse.releases import ReleasedPart, ReleaseRecord
-from bakehouse.testing.ecr import ACCOUNT, REGION
+from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.sagemaker import snippets
+from bakehouse.sagemaker.job_spec import Job
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bakehouse import launch_rules
-from bakehouse.catalog import load_catalog
-from bakehouse.estimator import check
-from bakehouse.findings import Finding
-from bakehouse.instances import instances
-from bakehouse.project import HOME
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.instance_types import instances
+from bakehouse.catalog.project import HOME
+from bakehouse.sagemaker import launch_rules
+from bakehouse.sagemaker.findings import Finding
+from bakehouse.sagemaker.validate import check
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
-from tests.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
+from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 

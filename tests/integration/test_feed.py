@@ -9,19 +9,19 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import workflow
-from bakehouse.fetching import Fetcher
-from bakehouse.mirrors import Hashes, Mirrors
-from bakehouse.pipconfig import PipConfig
-from bakehouse.plan import Sha256
-from bakehouse.sources import Machine
-from bakehouse.store import Store
-from bakehouse.supplies import Feed, supplies
-from bakehouse.wanted import Wanted, WantedFile
-from bakehouse.workspace import open_workspace
-from tests.file_server import serving
+from bakehouse.build.build_inputs import Feed, supplies
+from bakehouse.cli import workflow
+from bakehouse.fetch.cache import Store
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.fetch.sources import Machine
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
-from tests.wheels import sha256, wheel
+from tests.support.file_server import serving
+from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import BuiltImage
-from bakehouse.plan import Image
+from bakehouse.build.graph import BuiltImage
+from bakehouse.plan.model import Image
 from tests.integration import killed_clusters
 
 pytestmark = pytest.mark.engine

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bakehouse.cluster.job import as_texts
 from bakehouse.errors import UsageError
-from bakehouse.instance_groups import InstanceGroup
-from bakehouse.jobs import as_texts
-from bakehouse.launch_settings import Framework, Training, launch_settings
-from bakehouse.model_trainer import (
+from bakehouse.sagemaker.distribution import Framework, Training, launch_settings
+from bakehouse.sagemaker.instance_groups import InstanceGroup
+from bakehouse.sagemaker.model_trainer import (
     ARGUMENTS,
     CODE_CHANNEL,
     DRIVERS_CHANNEL,
@@ -21,8 +21,8 @@ from bakehouse.model_trainer import (
     channel,
     driver_settings,
 )
-from bakehouse.testing.ecr import ACCOUNT, REGION
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

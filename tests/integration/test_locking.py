@@ -8,12 +8,12 @@ from queue import Queue
 
 import pytest
 
-from bakehouse import locking
-from bakehouse.drift import Drift, Kind
 from bakehouse.errors import RecipeError, UsageError
-from bakehouse.locks import exclusive
+from bakehouse.lock import lock as locking
+from bakehouse.lock.drift import Drift, Kind
+from bakehouse.util.file_lock import exclusive
 from tests.conftest import said
-from tests.wheels import wheel
+from tests.support.wheels import wheel
 
 COMPONENT = """\
 summary: A part of which two variants are Python packages

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import owners, releases, workflow
-from bakehouse.containers import OWNER_LABEL
-from bakehouse.project import HOME
-from bakehouse.supplies import supplies
-from bakehouse.workspace import Workspace
+from bakehouse.build.build_inputs import supplies
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import workflow
+from bakehouse.engine.docker import OWNER_LABEL
+from bakehouse.plan.workspace import Workspace
+from bakehouse.publish import releases
+from bakehouse.util import owners
 from tests.integration.conftest import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
 

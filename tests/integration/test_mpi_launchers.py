@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from bakehouse import workflow
-from bakehouse.job_report import JobReport, Status
-from bakehouse.jobs import Group, homogeneous
-from bakehouse.workspace import Workspace, plan_images
+from bakehouse.cli import workflow
+from bakehouse.cluster.job import Group, homogeneous
+from bakehouse.cluster.job_report import JobReport, Status
+from bakehouse.plan.workspace import Workspace, plan_images
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import EXAMPLES, Case, run_all, said

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import workspace
-from bakehouse.project import HOME
+from bakehouse.catalog.project import HOME
+from bakehouse.plan import workspace
 
 pytestmark = [
     pytest.mark.engine,
@@ -30,7 +30,7 @@ IMAGES = ("mpi-cpu", "mpi5-cpu")
 SUBNET = "10.213.0.1/24"
 ADDRESS = "02:42:0a:d5:00:01"
 """One that the kernel leaves as it is when containers come and go, see dockerd.loose_address."""
-BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli import main; main()")
+BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
 
 
 class Nowhere:

@@ -12,24 +12,26 @@ from urllib.request import urlopen
 
 import pytest
 
-from bakehouse import pusher, recording, smoke_report
-from bakehouse.build import BuiltImage
-from bakehouse.checks import Outcome
-from bakehouse.distribution import Patience
-from bakehouse.ecr import EcrRegistry
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import Outcome
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
-from bakehouse.image_uris import newest
-from bakehouse.manifests import DOCKER_MANIFEST, KINDS, short
-from bakehouse.plan import ImageKey
-from bakehouse.promotion import move_alias, promote
-from bakehouse.push import Publication, publish
-from bakehouse.release_tags import PublishedImage
-from bakehouse.releases import ReleaseRecord, append
-from bakehouse.smoke_report import CheckResult, SmokeReport
-from bakehouse.testing.ecr import EcrStandin
-from bakehouse.testing.proxy import LOST, Forward, Reply, Request
-from bakehouse.verification import require_all, verify
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish import record as recording
+from bakehouse.publish.image_uris import newest
+from bakehouse.publish.promote import move_alias, promote
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.releases import ReleaseRecord, append
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.publish.verify import require_all, verify
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built
+from tests.support.ecr import EcrStandin
+from tests.support.proxy import LOST, Forward, Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -65,7 +67,7 @@ class Team:
         self.folder = folder
         self.lines: list[str] = []
         self.registry = EcrRegistry(host=host, create=True)
-        self.pusher = pusher.connect(folder / "notes")
+        self.pusher = docker_push.connect(folder / "notes")
         self.publication = Publication(
             day=DAY,
             locks=folder / "locks",

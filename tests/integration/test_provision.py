@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import bootstrap, containers, daemon, owners
-from bakehouse.daemon import Daemon
-from bakehouse.plan import BootstrappedBase
-from tests import feeds
+from bakehouse.build import base_image
+from bakehouse.engine import daemon_info, docker
+from bakehouse.engine.daemon_info import Daemon
+from bakehouse.plan.model import BootstrappedBase
+from bakehouse.util import owners
+from tests.support import feeds
 
 BASE = BootstrappedBase(
     "bakehouse/test-bare-debian:12", "bookworm", ("ca-certificates", "python3", "python3-venv")
@@ -23,7 +25,7 @@ WAYS = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_DEFAULT_T
 """What this machine needs to reach an index of Python packages, a machine in a container needs too."""
 ENSURE = """
 import sys
-from bakehouse import daemon, provision
+from bakehouse.engine import daemon_info as daemon, provision
 found = provision.ensure(provision.ask_at_terminal, print)
 daemon.require(found, *daemon.Feature)
 print(found.version, found.buildx)
@@ -31,8 +33,8 @@ print(found.version, found.buildx)
 
 
 def can_run() -> bool:
-    found = daemon.probe()
-    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon.lacks(found)
+    found = daemon_info.probe()
+    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon_info.lacks(found)
 
 
 pytestmark = [
@@ -68,7 +70,7 @@ class Bare:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
     state = tmp_path_factory.mktemp("state")
-    bootstrap.ensure(BASE, engine=containers.connect(), state=state, say=print, get=feeds.get)
+    base_image.ensure(BASE, engine=docker.connect(), state=state, say=print, get=feeds.get)
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
     started = subprocess.run(
         [

@@ -11,20 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import image_uris, publishing, push, push_queue, smoke_report, tables, workflow
-from bakehouse.build import BuiltImage
-from bakehouse.checks import Outcome
-from bakehouse.embedded_registry import EmbeddedRegistry
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import Outcome
+from bakehouse.catalog.project import Project
+from bakehouse.cli import tables, workflow
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
-from bakehouse.ledger import Ledger
-from bakehouse.project import Project
-from bakehouse.publishing import Terms
-from bakehouse.smoke_report import CheckResult, SmokeReport
-from bakehouse.testing.proxy import Proxy, error_body
-from bakehouse.verification import require_all
-from bakehouse.workspace import Workspace
+from bakehouse.plan.workspace import Workspace
+from bakehouse.publish import image_uris, publish, push, queue
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.publish import Terms
+from bakehouse.publish.verify import require_all
+from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built
+from tests.support.proxy import Proxy, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -71,17 +73,17 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     project: Project, image: BuiltImage, tmp_path: Path
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED), project.state)
-    [staged] = publishing.push_images(project, [image], print, Terms(stage=True))
+    [staged] = publish.push_images(project, [image], print, Terms(stage=True))
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
         image_uris.retrieve("mpi-cpu", images=project.images)
     with pytest.raises(PublishError, match="`mpi-cpu` may not be released yet"):
-        publishing.promote_image(project, image.image, print, Terms())
+        publish.promote_image(project, image.image, print, Terms())
 
     handed_back = tmp_path / "seen.json"
     smoke_report.write(report(image, "gpu-1", GPU), handed_back)
     terms = Terms(reports=(handed_back,), alias=True)
-    released = publishing.promote_image(project, image.image, print, terms)
+    released = publish.promote_image(project, image.image, print, terms)
     assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
     assert image_uris.retrieve("mpi-cpu", images=project.images) == released.image_uri
@@ -93,30 +95,30 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
     project: Project, image: BuiltImage
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publishing.push_images(project, [image], print, Terms())
-    assert publishing.promote_image(project, image.image, print, Terms(alias=True)) == pushed
+    [pushed] = publish.push_images(project, [image], print, Terms())
+    assert publish.promote_image(project, image.image, print, Terms(alias=True)) == pushed
     assert Ledger(project).records("mpi-cpu") == (pushed,)
     assert tags(project) == ["mpi-cpu", *pushed.tags]
 
 
 def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [staged] = publishing.push_images(project, [image], print, Terms(stage=True))
+    [staged] = publish.push_images(project, [image], print, Terms(stage=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was staged"):
-        publishing.promote_image(project, image.image, print, Terms(image_uri="elsewhere"))
+        publish.promote_image(project, image.image, print, Terms(image_uri="elsewhere"))
     terms = Terms(image_uri=staged.image_uri)
-    assert publishing.promote_image(project, image.image, print, terms).digest == staged.digest
+    assert publish.promote_image(project, image.image, print, terms).digest == staged.digest
 
 
 def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publishing.push_images(project, [image], print, Terms())
+    [pushed] = publish.push_images(project, [image], print, Terms())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (f"{pushed.date}  release  {where}  {image.digest[:19]}  no commit\n")
-    require_all(publishing.verify(project, [pushed], print))
+    require_all(publish.verify(project, [pushed], print))
     gone = replace(pushed, digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError, match="no longer holds sha256:000000000000"):
-        require_all(publishing.verify(project, [pushed, gone], print))
+        require_all(publish.verify(project, [pushed, gone], print))
 
 
 def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, image: BuiltImage) -> None:
@@ -158,10 +160,10 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However busy the machine, nobody goes on without a layer that is on its way.
-    monkeypatch.setattr(push_queue, "_SLOW", 100.0)
+    monkeypatch.setattr(queue, "_SLOW", 100.0)
     lines: list[str] = []
     terms = Terms(to=registry_proxy.host, stage=True)
-    records = publishing.push_images(team, fleet, lines.append, terms)
+    records = publish.push_images(team, fleet, lines.append, terms)
     assert [record.image for record in records] == [one.image.name for one in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
     assert sum(line.endswith(": 0.1 MB sent, 2.0 MB were there already") for line in lines) == 2
@@ -175,7 +177,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
     lines: list[str] = []
     with pytest.raises(RegistryAuthError) as caught:
-        publishing.push_images(team, fleet, lines.append, Terms(to=registry_proxy.host, stage=True))
+        publish.push_images(team, fleet, lines.append, Terms(to=registry_proxy.host, stage=True))
     place = f"{registry_proxy.host}/{team.repository_prefix}"
     [told] = caught.value.diagnostics
     assert told.message == f"not allowed to push to `{place}/mpi5-cpu`"
@@ -189,7 +191,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
 def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_queue, "_SLOW", 1.0)
+    monkeypatch.setattr(queue, "_SLOW", 1.0)
     monkeypatch.setattr(push, "Publication", partial(push.Publication, stall=20.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []
@@ -199,5 +201,5 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
             others.append(line.partition(":")[0])
 
     with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 20 s"):
-        publishing.push_images(team, fleet, say, Terms(to=registry_proxy.host, stage=True))
+        publish.push_images(team, fleet, say, Terms(to=registry_proxy.host, stage=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

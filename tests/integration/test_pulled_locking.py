@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.baselock import read_locks
-from bakehouse.project import HOME
-from tests.file_server import FileServer, serving
+from bakehouse.catalog.base_image_lock import read_locks
+from bakehouse.catalog.project import HOME
 from tests.integration.projects import base
+from tests.support.file_server import FileServer, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -137,7 +137,7 @@ def bake(tmp_path: Path) -> Bake:
     """Runs a task in the project, whose files are cached below it; gives what it prints."""
 
     def run(*words: str, code: int = 0) -> str:
-        command = [sys.executable, "-P", "-c", "from bakehouse.cli import main; main()", *words]
+        command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words]
         cache = str(tmp_path / "cache")
         environment = {**os.environ, "PYTHONPATH": str(HOME), "BAKEHOUSE_CACHE": cache}
         ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

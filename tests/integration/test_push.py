@@ -14,21 +14,22 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse import pusher
-from bakehouse.build import BuiltImage
-from bakehouse.distribution import Patience, Repository
+from bakehouse.build.graph import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.manifests import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, Manifest, short
-from bakehouse.plan import Digest
-from bakehouse.push import Publication, publish
-from bakehouse.registry import Credentials, NamedRegistry
-from bakehouse.release_tags import PublishedImage
-from bakehouse.releases import load
-from bakehouse.testing.proxy import LOST, Forward, Proxy, Reply, Request, error_body
-from bakehouse.testing.registry import registry_container
-from bakehouse.transfer import Progress, Pusher, Watch
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.releases import load
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, Manifest, short
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.registry.transfer import Pusher, Watch
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
+from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
+from tests.support.registry import registry_container
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -58,7 +59,7 @@ class Push:
         self.lines: list[str] = []
         self.folder = folder
         self.registry = NamedRegistry(host, lambda _: login)
-        self.pusher: Pusher = pusher.connect(folder / "notes")
+        self.pusher: Pusher = docker_push.connect(folder / "notes")
         self.publication = Publication(
             day=DAY,
             locks=folder / "locks",
@@ -125,7 +126,7 @@ class ByConfiguration:
         return None
 
     def push(
-        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Progress
+        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Reporter
     ) -> Digest:
         return self.pusher.push(self.image.digest, reference, credentials, watch, progress)
 
@@ -408,8 +409,8 @@ def test_the_next_push_sweeps_what_a_killed_one_left(
     reference = f"{registry_proxy.host}/killed/mpi-cpu:{TAG}"
     code = (
         "import sys, pathlib\n"
-        "from bakehouse import pusher\n"
-        "from bakehouse.transfer import Progress, Pusher, Watch\n"
+        "from bakehouse.registry import docker_push as pusher\n"
+        "from bakehouse.registry.transfer import Pusher, Watch\n"
         "notes, digest, reference = sys.argv[1:]\n"
         "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, Watch(60, 1e12), print)\n"
     )
@@ -419,7 +420,7 @@ def test_the_next_push_sweeps_what_a_killed_one_left(
             time.sleep(0.05)
         killed.kill()
     assert reference in _names(image)
-    pusher.connect(notes)
+    docker_push.connect(notes)
     assert reference not in _names(image)
     assert list(notes.iterdir()) == []
     assert registry_proxy.hung_up.wait(10)
@@ -434,10 +435,11 @@ RELEASE = """
 import sys
 from datetime import date
 from pathlib import Path
-from bakehouse import pusher, recording, releases
-from bakehouse.build import BuiltImage
-from bakehouse.embedded_registry import EmbeddedRegistry
-from bakehouse.push import Publication, publish
+from bakehouse.publish import record as recording, releases
+from bakehouse.registry import docker_push as pusher
+from bakehouse.build.graph import BuiltImage
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.publish.push import Publication, publish
 from tests.integration.tiny_images import image, passed
 state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], 1)
 publication = Publication(day=date(2026, 11, 20), locks=state / "locks")

@@ -15,9 +15,7 @@ from urllib.request import urlopen
 import docker
 import pytest
 
-from bakehouse import pusher
-from bakehouse.build import BuiltImage
-from bakehouse.distribution import Patience
+from bakehouse.build.graph import BuiltImage
 from bakehouse.errors import (
     BakehouseError,
     Diagnostic,
@@ -26,16 +24,18 @@ from bakehouse.errors import (
     RegistryAuthError,
     TagTakenError,
 )
-from bakehouse.locks import exclusive
-from bakehouse.manifests import DOCKER_MANIFEST, short
-from bakehouse.push import Publication, publish
-from bakehouse.registry import Credentials, NamedRegistry
-from bakehouse.release_tags import PublishedImage
-from bakehouse.testing.proxy import LOST, Forward, Reply, Request, error_body
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience
+from bakehouse.registry.manifest import DOCKER_MANIFEST, short
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.util.file_lock import exclusive
 from tests.integration import push_faults
 from tests.integration.push_faults import ENDING, FAULTS, UPLOADS, Layout, Scene
 from tests.integration.pushing import DAY, TAG, Wanted
 from tests.integration.tiny_images import built, passed
+from tests.support.proxy import LOST, Forward, Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -80,7 +80,7 @@ class Pushing:
             patience=Patience(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
         )
-        self.pusher = pusher.connect(folder / "notes")
+        self.pusher = docker_push.connect(folder / "notes")
         self.registry = NamedRegistry(scene.place, self._login)
 
     def _login(self, host: str) -> Credentials | None:

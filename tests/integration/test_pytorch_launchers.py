@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import engine_use, workflow
-from bakehouse.job_report import JobReport, Status
-from bakehouse.jobs import Group
-from bakehouse.progress import Mode, Progress
-from bakehouse.workspace import Workspace
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.cli import workflow
+from bakehouse.cluster.job import Group
+from bakehouse.cluster.job_report import JobReport, Status
+from bakehouse.engine import usage_lock
+from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
@@ -117,7 +118,7 @@ def standins(fleet: Fleet) -> Iterator[str]:
         *("--build-arg", f"IMAGE={fleet.images['pytorch-cpu'].image.reference}"),
         str(Path(__file__).with_name("standins")),
     ]
-    with engine_use.using():
+    with usage_lock.using():
         subprocess.run(command, check=True, capture_output=True)
     yield STANDINS
     subprocess.run(["docker", "image", "rm", "--force", STANDINS], check=True, capture_output=True)

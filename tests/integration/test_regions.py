@@ -7,21 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import destinations, image_push, image_uris, publishing, smoke_report
-from bakehouse.build import BuiltImage
-from bakehouse.ecr_replication import Waiting
+from bakehouse.build.graph import BuiltImage
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.registry_settings import RegistrySettings
+from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
-from bakehouse.ledger import Ledger
-from bakehouse.plan import ImageKey
-from bakehouse.project import Project
-from bakehouse.publishing import Terms
-from bakehouse.registry_settings import RegistrySettings
-from bakehouse.releases import ReleasedRegion
-from bakehouse.testing.ecr import ACCOUNT, REGIONS, EcrStandin
-from bakehouse.testing.ecr_replication import replicated
-from bakehouse.testing.proxy import Reply, Request, error_body
-from bakehouse.verification import require_all
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish import image as image_push
+from bakehouse.publish import image_uris, publish
+from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.publish import Terms
+from bakehouse.publish.releases import ReleasedRegion
+from bakehouse.publish.verify import require_all
+from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
+from tests.support.ecr import ACCOUNT, REGIONS, EcrStandin
+from tests.support.ecr_replication import replicated
+from tests.support.proxy import Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -50,14 +53,14 @@ def project(tmp_path: Path, ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyP
         assert account == ACCOUNT
         return ecr_standin.registries[region].host
 
-    monkeypatch.setattr(destinations, "registry_host", host)
+    monkeypatch.setattr(destination, "registry_host", host)
     team = RegistrySettings("team", account=ACCOUNT, regions=REGIONS, prefix=tmp_path.name.replace("_", "-"))
     return Project(tmp_path, (), registries={"team": team})
 
 
 def push(project: Project, image: BuiltImage, lines: list[str] | None = None, terms: Terms = TO_TEAM) -> None:
     smoke_report.save(passed(image), project.state)
-    publishing.push_images(project, [image], (lines if lines is not None else []).append, terms)
+    publish.push_images(project, [image], (lines if lines is not None else []).append, terms)
 
 
 def repository(project: Project) -> str:
@@ -79,7 +82,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     for region in REGIONS:
         assert ecr_standin.images(repository(project), region) == {image.digest: [tag]}
         assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
-    require_all(publishing.verify(project, [record], print))
+    require_all(publish.verify(project, [record], print))
 
 
 def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
@@ -122,13 +125,13 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     there = ecr_standin.registries[US]
     there.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
     with pytest.raises(PublishError):
-        publishing.promote_image(project, image.image, print, Terms())
+        publish.promote_image(project, image.image, print, Terms())
     there.faults.clear()
-    released = publishing.promote_image(project, image.image, print, Terms())
+    released = publish.promote_image(project, image.image, print, Terms())
     assert [one.region for one in released.regions] == [EU, US]
     [tag] = released.tags
     assert all(tag in ecr_standin.images(repository(project), region)[image.digest] for region in REGIONS)
-    assert publishing.promote_image(project, image.image, print, Terms()) == released
+    assert publish.promote_image(project, image.image, print, Terms()) == released
     assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, False, False]
 
 

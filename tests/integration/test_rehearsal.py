@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse import runs, workflow
+from bakehouse.build import run_log
+from bakehouse.build.rehearse import Outcome, Rehearsed
+from bakehouse.build.run_log import Level
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import workflow
+from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
-from bakehouse.project import HOME
-from bakehouse.rehearsing import Outcome, Rehearsed
-from bakehouse.report import failure_text
-from bakehouse.runs import Level
-from bakehouse.workspace import Workspace, open_workspace, plan_images
+from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -117,10 +118,10 @@ def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outc
 
 
 def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
-    known = runs.load(project.project.state)
+    known = run_log.load(project.project.state)
     assert set(known) == {"right"}
     [image] = plan_images(project, ["right"]).images
-    assert runs.level(image, known) is Level.REHEARSED
+    assert run_log.level(image, known) is Level.REHEARSED
     assert known["right"].standins == ("aws-dlc-pytorch",)
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.ledger import Ledger
-from bakehouse.project import HOME
-from bakehouse.releases import ReleaseRecord
-from bakehouse.testing.ecr import ACCOUNT, REGION, EcrStandin
-from bakehouse.testing.registry import PASSWORD
-from bakehouse.workspace import Workspace
+from bakehouse.catalog.project import HOME
+from bakehouse.plan.workspace import Workspace
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.releases import ReleaseRecord
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
 from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
+from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.registry import PASSWORD
 
 pytestmark = [
     pytest.mark.engine,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import containers, reproducing
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import reproduce
+from bakehouse.engine import docker
+from bakehouse.engine.fake_clock import AHEAD_DAYS
 from bakehouse.errors import DifferenceError
-from bakehouse.other_clock import AHEAD_DAYS
-from bakehouse.project import HOME
-from bakehouse.workspace import open_workspace
+from bakehouse.plan.workspace import open_workspace
 
 pytestmark = pytest.mark.engine
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def _no_noisy_image_is_left() -> Iterator[None]:
     yield
-    with contextlib.closing(containers.connect()) as engine:
+    with contextlib.closing(docker.connect()) as engine:
         engine.remove_images("bakehouse/noisy", ())
 
 
@@ -35,7 +36,7 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
     (tmp_path / "own/images/noisy.yaml").write_text(recipe + _NOISY)
     told: list[str] = []
 
-    found = reproducing.reproduce(open_workspace(tmp_path), ["mpi-cpu", "noisy"], told.append, ["overlay2"])
+    found = reproduce.reproduce(open_workspace(tmp_path), ["mpi-cpu", "noisy"], told.append, ["overlay2"])
 
     same, different = found
     assert (same.image, same.differing, same.store) == ("mpi-cpu", (), "overlay2")
@@ -50,5 +51,5 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
     }
     assert days["only in the second",] - days["only in the first",] >= timedelta(AHEAD_DAYS)
     with pytest.raises(DifferenceError, match="image `noisy` is not the same"):
-        reproducing.require_same(found)
+        reproduce.require_same(found)
     assert "note: noisy is not locked as a whole: its own steps may fetch what they like" in told

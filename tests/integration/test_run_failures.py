@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import workflow
+from bakehouse.cli import workflow
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster.job import Cut, homogeneous
+from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
-from bakehouse.job_report import JobReport, Status, text
-from bakehouse.jobs import Cut, homogeneous
-from bakehouse.report import failure_text
-from bakehouse.running import Request
-from bakehouse.workspace import Workspace
+from bakehouse.plan.workspace import Workspace
+from bakehouse.sagemaker.local_job import Request
 from tests.integration import jobs
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, Case, run_all, said

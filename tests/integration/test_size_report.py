@@ -11,24 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse import containers, engine_use, saved_image, size_reporting, workflow
-from bakehouse.build import BuiltImage
-from bakehouse.containers import DockerEngine
+from bakehouse.analysis import image_archive
+from bakehouse.analysis.layers import Contents, File
+from bakehouse.analysis.size_text import size_text
+from bakehouse.build.graph import BuiltImage
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import size_report, workflow
+from bakehouse.engine import docker, usage_lock
+from bakehouse.engine.docker import DockerEngine
 from bakehouse.errors import BuildError, EngineError, UsageError
-from bakehouse.layers import Contents, File
-from bakehouse.plan import Image
-from bakehouse.project import HOME
-from bakehouse.releases import text_of
-from bakehouse.size_tables import size_text
-from bakehouse.workspace import Workspace, open_workspace, plan_images
-from tests.test_fleet_size import RECORD
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.publish.releases import text_of
+from tests.analysis.test_fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
 def engine() -> Iterator[DockerEngine]:
-    with contextlib.closing(containers.connect()) as connected:
+    with contextlib.closing(docker.connect()) as connected:
         yield connected
 
 
@@ -63,13 +65,13 @@ def test_a_small_image_is_read_as_it_is_stored(
         output,
         str(tmp_path),
     ]
-    with engine_use.using():
+    with usage_lock.using():
         subprocess.run(command, check=True, capture_output=True)
     contents: dict[str, Contents] = {}
     try:
         stored = engine.image(reference)
         with engine.saved(reference) as chunks:
-            found = saved_image.read(chunks, contents)
+            found = image_archive.read(chunks, contents)
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
 
@@ -92,7 +94,7 @@ def test_a_small_image_is_read_as_it_is_stored(
 
 def test_an_image_that_is_not_there_is_told(engine: DockerEngine) -> None:
     with pytest.raises(EngineError) as caught, engine.saved("bakehouse/nobody-made-this:1") as chunks:
-        saved_image.read(chunks)
+        image_archive.read(chunks)
 
     assert "could not save `bakehouse/nobody-made-this:1`" in str(caught.value)
 
@@ -102,7 +104,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
 ) -> None:
     _, built = mpi_cpu
 
-    document = json.loads(size_reporting.run(workspace, ["mpi-cpu"], print, top=10, json=True))
+    document = json.loads(size_report.run(workspace, ["mpi-cpu"], print, top=10, json=True))
 
     [size] = document["images"]
     parts = {one["name"]: one for one in size["parts"]}
@@ -120,7 +122,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     # Whose a linked layer is, its own list of files tells as well.
     with engine.saved(built.digest) as chunks:
         contents: dict[str, Contents] = {}
-        saved = saved_image.read(chunks, contents)
+        saved = image_archive.read(chunks, contents)
     for layer, told in zip(saved.layers, size["layers"], strict=True):
         listed = [
             one.path.rpartition("/")[2]
@@ -171,7 +173,7 @@ def test_an_image_is_compared_with_its_last_release(
     ledger.parent.mkdir(parents=True)
     ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
 
-    told = size_reporting.run(open_workspace(tmp_path), ["mpi-cpu"], print, top=10, against="release")
+    told = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, top=10, against="release")
 
     lines = told.splitlines()
     change = f"1.0 MB → {size_text(mpi_cpu[1].bytes)}"
@@ -183,7 +185,7 @@ def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) ->
     project(tmp_path, "nobody-built-this", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:
-        size_reporting.run(open_workspace(tmp_path), ["nobody-built-this"], print, top=10)
+        size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, top=10)
 
     [told] = caught.value.diagnostics
     assert told.message == "image `nobody-built-this` is not built on this machine as its recipe is now"

@@ -14,16 +14,20 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse import archives, checks, cluster, containers, smoke_report
-from bakehouse.build import BuiltImage
-from bakehouse.checks import INSIDE, Outcome
-from bakehouse.containers import OWNER_LABEL, DockerEngine
+from bakehouse.build import verify
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import PROBES, Outcome
+from bakehouse.cluster import cluster, smoke_report
+from bakehouse.cluster.job import Job
+from bakehouse.cluster.smoke import CheckResult, smoke
+from bakehouse.cluster.smoke_checks import Check, job_checks
+from bakehouse.cluster.smoke_results import verdict
+from bakehouse.engine import docker as containers
+from bakehouse.engine import tar
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
 from bakehouse.errors import BuildError
-from bakehouse.jobs import Job
-from bakehouse.plan import Digest, Image
-from bakehouse.smoke import CheckResult, smoke
-from bakehouse.smoke_checks import Check, job_checks
-from bakehouse.verdicts import verdict
+from bakehouse.plan.model import Image
+from bakehouse.util.oci import Digest
 from tests.integration import killed_clusters
 
 pytestmark = pytest.mark.engine
@@ -32,7 +36,7 @@ Built = tuple[Image, BuiltImage]
 
 RECORDED = """\
 import os, signal, sys, time
-from record import recorded
+from job_record import recorded
 rank, size = (os.environ[name] for name in {names})
 with recorded(rank, size) as notes:
 """
@@ -52,7 +56,7 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, Job]:
     check = next(check for check in job_checks(built.image, built.digest) if check.name == name)
     assert check.job is not None
     ours = Path(check.source).name
-    source = {ours: script.encode(), "record.py": (INSIDE / "record.py").read_bytes()}
+    source = {ours: script.encode(), "job_record.py": (PROBES / "job_record.py").read_bytes()}
     return check, replace(check.job, source=source)
 
 
@@ -107,10 +111,10 @@ def test_an_image_declares_what_is_installed_and_is_asked_once(
     engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
 ) -> None:
     image, built = mpi_cpu
-    first = checks.verify(engine, image, built.digest, tmp_path)
+    first = verify.verify(engine, image, built.digest, tmp_path)
     engine.close()
 
-    assert checks.verify(engine, image, built.digest, tmp_path) == first
+    assert verify.verify(engine, image, built.digest, tmp_path) == first
     assert first.installed["mpi4py"] == next(
         part.version for part in image.parts if part.component == "mpi4py"
     )
@@ -125,7 +129,7 @@ def test_another_version_than_declared_fails_the_build(
     )
 
     with pytest.raises(BuildError) as caught:
-        checks.verify(engine, replace(image, parts=parts), built.digest, tmp_path)
+        verify.verify(engine, replace(image, parts=parts), built.digest, tmp_path)
 
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == f"`mpi4py` in image `{image.name}` is not the version that was declared"
@@ -213,7 +217,7 @@ def spoilt(mpi_cpu: Built) -> Iterator[BuiltImage]:
     key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
     with contextlib.closing(docker.from_env()) as client:
         made = client.containers.create(built.digest)
-        made.put_archive("/", archives.pack({"/root/.ssh/id_rsa": key}))
+        made.put_archive("/", tar.pack({"/root/.ssh/id_rsa": key}))
         image = made.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
         made.remove()
         yield replace(built, digest=Digest(str(image.id)))
@@ -241,8 +245,8 @@ def test_nothing_stays_of_a_run_that_was_ended_in_the_middle(
     program = f"""
 import contextlib, pickle, sys
 from pathlib import Path
-from bakehouse import containers
-from bakehouse.smoke import smoke
+from bakehouse.engine import docker as containers
+from bakehouse.cluster.smoke import smoke
 built = pickle.load(sys.stdin.buffer)
 with contextlib.closing(containers.connect()) as engine:
     smoke(engine, built, Path({str(tmp_path)!r}), only=["mpi_2x2", "train_success"])

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse import gathering
-from bakehouse import project as projects
+from bakehouse.build import prefetch
+from bakehouse.build.build_inputs import Feed, supplies
+from bakehouse.catalog import project as projects
 from bakehouse.errors import BuildError
-from bakehouse.plan import Sha256
-from bakehouse.supplies import Feed, supplies
-from bakehouse.wanted import Wanted, WantedFile
+from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
-from tests.wheels import sha256, wheel
+from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +71,7 @@ def bake(project: Project, name: str, environment: dict[str, str], file: WantedF
     )
     plan = Wanted((file,), {file: (name,)}, ((file,),))
     with (
-        gathering.fetcher(machine, said.append, environment=environment) as fetcher,
+        prefetch.fetcher(machine, said.append, environment=environment) as fetcher,
         supplies(
             state=project.root,
             mirrors=machine.mirrors,

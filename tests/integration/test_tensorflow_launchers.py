@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from bakehouse.job_report import JobReport, Status
-from bakehouse.jobs import homogeneous
-from bakehouse.workspace import Workspace
+from bakehouse.cluster.job import homogeneous
+from bakehouse.cluster.job_report import JobReport, Status
+from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said

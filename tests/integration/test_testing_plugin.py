@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.project import HOME
+from bakehouse.catalog.project import HOME
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

@@ -7,13 +7,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse import engine_use
-from bakehouse.build import BuiltImage
-from bakehouse.checks import Outcome
-from bakehouse.keys import KEY_LABEL
-from bakehouse.plan import BootstrappedBase, Digest, Image, ImageKey, Part
-from bakehouse.smoke_report import CheckResult, SmokeReport
-from tests.locked_debian import LOCKED
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import Outcome
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.engine import usage_lock
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.util.hashing import KEY_LABEL
+from bakehouse.util.oci import Digest
+from tests.support.locked_debian import LOCKED
 
 PUBLISHED = "oci-mediatypes=false,compression=gzip,force-compression=true"
 """The exporter's options of a build that is to be published."""
@@ -73,7 +74,7 @@ def built(
         f"--provenance={'mode=min' if provenance else 'false'}",
         *("--output", f"type=image,name={reference},{exporter}", str(folder)),
     ]
-    with engine_use.using():
+    with usage_lock.using():
         subprocess.run(command, check=True, capture_output=True)
     digest = Digest(json.loads(told.read_text())["containerimage.digest"])
     try:

@@ -1,0 +1,1 @@
+"""Read built images: sizes, contents, differences. Start at `sizes`."""

@@ -1,0 +1,1 @@
+"""Build the fleet, verify it, rehearse it. Start at `build`."""

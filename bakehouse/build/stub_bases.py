@@ -1,0 +1,260 @@
+"""Makes stand-ins of base images: a bootstrapped Debian that has the places and answers of the real base.
+
+What a template may look for is there: CUDA's folders, libraries that know their version, packages to be
+purged, the Python that the real base carries. Nothing of it computes anything.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from bakehouse.build.standin_server import HOST
+from bakehouse.build.stub_files import GENERIC, Tree, debian_package, make, unpacked
+from bakehouse.build.stub_plan import BASES, OUTPUT, BaseNeed, Need, python_of
+from bakehouse.catalog.project import HOME
+from bakehouse.plan import dockerfile as rendering
+from bakehouse.plan.dockerfile import RenderedFile
+from bakehouse.plan.model import Part
+from bakehouse.util.files import write_whole
+from bakehouse.util.oci import EPOCH
+
+_CODENAMES = {"18.04": "bionic", "20.04": "focal", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
+PROGRAMS = (
+    "curl",
+    "gcc",
+    "g++",
+    "libc6-dev",
+    "make",
+    "patchelf",
+    "openssh-client",
+    "openssh-server",
+    "xz-utils",
+)
+"""AWS's images are made to build in."""
+_PACKAGES = {"pytorch": "torch", "smddp": "smdistributed-dataparallel", "smp": "smdistributed-modelparallel"}
+"""Components whose package of Python has another name."""
+_PYTHON_PACKAGES = re.compile(
+    "pytorch|tensorflow|torch.*|smddp|smp|sagemaker-.*|mpi4py|horovod|deepspeed|numpy|nvidia-dali.*"
+)
+"""What of a base's parts has metadata as a package of Python."""
+
+
+def reference(need: BaseNeed, debian: str) -> str:
+    """The name of a base's stand-in: it changes with whatever goes into it."""
+    files = context(need, debian)
+    seen = hashlib.sha256()
+    for file in files:
+        seen.update(f"{file.path}\0{len(file.content)}\0{file.is_executable}\0".encode() + file.content)
+    part = need.part
+    words = filter(None, (part.version, part.variant, "build" if need.is_build_base else ""))
+    tag = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))[:110]
+    return f"{BASES}/{part.component}:{tag}-{seen.hexdigest()[:8]}"
+
+
+def write(need: BaseNeed, debian: str, root: Path) -> Path:
+    """Write what BuildKit makes a stand-in from; gives the bake file, by its path below `root`."""
+    name = reference(need, debian)
+    folder = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
+    for file in context(need, debian):
+        path = root / folder / file.path
+        write_whole(path, file.content)
+        path.chmod(0o755 if file.is_executable else 0o644)
+    (root / folder / "tree").mkdir(exist_ok=True)
+    (root / folder / "debs").mkdir(exist_ok=True)
+    target = {
+        "context": str(folder),
+        "platforms": ["linux/amd64"],
+        "tags": [name],
+        "output": [OUTPUT],
+        "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
+        "attest": [],
+    }
+    path = root / folder / "docker-bake.json"
+    write_whole(path, json.dumps({"target": {target_name(name): target}}, indent=2) + "\n")
+    return folder / "docker-bake.json"
+
+
+def target_name(name: str) -> str:
+    """A base's name in its bake file."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name.removeprefix(f"{BASES}/"))
+
+
+def context(need: BaseNeed, debian: str) -> tuple[RenderedFile, ...]:
+    """The Dockerfile of a base's stand-in, and what it copies."""
+    provides = dict(need.part.provides)
+    tree = {} if need.bootstrapped else _tree(need, provides)
+    packages = () if need.bootstrapped else _distribution_packages(need, provides)
+    dockerfile = rendering.filled(
+        (GENERIC / "base" / "Dockerfile.j2").read_text(),
+        need=need,
+        debian=debian,
+        host=HOST,
+        python=python_of(provides),
+        libraries=[] if need.bootstrapped else _libraries(need, provides),
+        packages=packages,
+        environment=_environment(need, provides),
+        cuda=".".join(provides["cuda"].split(".")[:2]) if "cuda" in provides else "",
+        prefix=_prefix(dict(need.facts)) if "python" in provides else "",
+        programs=PROGRAMS,
+        is_equipped=need.part.component != "nvidia-cuda",
+        is_amazon="amazon-linux" in provides,
+    )
+    code = sorted((GENERIC / "base").glob("*.py"))
+    return (
+        RenderedFile("Dockerfile", dockerfile.encode()),
+        *(RenderedFile(path.name, path.read_bytes()) for path in code),
+        *(
+            RenderedFile(f"tree/{path}", data, is_executable=bool(mode & 0o100))
+            for path, (data, mode) in sorted(tree.items())
+        ),
+        *(RenderedFile(f"debs/{name}.deb", debian_package(name, version)) for name, version in packages),
+    )
+
+
+def _tree(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+    tree: Tree = {"usr/lib/os-release": (_os_release(provides).encode(), 0o644)}
+    if "cuda" in provides:
+        tree |= _cuda(need, provides)
+    if "python" in provides:
+        tree |= _python(need, provides)
+    if "efa" in provides:
+        text = f"# EFA installer version: {provides['efa']}\n# a stand-in\n"
+        tree["opt/amazon/efa_installed_packages"] = (text.encode(), 0o644)
+    if "open-mpi" in provides:
+        for name in ("mpirun", "orted"):
+            text = f'#!/bin/sh\necho "{name} (Open MPI) {provides["open-mpi"]}"\n'
+            tree[f"opt/amazon/openmpi/bin/{name}"] = (text.encode(), 0o755)
+    return tree
+
+
+def _os_release(provides: Mapping[str, str]) -> str:
+    ubuntu, amazon = provides.get("ubuntu"), provides.get("amazon-linux")
+    if ubuntu:
+        name = f'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="{ubuntu}"\n'
+        return f"{name}VERSION_CODENAME={_CODENAMES.get(ubuntu, 'unknown')}\n"
+    if amazon:
+        return f'NAME="Amazon Linux"\nID="amzn"\nID_LIKE="fedora"\nVERSION_ID="{amazon}"\n'
+    return 'NAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n'
+
+
+def _cuda(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+    minor = ".".join(provides["cuda"].split(".")[:2])
+    folder = f"usr/local/cuda-{minor}"
+    tree: Tree = {
+        f"{folder}/version.json": (json.dumps({"cuda": {"version": provides["cuda"]}}).encode(), 0o644),
+        "etc/apt/sources.list.d/cuda.list": (b"# NVIDIA's own packages would come from here\n", 0o644),
+        "etc/ld.so.conf.d/988_cuda.conf": (b"/usr/local/cuda/targets/x86_64-linux/lib\n", 0o644),
+    }
+    if need.is_build_base or "devel" in need.part.variant:
+        for name in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "nvml.h"):
+            tree[f"{folder}/include/{name}"] = (b"/* a stand-in */\n", 0o644)
+        text = f'#!/bin/sh\necho "Cuda compilation tools, release {minor}, a stand-in: $*"\n'
+        tree[f"{folder}/bin/nvcc"] = (text.encode(), 0o755)
+    return tree
+
+
+def _python(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+    """The Python that the base carries, with the packages that it says it has."""
+    facts = dict(need.facts)
+    prefix = _prefix(facts)
+    minor = python_of(provides)
+    home = "home = /usr/lib/bakehouse-rehearsal/bin\ninclude-system-site-packages = true\n"
+    text = f"{home}version = {minor}.99\n"
+    tree: Tree = {f"{prefix}/pyvenv.cfg": (text.encode(), 0o644)}
+    site = f"{prefix}/lib/python{minor}/site-packages"
+    for package, version in _python_packages(provides).items():
+        name = next((name for name, other in _PACKAGES.items() if other == package), package)
+        stem = package.replace("-", "_")
+        file = f"{stem}-{version}-py3-none-any.whl"
+        part = Part(name, version, "", provides=tuple(sorted(provides.items())))
+        folder = HOME / "recipes" / "components" / name
+        wheel = make(Need("wheel", part, folder, package, version, file))
+        tree |= {f"{site}/{path}": one for path, one in unpacked(wheel).items()}
+    return tree
+
+
+def _python_packages(provides: Mapping[str, str]) -> dict[str, str]:
+    """The packages of Python among what a base provides; CUDA's parts come as packages of a framework."""
+    found = {
+        _PACKAGES.get(name, name): version
+        for name, version in sorted(provides.items())
+        if _PYTHON_PACKAGES.fullmatch(name)
+    }
+    for name in ("cudnn", "nccl"):
+        if name in provides and "cuda" in provides:
+            found[f"nvidia-{name}-cu{provides['cuda'].split('.')[0]}"] = provides[name]
+    return found
+
+
+def _prefix(facts: Mapping[str, str]) -> str:
+    """Where the base's own Python lives, as far as its component tells."""
+    for value in facts.values():
+        if found := re.search(r"(/opt/[\w.-]+)/bin/(?:python|pip)", value):
+            return found[1].lstrip("/")
+    return "opt/conda"
+
+
+def _libraries(need: BaseNeed, provides: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
+    """Libraries that know their version: path, code, links; the last link has its name for the loader."""
+    found = []
+    multiarch = "/usr/lib/x86_64-linux-gnu"
+    if "cuda" in provides:
+        major, minor = (int(one) for one in (*provides["cuda"].split("."), "0")[:2])
+        folder = f"/usr/local/cuda-{major}.{minor}/targets/x86_64-linux/lib"
+        code = f"int cudaRuntimeGetVersion(int *v) {{ *v = {major * 1000 + minor * 10}; return 0; }}"
+        links = [f"{folder}/libcudart.so.{major}" if major > 11 else f"{folder}/libcudart.so.{major}.0"]
+        if need.is_build_base or "devel" in need.part.variant:
+            links.insert(0, f"{folder}/libcudart.so")
+        found.append((f"{folder}/libcudart.so.{provides['cuda']}.0", code, links))
+        compat = f"/usr/local/cuda-{major}.{minor}/compat"
+        found.append(
+            (f"{compat}/libcuda.so.1.0", "int cuInit(int f) { return 100; }", [f"{compat}/libcuda.so.1"])
+        )
+    if "cudnn" in provides and "cuda" in provides:
+        numbers = [int(one) for one in re.findall(r"\d+", provides["cudnn"])]
+        major = numbers[0]
+        scale = (1000, 100, 1) if major < 9 else (10000, 100, 1)
+        number = sum(one * unit for one, unit in zip([*numbers, 0, 0], scale, strict=False))
+        code = f"unsigned long cudnnGetVersion(void) {{ return {number}; }}"
+        found.append((f"{multiarch}/libcudnn.so.{major}.0.0", code, [f"{multiarch}/libcudnn.so.{major}"]))
+    if "nccl" in provides or _has_nccl(need):
+        numbers = [int(one) for one in provides.get("nccl", "2.9.9").split(".")[:3]]
+        number = numbers[0] * 10000 + numbers[1] * 100 + (numbers[2] if len(numbers) > 2 else 0)
+        code = f"int ncclGetVersion(int *v) {{ *v = {number}; return 0; }}"
+        found.append((f"{multiarch}/libnccl.so.2.0.0", code, [f"{multiarch}/libnccl.so.2"]))
+    return found
+
+
+def _has_nccl(need: BaseNeed) -> bool:
+    """Whether NVIDIA's image of that flavour brings NCCL's package: all but `base` do."""
+    return need.part.component == "nvidia-cuda" and re.search("runtime|devel", need.part.variant) is not None
+
+
+def _distribution_packages(need: BaseNeed, provides: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Packages that NVIDIA's images bring, which templates may hold back, upgrade or purge."""
+    if "cuda" not in provides or need.part.component != "nvidia-cuda":
+        return ()
+    numbers = provides["cuda"].split(".")
+    names = [f"cuda-cudart-{numbers[0]}-{numbers[1]}", f"cuda-compat-{numbers[0]}-{numbers[1]}"]
+    if _has_nccl(need):
+        names += ["libnccl2", *(["libnccl-dev"] if need.is_build_base else [])]
+    if "cudnn" in provides:
+        major = provides["cudnn"].split(".")[0]
+        names.append(f"libcudnn{major}" if major == "8" else f"libcudnn{major}-cuda-{numbers[0]}")
+    return tuple((name, "0~rehearsal") for name in names)
+
+
+def _environment(need: BaseNeed, provides: Mapping[str, str]) -> dict[str, str]:
+    path = [f"/{_prefix(dict(need.facts))}/bin"] if "python" in provides else []
+    if "open-mpi" in provides or "efa" in provides:
+        path.append("/opt/amazon/openmpi/bin")
+    if "cuda" not in provides:
+        return {"PATH": ":".join([*path, "$PATH"])} if path else {}
+    return {
+        "CUDA_VERSION": provides["cuda"],
+        "PATH": ":".join([*path, "/usr/local/nvidia/bin:/usr/local/cuda/bin:$PATH"]),
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+    }

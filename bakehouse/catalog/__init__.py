@@ -1,0 +1,1 @@
+"""What exists: components, recipes and committed locks as data. Start at `catalog`."""

@@ -1,0 +1,73 @@
+"""SageMaker's instance types, as the catalogue has them: vCPUs, GPUs and memory, where these are known."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import INSTANCE
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.suggest import suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance type; None is what nobody has written down."""
+
+    name: str
+    vcpus: int | None = None
+    gpus: int | None = None
+    memory_gib: float | None = None
+    efa_interfaces: int | None = None
+    rdma_read: bool | None = None
+    """Whether EFA reads the memory of another host."""
+    gpu_architecture: str = ""
+    """Such as `8.0`; empty where nobody has written it down, or there is no GPU."""
+
+    @property
+    def family(self) -> str:
+        """`ml.g5` of `ml.g5.12xlarge`."""
+        return self.name.rpartition(".")[0]
+
+
+def instances(catalog: Catalog) -> dict[str, Instance]:
+    """All instance types of the catalogue, by name."""
+    component = catalog.components.get(INSTANCE)
+    variants = component.releases[0].variants if component and component.releases else ()
+    return {one.name: _instance(one.name, one.face.provides) for one in variants}
+
+
+def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
+    """The instance type of a name; raises UsageError where there is none."""
+    if name not in known:
+        hint = suggestion(name, known) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
+        raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
+    return known[name]
+
+
+def gpus_text(catalog: Catalog) -> str:
+    """The architecture of each type's GPUs, `none` or `unknown`, as `instance_gpus.json` is committed."""
+    component = catalog.components.get(INSTANCE)
+    variants = component.releases[0].variants if component and component.releases else ()
+    found = {}
+    for one in variants:
+        is_cpu = one.face.provides.get("gpus") == "0"
+        found[one.name] = "none" if is_cpu else one.face.provides.get("gpu-architecture", "unknown")
+    return json.dumps(found, indent=2, sort_keys=True) + "\n"
+
+
+def _instance(name: str, provides: Mapping[str, str]) -> Instance:
+    def number(key: str) -> int | None:
+        return int(provides[key]) if key in provides else None
+
+    memory = provides.get("memory-gib")
+    reads = number("rdma-read")
+    return Instance(
+        name,
+        number("vcpus"),
+        number("gpus"),
+        float(memory) if memory else None,
+        number("efa-interfaces"),
+        None if reads is None else bool(reads),
+        provides.get("gpu-architecture", ""),
+    )

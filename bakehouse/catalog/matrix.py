@@ -1,0 +1,184 @@
+"""Writes one text out as many: `${name}` in it stands for a variable's value, and axes give the values.
+
+A component's variants use it (`each`), and recipes (`matrix`). Texts without either are never looked at.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from itertools import product
+
+from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import Mapping as YamlMapping
+from bakehouse.util.yaml_reader import Node, Scalar, Sequence
+
+MAX_CELLS = 1_000
+EACH, MATRIX = "each", "matrix"
+EXCLUDE, INCLUDE = "exclude", "include"
+_VARIABLE = re.compile(r"\$(?P<literal>\$)?\{(?P<name>[^|{}]*)(?P<filters>(?:\|[^|{}]*)*)\}")
+VARIABLE_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
+_FILTERS: dict[str, Callable[[str], str]] = {
+    "tag": lambda text: text.replace(".", ""),
+    "minor": lambda text: ".".join(text.split(".")[:2]),
+}
+
+Variables = Mapping[str, Scalar]
+"""The values of one cell, by the names of their variables."""
+
+
+def variants(node: Node, problems: Problems) -> list[Node]:
+    """One variant, or those that its `each` stands for."""
+    if not isinstance(node, YamlMapping) or all(key.text != EACH for key, _ in node.entries):
+        return [node]
+    fields = Fields(node, "a variant", problems)
+    each = fields.child(EACH, f"`{EACH}`")
+    kept = tuple((key, value) for key, value in node.entries if key.text != EACH)
+    found = _cells(each, each.names, problems) if each else []
+    return [substituted(YamlMapping(kept, node.location), cell, problems) for cell in found]
+
+
+def cells(fields: Fields) -> list[Variables]:
+    """The cells of a `matrix`: the product of its axes without what `exclude` matches, then `include`.
+
+    An axis is a list of texts, or of mappings that set several variables at once.
+    """
+    axes = [name for name in fields.names if name not in (EXCLUDE, INCLUDE)]
+    found = _cells(fields, axes, fields.problems)
+    known = found[0].keys() if found else set()
+    kept = found
+    for pattern in fields.children(EXCLUDE, "an item of `exclude`"):
+        wanted = _texts(pattern)
+        if _are_known(pattern, wanted, known):
+            left = [cell for cell in kept if not _matches(cell, wanted)]
+            if len(left) == len(kept):
+                pattern.report(
+                    "this excludes no cell", pattern.location, hint="take it out, or mend its values"
+                )
+            kept = left
+    for extra in fields.children(INCLUDE, "an item of `include`"):
+        cell = _texts(extra)
+        if _are_known(extra, cell, known) and _is_whole(extra, cell, known):
+            kept = [*kept, cell]
+    fields.finish()
+    if found and not kept:
+        fields.report("the matrix has no cells left", fields.location)
+    return kept
+
+
+def substituted(node: Node, cell: Variables, problems: Problems) -> Node:
+    """A node with the variables in its texts replaced; `$${` stands for `${` itself."""
+    if isinstance(node, Scalar):
+        return _text(node, cell, problems) if "${" in node.text else node
+    if isinstance(node, Sequence):
+        return Sequence(tuple(substituted(item, cell, problems) for item in node.items), node.location)
+    entries = tuple((key, substituted(value, cell, problems)) for key, value in node.entries)
+    return YamlMapping(entries, node.location)
+
+
+def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
+    whole = _VARIABLE.fullmatch(scalar.text)
+    if whole and not whole["literal"] and not whole["filters"] and whole["name"] in cell:
+        # Where the value stands is what a reader has to see.
+        return cell[whole["name"]]
+
+    def value(match: re.Match[str]) -> str:
+        if match["literal"]:
+            return match[0][1:]
+        name, filters = match["name"], match["filters"].split("|")[1:]
+        if name not in cell:
+            hint = suggestion(name, cell) or "write `$${` for a `${` that stays"
+            problems.add(Diagnostic(f"unknown variable `{name}`", scalar.location, hint=hint))
+            return ""
+        text = cell[name].text
+        for one in filters:
+            if one not in _FILTERS:
+                hint = suggestion(one, _FILTERS)
+                problems.add(Diagnostic(f"unknown filter `{one}`", scalar.location, hint=hint))
+                return ""
+            text = _FILTERS[one](text)
+        return text
+
+    return Scalar(_VARIABLE.sub(value, scalar.text), scalar.location)
+
+
+def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Variables]:
+    lists, size = [], 1
+    for axis in axes:
+        items = _axis(fields, axis)
+        lists.append(items)
+        size *= len(items)
+    if not lists:
+        fields.report(
+            f"{fields.what} has no axes", fields.location, hint="an axis is a name and a list of values"
+        )
+        return []
+    if size > MAX_CELLS:
+        message = f"{size:,} cells; at most {MAX_CELLS:,} are allowed"
+        fields.report(message, fields.location, hint="`exclude` doesn't count here: split the recipe")
+        return []
+    _check_apart(fields, [items[0] for items in lists if items])
+    return [{name: value for part in parts for name, value in part.items()} for parts in product(*lists)]
+
+
+def _axis(fields: Fields, name: str) -> list[Variables]:
+    node = fields.node(name)
+    spot = fields.place(name)
+    if not VARIABLE_NAME.fullmatch(name):
+        fields.report(f"`{name}` is no name of a variable", spot, "letters, digits, `-` and `_`")
+    if not isinstance(node, Sequence) or not node.items:
+        fields.report(f"axis `{name}` has to be a list of values", spot)
+        return []
+    items: list[Variables] = []
+    for item in node.items:
+        if isinstance(item, Scalar):
+            items.append({name: item})
+        else:
+            items.append(_texts(Fields(item, f"an item of axis `{name}`", fields.problems)))
+    is_alike = True
+    for written, values in zip(node.items, items, strict=True):
+        if odd := values.keys() ^ items[0].keys():
+            is_alike = False
+            label = f"{', '.join(f'`{variable}`' for variable in sorted(odd))} not in all"
+            fields.report(f"the items of axis `{name}` set different variables", written.location, label)
+    return items if is_alike else []
+
+
+def _check_apart(fields: Fields, parts: list[Variables]) -> None:
+    seen: dict[str, Location] = {}
+    for part in parts:
+        for name, value in part.items():
+            if name in seen:
+                fields.report(f"two axes set `{name}`", value.location, f"first on line {seen[name].line}")
+            seen.setdefault(name, value.location)
+
+
+def _texts(fields: Fields) -> Variables:
+    found = {}
+    for name in fields.names:
+        fields.text(name)
+        node = fields.node(name)
+        if isinstance(node, Scalar):
+            found[name] = node
+    return found
+
+
+def _are_known(fields: Fields, given: Variables, known: Iterable[str]) -> bool:
+    unknown = [name for name in given if name not in known]
+    for name in unknown:
+        hint = suggestion(name, known)
+        fields.report(f"unknown variable `{name}`", fields.place(name), hint=hint)
+    return bool(given) and not unknown
+
+
+def _is_whole(fields: Fields, given: Variables, known: Iterable[str]) -> bool:
+    missing = [name for name in known if name not in given]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        fields.report(f"an item of `include` sets no {names}", fields.location)
+    return not missing
+
+
+def _matches(cell: Variables, wanted: Variables) -> bool:
+    return all(fnmatchcase(cell[name].text, value.text) for name, value in wanted.items())

@@ -1,0 +1,325 @@
+"""Reads image recipes: what an author asks of an image, with the place of every word."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+
+from bakehouse.catalog import trim as trimming
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
+from bakehouse.catalog.matrix import MATRIX, cells, substituted
+from bakehouse.catalog.python_lock import Package, load_lock
+from bakehouse.catalog.size_budget import Budget, read_budgets
+from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
+from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.files import is_file
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import Mapping as YamlMapping
+from bakehouse.util.yaml_reader import Node, Scalar, load
+
+STATUSES = ("current", "frozen", "legacy")
+FORMATS = ("docker", "oci", "oci-zstd")
+"""Docker schema 2 or OCI with gzip layers; OCI with zstd layers, which Docker's schema has no type for."""
+_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+GPU_CHECKS = ("nccl_all_reduce", "gpu")
+JOB_CHECKS = (
+    *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
+    *GPU_CHECKS,
+)
+"""The smoke checks that are jobs."""
+_CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
+_PART_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
+_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the user adds to an image beyond components."""
+
+    apt: tuple[str, ...] = ()
+    packages: tuple[Package, ...] = ()
+    files: tuple[File, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    run: tuple[str, ...] = ()
+    code: tuple[File, ...] = ()
+    entry_point: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What an image has to run on."""
+
+    instances: tuple[Scalar, ...] = ()
+    """Instance types, or globs of them."""
+    driver: Scalar | None = None
+    """The version of the host's driver; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One image, as its author asked for it."""
+
+    name: str
+    """Its identifier."""
+    family: str
+    """The name of its recipe's file, which a matrix's images share."""
+    summary: str
+    status: str
+    base: Requirement
+    components: tuple[Requirement, ...]
+    variants: Mapping[str, Scalar]
+    """A glob of variant names per component."""
+    without: frozenset[str]
+    content: Content
+    location: Location
+    requirements: Path | None = None
+    """The user's requirements file, where it is not a lock itself."""
+    targets: Targets = Targets()
+    required: tuple[str, ...] | None = None
+    """The smoke checks that have to have passed before the image is released; None where it doesn't say."""
+    format: str = FORMATS[0]
+    """In what form the image is stored and pushed."""
+    budgets: tuple[Budget, ...] = ()
+    """What its parts may weigh."""
+    trim: tuple[str, ...] | None = None
+    """The kinds of files that it goes without; None where it leaves that to the evidence."""
+    is_committed: bool = True
+    """Whether its rendered files are kept with the recipes, for people to review."""
+
+
+def load_recipes(
+    roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
+) -> dict[str, Recipe]:
+    """All image recipes by name; a later folder's recipe replaces an earlier one's whole.
+
+    Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made.
+    Raises RecipeError with every mistake found in any of them, or adds them to `problems` where it is given.
+    """
+    found = Problems() if problems is None else problems
+    recipes = _load_recipes(roots, catalog, found, locked)
+    if problems is None:
+        found.raise_as(RecipeError)
+    return recipes
+
+
+def _load_recipes(
+    roots: Iterable[Path], catalog: Catalog, problems: Problems, locked: bool
+) -> dict[str, Recipe]:
+    families: dict[str, list[Recipe]] = {}
+    for root in roots:
+        for path in sorted((root / "images").glob("*.yml")):
+            hint = f"rename it to `{path.stem}.yaml`"
+            problems.add(Diagnostic(f"`{path.name}` would not be read", Location(path, 1, 1), hint=hint))
+        for path in sorted((root / "images").glob("*.yaml")):
+            try:
+                families[path.stem] = _load_family(path, load(path), catalog, problems, locked)
+            except RecipeError as error:
+                problems.extend(error.diagnostics)
+    recipes: dict[str, Recipe] = {}
+    is_clean = not problems
+    for recipe in (recipe for family in families.values() for recipe in family):
+        first = recipes.setdefault(recipe.name, recipe)
+        if first is not recipe and is_clean:
+            message = f"two images are called `{recipe.name}`"
+            label = f"the other stands in {first.location.path.name}"
+            hint = "put more of the matrix's variables into `name`" if first.family == recipe.family else ""
+            problems.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
+    return recipes
+
+
+def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:
+    """The recipe of one image, or those of a matrix's cells."""
+    fields = Fields(root, f"image `{path.stem}`", problems)
+    matrix = fields.child(MATRIX, f"`{MATRIX}`")
+    if not isinstance(root, YamlMapping) or matrix is None:
+        return [_load_recipe(path, root, path.stem, catalog, problems, locked)]
+    kept = tuple((key, value) for key, value in root.entries if key.text != MATRIX)
+    found = []
+    for cell in cells(matrix):
+        node = substituted(YamlMapping(kept, root.location), cell, problems)
+        name = Fields(node, fields.what, Problems()).node("name")
+        if isinstance(name, Scalar):
+            found.append(_load_recipe(path, node, name.text, catalog, problems, locked))
+        else:
+            hint = "such as `name: training-${python|tag}`"
+            fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
+    return found
+
+
+def _load_recipe(
+    path: Path, root: Node, name: str, catalog: Catalog, problems: Problems, locked: bool
+) -> Recipe:
+    return read_recipe(Fields(root, f"image `{path.stem}`", problems), path, name, catalog, locked=locked)
+
+
+def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool) -> Recipe:
+    """The recipe of one image, from a file of which `matrix` is taken out."""
+    if not _NAME.fullmatch(name) or len(name) > 100:
+        label = "small letters and digits, single `-`, `.` and `_` between them"
+        fields.report(f"`{name}` is no image name", fields.place("name"), label)
+    if fields.text("name", name) != name:
+        fields.report(
+            "only a recipe with a matrix has a `name`", fields.place("name"), "its file's name is it"
+        )
+    user = fields.text("user", "root")
+    if user not in ("root", "0"):
+        message = f"image `{path.stem}` sets user `{user}`"
+        hint = "leave `user` out: SageMaker starts training as root, and its toolkit writes below /opt/ml"
+        fields.report(message, fields.place("user"), "training images run as root", hint)
+    named = [*fields.text_pairs("components")]
+    requires = [one for key, value in named if (one := requirement(key, value, fields.problems))]
+    content, unlocked = _content(fields, path.parent, locked)
+    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
+    recipe = Recipe(
+        name=name,
+        family=path.stem,
+        summary=fields.text("summary", required=True),
+        status=fields.choice("status", STATUSES, "current"),
+        base=_base(fields, catalog),
+        components=tuple(requires),
+        variants={key.text: value for key, value in fields.text_pairs("variants")},
+        without=frozenset(fields.texts("without")),
+        content=content,
+        location=fields.location,
+        requirements=unlocked,
+        targets=_targets(fields, catalog),
+        required=_required(fields),
+        format=fields.choice("format", FORMATS, FORMATS[0]),
+        budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
+        trim=trimming.asked(fields),
+        is_committed=any(fnmatchcase(name, glob) for glob in commit),
+    )
+    fields.finish()
+    _check_names(fields, catalog, [key for key, _ in named])
+    return recipe
+
+
+def _required(fields: Fields) -> tuple[str, ...] | None:
+    """The smoke checks that `required` names: jobs, or what components answer."""
+    if not fields.has("required"):
+        fields.scalars("required")
+        return None
+    named = fields.scalars("required")
+    for one in named:
+        if one.text not in _CHECKS and not _PART_CHECK.fullmatch(one.text):
+            hint = suggestion(one.text, _CHECKS) or "`./bake smoke` tells the checks' names"
+            fields.report(f"there is no smoke check `{one.text}`", one.location, hint=hint)
+    return tuple(dict.fromkeys(one.text for one in named))
+
+
+def _targets(fields: Fields, catalog: Catalog) -> Targets:
+    child = fields.child("targets", "`targets`")
+    if child is None:
+        return Targets()
+    instances = child.scalars("instances")
+    for one in instances:
+        check_instance(one, catalog, child.problems)
+    driver = child.node("driver") if child.text("driver") else None
+    if not isinstance(driver, Scalar) or not is_driver(driver, child.problems):
+        driver = None
+    child.finish()
+    return Targets(instances, driver)
+
+
+def check_instance(one: Scalar, catalog: Catalog, problems: Problems) -> None:
+    """That the catalogue knows an instance type of that name, or one that a glob means."""
+    found = catalog.components.get(INSTANCE)
+    releases = found.releases if found else ()
+    known = [variant.name for release in releases for variant in release.variants]
+    if not any(fnmatchcase(name, one.text) for name in known):
+        hint = suggestion(one.text, known)
+        problems.add(Diagnostic(f"unknown instance type `{one.text}`", one.location, hint=hint))
+
+
+def is_driver(one: Scalar, problems: Problems) -> bool:
+    """Whether a text is the version of a driver; told where it is none."""
+    if is_version(one.text):
+        return True
+    message = f"`{one.text}` is no version of a driver"
+    problems.add(Diagnostic(message, one.location, hint="such as `550.163.01`"))
+    return False
+
+
+def _base(fields: Fields, catalog: Catalog) -> Requirement:
+    given = fields.name_or_pair("base", "a component's name, or one name and its versions")
+    if given is None:
+        return Requirement("", "", fields.location)
+    name, value = given
+    found = Requirement(name.text, "", name.location)
+    if value is not None:
+        found = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
+    bases = {one.name for one in catalog.components.values() if one.is_base} | catalog.unread
+    if name.text not in bases:
+        fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
+    return found
+
+
+def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
+    known = catalog.provided_names - {INSTANCE, DRIVER}
+    keys = [key for key, _ in fields.pairs("variants")]
+    for name in (*named, *keys, *fields.scalars("without")):
+        if name.text not in known:
+            hint = suggestion(name.text, known) or "components are folders under recipes/components"
+            fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
+
+
+def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path | None]:
+    packages, unlocked = _requirements(fields, folder, locked)
+    steps = fields.scalars("run")
+    for step in steps:
+        if not step.text.strip():
+            fields.report("a step of `run` is empty", step.location)
+    files = read_files(fields, folder)
+    code, entry_point = read_code(fields, folder)
+    check_targets([*files, *code], fields)
+    content = Content(
+        apt=tuple(sorted(fields.matching("apt", APT_PACKAGE, "apt package name"))),
+        packages=packages,
+        files=tuple(file for file, _ in files),
+        environment=tuple(environment(fields).items()),
+        run=tuple(step.text for step in steps),
+        code=tuple(file for file, _ in code),
+        entry_point=entry_point,
+    )
+    return content, unlocked
+
+
+def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Package, ...], Path | None]:
+    if not fields.has("requirements"):
+        fields.text("requirements")
+        return (), None
+    path = beside(fields, "requirements", folder)
+    if path is None:
+        return (), None
+    spot = fields.place("requirements")
+    try:
+        data = path.read_bytes()
+    except OSError:
+        fields.report(f"there is no file `{path.name}` beside the recipe", spot)
+        return (), None
+    if path.suffix == ".lock":
+        return load_lock(path, spot, fields.problems), None
+    if not locked:
+        return (), path
+    lock = path.with_name(path.name + ".lock")
+    image = fields.what.split("`")[1]
+    if not is_file(lock):
+        hint = f"make the lock with `./bake lock {image}` and commit it"
+        fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
+        return (), path
+    first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+    if first != lock_heading(path.name, data):
+        hint = f"make it again with `./bake lock {image}` and commit it"
+        fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
+        return (), path
+    return load_lock(lock, spot, fields.problems), path
+
+
+def lock_heading(name: str, requirements: bytes) -> str:
+    """A lock's first line, which tells the requirements that it was made of."""
+    return f"# of {name} sha256:{sha256(requirements).hexdigest()}"

@@ -1,0 +1,45 @@
+"""Reads what the parts of an image may weigh: the `budget` of a recipe."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from bakehouse.errors import Location
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.yaml_fields import Fields
+
+WHOLE = "image"
+SYSTEM, FILES, STEPS, REQUIREMENTS = "apt", "files", "run", "requirements"
+OWN = (WHOLE, SYSTEM, FILES, STEPS, REQUIREMENTS)
+"""What has a weight besides components: all of an image, and what the recipe's own keys bring."""
+_SIZE = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,3})?) ?(?P<unit>kB|MB|GB)")
+_UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The bytes that a part of an image may have as pushed."""
+
+    name: str
+    """A component, or one of `OWN`."""
+    bytes: int
+    written: str
+    location: Location
+
+
+def read_budgets(fields: Fields, components: Collection[str]) -> tuple[Budget, ...]:
+    """The `budget` of a recipe, with its mistakes told where they stand."""
+    names = {*OWN, *components}
+    found = []
+    for name, value in fields.text_pairs("budget"):
+        match = _SIZE.fullmatch(value.text)
+        if name.text not in names:
+            hint = suggestion(name.text, names) or "`image` is the whole image"
+            fields.report(f"`{name.text}` in `budget` is no component", name.location, hint=hint)
+        elif match is None:
+            hint = "such as `700 MB` or `1.2 GB`"
+            fields.report(f"`{value.text}` is no size", value.location, "a number and kB, MB or GB", hint)
+        else:
+            size = round(float(match["number"]) * _UNITS[match["unit"]])
+            found.append(Budget(name.text, size, value.text, value.location))
+    return tuple(found)

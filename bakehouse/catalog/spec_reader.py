@@ -1,0 +1,256 @@
+"""Reads what components bring and ask; recipes share the checks of what reaches a Dockerfile."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from bakehouse.catalog.component import Artifact, ArtifactKind, BaseSource, Face, Incompatibility, Requirement
+from bakehouse.catalog.python_lock import Lock
+from bakehouse.catalog.trim import trims
+from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.util.files import is_file
+from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import Node, Scalar
+
+UNKNOWN = "unknown"
+APT_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+](=[A-Za-z0-9.+:~-]+)?")
+"""A package of the distribution; a hyphen at its end would tell apt to remove it."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
+_BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
+_URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_SUITE = re.compile(r"[a-z][a-z0-9-]*")
+_SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
+    "url": (_URL, "an http(s) address, with everything unusual in it as `%…`"),
+    "pypi": (re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+"), "name==version"),
+    "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
+}
+_LONGEST_VERSION = 500
+"""Python makes no number of thousands of digits."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CONFIDENCES = ("high", "medium", "low")
+
+
+def face(fields: Fields, folder: Path, above: Face) -> Face:
+    """What a component, release or variant says, merged with what the level above it says."""
+    return Face(
+        requires=(*above.requires, *_requirements(fields, "requires")),
+        constraints=(*above.constraints, *_requirements(fields, "constraints")),
+        recommends=(*above.recommends, *_requirements(fields, "recommends")),
+        provides={**above.provides, **_provides(fields)},
+        artifacts=tuple({one.name: one for one in (*above.artifacts, *_artifacts(fields))}.values()),
+        conflicts=(*above.conflicts, *_conflicts(fields)),
+        lock=_lock(fields, folder) or above.lock,
+        apt=(*above.apt, *fields.matching("apt", APT_PACKAGE, "apt package name")),
+        build_apt=(*above.build_apt, *fields.matching("build_apt", APT_PACKAGE, "apt package name")),
+        environment={**above.environment, **environment(fields)},
+        path=(*above.path, *fields.matching("path", _FOLDER, "plain absolute path")),
+        library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
+        entrypoint=fields.texts("entrypoint") or above.entrypoint,
+        facts={**above.facts, **_facts(fields)},
+        trims=trims(fields, above.trims),
+        gpu=fields.flag("gpu", default=above.gpu),
+        base=_base(fields) or above.base,
+    )
+
+
+def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirement | None:
+    """`name: specifier` as a Requirement; `*` and a bare version mean any and exactly that one."""
+    text = specifier.text.strip()
+    if not text:
+        message = f"`{name.text}` has no version range"
+        problems.add(Diagnostic(message, name.location, hint=f'write `{name.text}: "*"` for any version'))
+        return None
+    if text == "*":
+        text = ""
+    elif re.fullmatch(r"[0-9][0-9A-Za-z.+]*", text):
+        text = f"=={text}" if text.count(".") > 1 else f"=={text}.*"
+    try:
+        if len(text) > _LONGEST_VERSION:
+            raise InvalidSpecifier
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        hint = 'write versions as ">=2.9,<3" or "2.9.1"; "*" is any'
+        problems.add(Diagnostic(f"`{specifier.text}` is no version range", specifier.location, hint=hint))
+        return None
+    return Requirement(name.text, text, specifier.location)
+
+
+def environment(fields: Fields) -> dict[str, str]:
+    """The variables that `environment` sets, as they stand: nothing expands them."""
+    found = {}
+    for name, value in fields.text_pairs("environment"):
+        if not _VARIABLE.fullmatch(name.text):
+            fields.report(f"`{name.text}` is no variable name", name.location)
+        elif "\n" in value.text:
+            fields.report(f"the value of `{name.text}` has to be one line", value.location)
+        elif name.text in ("PATH", "LD_LIBRARY_PATH") and "$" in value.text:
+            hint = "/usr/local/bin and /opt/ml/code are on PATH already: put programs there"
+            label = "taken as it stands"
+            fields.report(f"`{name.text}` can't refer to variables", value.location, label, hint)
+        found[name.text] = value.text
+    return found
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version as Python packages have them, without space around it."""
+    if len(text) > _LONGEST_VERSION:
+        return False
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return text == text.strip()
+
+
+def evidence(fields: Fields) -> None:
+    """Where a fact comes from and how sure it is: for readers, checked and not used."""
+    fields.text("source")
+    fields.text("notes")
+    fields.choice("confidence", _CONFIDENCES, "high")
+
+
+def _facts(fields: Fields) -> dict[str, str]:
+    """Templates put them into lines of shell, which a second line would leave."""
+    found = {}
+    for name, value in fields.text_pairs("facts"):
+        if "\n" in value.text:
+            hint = "`>-` joins the lines of a text"
+            fields.report(f"fact `{name.text}` has to be one line", value.location, hint=hint)
+        found[name.text] = value.text
+    return found
+
+
+def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
+    found = (requirement(name, value, fields.problems) for name, value in fields.text_pairs(key))
+    return tuple(one for one in found if one)
+
+
+def _lock(fields: Fields, folder: Path) -> Lock | None:
+    requirements = fields.texts("requirements")
+    if not (name := fields.text("lock")):
+        if requirements:
+            hint = "`lock` names the file that they are locked in"
+            fields.report("`requirements` without `lock`", fields.place("requirements"), hint=hint)
+        return None
+    path = folder / name
+    if not _BELOW.fullmatch(name):
+        label = "letters, digits and `._+-` between slashes, below the component's folder"
+        fields.report(f"`{name}` is no plain path of a lock", fields.place("lock"), label)
+    # One that can be made is missed by those who need it.
+    elif not requirements and not is_file(path):
+        hint = "make it with `./bake lock`"
+        fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
+    return Lock(path, fields.place("lock"), requirements)
+
+
+def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
+    found = []
+    for child in fields.children("conflicts", "a conflict"):
+        parts = _requirements(child, "with")
+        if not parts and child.require("with"):
+            child.report("`with` names no part", child.place("with"))
+        because, source = child.text("because", required=True), child.text("source", required=True)
+        certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
+        child.finish()
+        found.append(Incompatibility(parts, because, source, certain, child.place("because")))
+    return tuple(found)
+
+
+def _provides(fields: Fields) -> dict[str, str]:
+    provided = {}
+    for name, value in fields.text_pairs("provides"):
+        if is_version(value.text):
+            provided[name.text] = value.text
+        else:
+            fields.report(f"`{value.text}` is no version", value.location)
+    return provided
+
+
+def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
+    artifacts = []
+    for name, node in fields.pairs("artifacts"):
+        artifact = _artifact(name.text, node, fields)
+        if artifact:
+            artifacts.append(artifact)
+    return tuple(artifacts)
+
+
+def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
+    fields = owner.inner(node, f"artifact `{name}`")
+    evidence(fields)
+    kind = fields.one_of(_SOURCES)
+    if kind is None:
+        return None
+    source = fields.text(kind)
+    pattern, form = _SOURCES[kind]
+    if not pattern.fullmatch(source):
+        fields.report(f"`{source}` is no `{kind}` of an artifact", fields.place(kind), form)
+    last = unquote(re.split("[?#]", source)[0].rsplit("/", 1)[-1])
+    file = fields.text("file", last if kind == "url" else "")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", file):
+        fields.report(f"artifact `{name}` needs a plain file name in `file`", fields.place("file"))
+    sha256, size = _sha256(fields, name, owner), fields.size("bytes", UNKNOWN)
+    fields.finish()
+    return Artifact(name, kind, source, file, sha256, fields.place("sha256"), size, _size_place(fields))
+
+
+def _size_place(fields: Fields) -> Location | None:
+    if fields.has("bytes"):
+        return fields.place("bytes")
+    # What a variable stands for lies elsewhere, where a size would be a variable too.
+    spot = fields.place("sha256")
+    return spot if spot.line == fields.key_place("sha256").line else None
+
+
+def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
+    if fields.lacks("sha256"):
+        place = fields.place("url") if fields.has("url") else fields.location
+        hint = "write `sha256: unknown`, run `./bake lock`, compare with the publisher's, then commit it"
+        message = f"artifact `{name}` of {owner.what} has no `sha256`"
+        fields.report(message, place, "every artifact is pinned by content", hint)
+        return None
+    text = fields.text("sha256")
+    if text == UNKNOWN:
+        return None
+    if not _SHA256.fullmatch(text):
+        label = f"{len(text)} characters; 64 of 0-9 and a-f belong here, or `unknown`"
+        fields.report(f"`{text}` is no sha256", fields.place("sha256"), label)
+    return text
+
+
+def _base(fields: Fields) -> BaseSource | None:
+    child = fields.child("base", "`base`")
+    if child is None:
+        return None
+    suite, reference = child.text("bootstrap"), child.text("image")
+    if bool(suite) == bool(reference):
+        child.report("`base` needs one of `bootstrap` and `image`", child.location)
+    digest = child.text("digest", UNKNOWN)
+    if digest != UNKNOWN and not _DIGEST.fullmatch(digest):
+        message = f"`{digest}` is no digest: `sha256:` and 64 hex digits, or `unknown`"
+        child.report(message, child.place("digest"))
+    source = BaseSource(
+        suite=suite,
+        packages=child.matching("packages", APT_PACKAGE, "apt package name"),
+        reference=reference,
+        digest=None if digest == UNKNOWN else digest,
+        build_reference=child.text("build_image"),
+    )
+    if suite and not _SUITE.fullmatch(suite):
+        child.report(f"`{suite}` is no suite of a distribution", child.place("bootstrap"))
+    for key, name in (("image", source.reference), ("build_image", source.build_reference)):
+        if name and not _IMAGE.fullmatch(name):
+            child.report(f"`{name}` is no name of an image", child.place(key))
+    if "@" in source.reference:
+        child.report("the digest of a base is written as `digest`", child.place("image"))
+    if "@" in source.build_reference and not _DIGEST.fullmatch(source.build_reference.partition("@")[2]):
+        message = f"`{source.build_reference}` has no digest behind its `@`"
+        child.report(message, child.place("build_image"), "`sha256:` and 64 hex digits")
+    child.finish()
+    return source

@@ -1,0 +1,102 @@
+"""What images can go without: components say which files, why and how that is known; a recipe chooses."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bakehouse.catalog.component import Trim
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.yaml_fields import Fields
+
+HEADERS, CUDA_HEADERS, STATIC = "headers", "cuda-headers", "static"
+KINDS = (HEADERS, CUDA_HEADERS, STATIC, "tests", "tools", "documentation", "libraries")
+SAFE, NONE, ALL = "safe", "none", "all"
+_NEVER_LOADED, _GPU, _CPU = "never-loaded", "gpu", "cpu"
+_EVIDENCE = (_NEVER_LOADED, _GPU, _CPU)
+"""No program loads such files while a job runs; or jobs were seen to run without them, on GPUs or on CPUs."""
+_PATTERN = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*(/[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*)*")
+_ALL_STATIC = ("**/*.a", "**/*.la")
+"""What every stage drops, where nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Files that an image can go without, and whether it does."""
+
+    trim: Trim
+    is_taken: bool
+
+
+def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
+    """The `trim` of a component, release or variant: what it leaves unsaid the level above says."""
+    found = dict(above)
+    for name, node in fields.pairs("trim"):
+        child = fields.inner(node, f"`{name.text}` in `trim`")
+        inherited = above.get(name.text, Trim(name.text, location=name.location))
+        files = child.matching("files", _PATTERN, "pattern of files")
+        says_files = child.has("files")
+        trim = Trim(
+            name.text,
+            files if says_files else inherited.files,
+            child.text("because") or inherited.because,
+            child.choice("evidence", _EVIDENCE, inherited.evidence),
+            name.location,
+        )
+        child.text("source")
+        child.finish()
+        if name.text not in KINDS:
+            hint = suggestion(name.text, KINDS) or f"they are {', '.join(KINDS)}"
+            child.report(f"`{name.text}` is no kind of file to trim", name.location, hint=hint)
+        elif trim.files and not trim.because:
+            label = "here, or for all the component's releases"
+            child.report(f"`{name.text}` in `trim` has no `because`", name.location, label)
+        else:
+            found[name.text] = trim
+    return found
+
+
+def asked(fields: Fields) -> tuple[str, ...] | None:
+    """The kinds that a recipe's `trim` names; None where it leaves it to the evidence."""
+    found = fields.choice_or_choices("trim", (SAFE, NONE, ALL), KINDS, SAFE)
+    if isinstance(found, tuple):
+        return found
+    return {SAFE: None, NONE: (), ALL: KINDS}[found]
+
+
+def choices(found: Iterable[Trim], wanted: tuple[str, ...] | None, *, gpu: bool) -> tuple[Choice, ...]:
+    """What goes out: what a recipe names, else what no job may load; `gpu`: the part is one for GPUs."""
+    safe = (_NEVER_LOADED, _GPU) if gpu else _EVIDENCE
+    return tuple(
+        Choice(trim, trim.evidence in safe if wanted is None else trim.kind in wanted)
+        for trim in found
+        if trim.files
+    )
+
+
+def patterns(found: Iterable[Choice], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """What `finish` is told: patterns of files to drop, and with `!` those of static libraries to keep."""
+    taken: list[str] = []
+    kept: list[str] = []
+    for one in found:
+        if one.trim.kind != STATIC:
+            taken += one.trim.files if one.is_taken else ()
+        elif not one.is_taken:
+            kept += one.trim.files
+    if wanted is not None and STATIC not in wanted:
+        kept = [*_ALL_STATIC]
+    return (*taken, *(f"!{pattern}" for pattern in kept))
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """What the paths of a layer match that a pattern means, with all below a folder."""
+    parts = ("(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in pattern.split("/"))
+    return re.compile("/" + "".join(parts).removesuffix("/") + "(?:/.*)?")
+
+
+def _part(part: str) -> str:
+    """One name of a pattern, as `glob` takes it."""
+    words = {"*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*|\?|\[[^]]*\])", part)
+    return "".join(
+        words.get(piece) or (piece if piece.startswith("[") else re.escape(piece)) for piece in pieces
+    )

@@ -1,0 +1,137 @@
+"""Reads the files that a recipe brings into its image, training code among them."""
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from bakehouse.errors import Location
+from bakehouse.util.files import is_file, is_folder
+from bakehouse.util.yaml_fields import Fields
+
+CODE_FOLDER = "/opt/ml/code"
+MAX_FILES = 10_000
+MAX_BYTES = 200_000_000
+"""They are committed below `images/`, and lie in memory while images are planned."""
+_PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
+_PATH = re.compile(f"{_PART}(?:/{_PART})*")
+"""A relative path that needs no quoting and can't leave its folder."""
+_LINKS = {
+    **{f"/{name}": f"/usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")},
+    "/var/run": "/run",
+    "/var/lock": "/run/lock",
+}
+"""Links in every base since distributions merged /usr: a folder copied over one would take its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that goes into the image as it is."""
+
+    target: str
+    """Its absolute path in the image."""
+    content: bytes
+    is_executable: bool
+
+
+Placed = list[tuple[File, Location]]
+"""Files with the places of the recipe that name them."""
+
+
+def read_files(fields: Fields, folder: Path) -> Placed:
+    """The files of `files`, each with the place that names it."""
+    found: Placed = []
+    for child in fields.children("files", "a file"):
+        source = beside(child, "from", folder)
+        target = child.text("to", required=True)
+        child.finish()
+        if not target or source is None:
+            continue
+        spot = child.place("to")
+        if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
+            label = "letters, digits and `._+@-` between slashes"
+            child.report(f"`{target}` is no plain absolute path", spot, label)
+        elif is_folder(source):
+            found += _folder(source, target.rstrip("/"), child, spot)
+        elif is_file(source):
+            name = f"{target}{source.name}" if target.endswith("/") else target
+            found += _file(source, name, child, spot)
+        else:
+            child.report(f"there is no `{child.text('from')}` beside the recipe", child.place("from"))
+    return found
+
+
+def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
+    """The training code of `code`, and its entry point below its folder."""
+    child = fields.child("code", "`code`")
+    if child is None:
+        return [], None
+    source = beside(child, "directory", folder)
+    entry_point = child.text("entry_point", required=True)
+    child.finish()
+    if source is None or not entry_point:
+        return [], None
+    if not is_folder(source):
+        message = f"there is no folder `{child.text('directory')}` beside the recipe"
+        child.report(message, child.place("directory"))
+        return [], None
+    if not _PATH.fullmatch(entry_point):
+        label = "a path below `directory`, of letters, digits and `._+@-`"
+        child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
+    elif not is_file(source / entry_point):
+        child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
+    return _folder(source, CODE_FOLDER, child, child.place("directory")), entry_point
+
+
+def beside(fields: Fields, key: str, folder: Path) -> Path | None:
+    """The path that `key` names, which has to be relative: a recipe is read on other machines too."""
+    text = fields.text(key, required=True)
+    if text.startswith("/"):
+        fields.report(f"`{key}` has to be relative to the recipe's folder", fields.place(key))
+    return folder / text if text and not text.startswith("/") else None
+
+
+def _folder(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
+    try:
+        paths = sorted(islice(source.rglob("*"), MAX_FILES + 1))
+    except OSError as error:
+        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
+        return []
+    if len(paths) > MAX_FILES:
+        message = f"`{source.name}` holds more than {MAX_FILES:,} files"
+        fields.report(message, spot, hint="name a smaller folder")
+        return []
+    found: Placed = []
+    for path in paths:
+        if is_file(path) and "__pycache__" not in path.parts:
+            found += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
+    return found
+
+
+def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
+    try:
+        status = source.stat()
+        if status.st_size > MAX_BYTES:
+            message = f"`{source.name}` has more than {MAX_BYTES // 1_000_000} MB"
+            fields.report(message, spot, hint="fetch it in a step of `run`, or when the job starts")
+            return []
+        return [(File(target, source.read_bytes(), bool(status.st_mode & 0o100)), spot)]
+    except OSError as error:
+        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
+        return []
+
+
+def check_targets(placed: Placed, fields: Fields) -> None:
+    """No file may lie where another one does, or needs a folder, or the base has a link."""
+    taken: set[str] = set()
+    folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
+    for file, spot in placed:
+        if file.target in taken:
+            fields.report(f"two files would be `{file.target}`", spot)
+        elif file.target in folders:
+            fields.report(f"`{file.target}` would be a file and a folder", spot)
+        taken.add(file.target)
+        for link, folder in _LINKS.items():
+            if PurePosixPath(file.target).is_relative_to(link):
+                message = f"`{file.target}` lies below `{link}`, which is a link in every base"
+                fields.report(message, spot, hint=f"write `{folder}{file.target.removeprefix(link)}`")

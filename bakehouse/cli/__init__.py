@@ -1,0 +1,1 @@
+"""The `bake` command: tasks and presentation. Start at `main`."""

@@ -1,0 +1,63 @@
+"""The main job on the embedded defaults, with an account of where the time went."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bakehouse.build import timings
+from bakehouse.build.progress import Progress
+from bakehouse.cli import tables, workflow
+from bakehouse.cluster import smoke_report
+from bakehouse.engine import provision
+from bakehouse.plan.workspace import Workspace
+from bakehouse.publish import release_gate
+from bakehouse.sagemaker import snippets
+from bakehouse.util.terminal import Reporter
+
+IMAGE = "pytorch-cpu"
+
+
+@dataclass(slots=True)
+class _Account:
+    """Seconds by step, in the order of the steps."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - began
+
+
+def run(workspace: Workspace, say: Reporter) -> str:
+    """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
+    account, wishes = _Account(), workflow.Wishes(terms=workflow.Terms(to="local"))
+    with account.of("engine"):
+        provision.ensure(provision.ask_at_terminal, say)
+    with account.of("build"), Progress.on(sys.stderr) as progress:
+        built = workflow.build_images(workspace, [IMAGE], say, wishes, progress)
+    with account.of("smoke"):
+        reports = workflow.smoke_images(workspace, built, say, wishes)
+    with account.of("push"):
+        records = workflow.push_images(workspace, built, say, wishes)
+    tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
+    assert tested, "push took an image that was not tested"
+    work = timings.spent(progress.steps())
+    inside = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(work.items()) if seconds >= 1)
+    lines = [
+        tables.built_table(built).rstrip("\n"),
+        tables.smoke_table(reports).rstrip("\n"),
+        "",
+        "image_uri:",
+        tables.uris(records).rstrip("\n"),
+        "",
+        snippets.snippet(records[0]).code.rstrip("\n"),
+        "",
+        "time spent:",
+        *(f"  {step.ljust(7)} {seconds:6.1f} s" for step, seconds in account.seconds.items()),
+        *([f"  steps of the build, which run beside each other: {inside}"] if inside else []),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,141 @@
+"""Turns Diagnostics into the text a person reads, or into GitHub annotations for CI."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
+from bakehouse.util.terminal import in_colour
+
+_RED, _BLUE, _BOLD, _PLAIN = "\033[31;1m", "\033[34m", "\033[1m", "\033[0m"
+_LINE_WIDTH = 160
+_REASON_WIDTH = 90
+_TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line separators, changes of direction, halves of characters."""
+
+
+def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
+    """Print every diagnostic of a failure, and their count when there are several."""
+    colour = in_colour(stream, environment)
+    blocks = [failure_text(diagnostic, colour=colour) for diagnostic in error.diagnostics]
+    stream.write("\n".join(blocks))
+    if len(blocks) > 1:
+        stream.write(f"\n{len(blocks)} errors\n")
+    if environment.get("GITHUB_ACTIONS") == "true":
+        stream.writelines(annotation(diagnostic) for diagnostic in error.diagnostics)
+    stream.flush()
+
+
+def write_warnings(warnings: Iterable[Diagnostic], stream: TextIO) -> None:
+    """Print what is not as it should be, and is no failure."""
+    for diagnostic in warnings:
+        text = failure_text(diagnostic, colour=False).removeprefix("error")
+        stream.write(f"warning{text}\n")
+    stream.flush()
+
+
+def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
+    """The five parts of a failure in their fixed order: what, where, why, evidence, hint."""
+    paint = (lambda text, code: f"{code}{text}{_PLAIN}") if colour else (lambda text, _: text)
+    lines = [paint("error", _RED) + ": " + paint(_printable(diagnostic.message), _BOLD)]
+    if diagnostic.location:
+        lines += _excerpt(diagnostic.location, _printable(diagnostic.label))
+    openings = ("  because ", *["  and "] * len(diagnostic.reasons))
+    texts = [
+        opening + _printable(reason.text)
+        for opening, reason in zip(openings, diagnostic.reasons, strict=False)
+    ]
+    width = min(_widest(texts, diagnostic.reasons), _REASON_WIDTH)
+    for text, reason in zip(texts, diagnostic.reasons, strict=True):
+        place = f"   {paint(_short(reason.location), _BLUE)}" if reason.location else ""
+        lines.append(text.ljust(width) + place if place else text)
+    name_width = max((len(name) for name, _ in diagnostic.facts), default=0)
+    lines += [f"  {name.ljust(name_width)}  {_printable(value)}" for name, value in diagnostic.facts]
+    lines += [f"    | {_printable(line)}".rstrip() for line in diagnostic.tail]
+    for table in diagnostic.tables:
+        lines += ["", *_table(table)]
+    if diagnostic.hint:
+        lines += ["", f"hint: {_printable(diagnostic.hint)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _table(table: Table) -> list[str]:
+    """The title, and the rows with their columns aligned; the last one is as wide as it is."""
+    rows = [[_printable(cell) for cell in row] for row in table.rows]
+    widths = [min(max(map(len, column)), _REASON_WIDTH) for column in zip(*rows, strict=True)][:-1]
+    told = ["  ".join([*map(str.ljust, row, widths), *row[len(widths) :]]).rstrip() for row in rows]
+    return [_printable(table.title) + (":" if rows else ""), *(f"  {row}" for row in told)]
+
+
+def annotation(diagnostic: Diagnostic) -> str:
+    """One GitHub workflow command that marks the line in a pull request."""
+    place = ""
+    if (spot := diagnostic.location) and spot.line:
+        path = _escaped(_short_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
+        place = f" file={path},line={spot.line},col={spot.column}"
+    text = diagnostic.message + (f"; hint: {diagnostic.hint}" if diagnostic.hint else "")
+    return f"::error{place}::{_escaped(_printable(text))}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _widest(texts: list[str], reasons: tuple[Reason, ...]) -> int:
+    return max((len(text) for text, reason in zip(texts, reasons, strict=True) if reason.location), default=0)
+
+
+def _printable(text: str) -> str:
+    """The text on one line, with what would move the cursor or hide something written out."""
+    plain = _TERMINAL_CODE.sub("", text).replace("\t", " ")
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), plain)
+
+
+def _excerpt(spot: Location, label: str) -> list[str]:
+    lines = [f"  --> {_short(spot)}"]
+    if not spot.text:
+        return lines
+    gutter = " " * max(2, len(str(spot.line)))
+    number = str(spot.line).rjust(len(gutter))
+    text, caret = _window(spot)
+    return [*lines, f"{gutter} |", f"{number} | {text}", f"{gutter} | {caret}{' ' + label if label else ''}"]
+
+
+def _window(spot: Location) -> tuple[str, str]:
+    """The line, or of a long one the part around the spot, and the caret that stands under it."""
+    line = _UNPRINTABLE.sub("\ufffd", spot.text.rstrip("\r\n").replace("\t", " "))
+    start = min(spot.column - 1, len(line))
+    end = min(start + max(1, spot.length), len(line))
+    first = max(0, min(start - _LINE_WIDTH // 2, len(line) - _LINE_WIDTH))
+    last = first + _LINE_WIDTH
+    before = ("…" if first else "") + line[first:start]
+    text = before + line[start:last] + ("…" if last < len(line) else "")
+    return text, " " * _cells(before) + "^" * max(1, _cells(line[start : min(end, last)]))
+
+
+def _cells(text: str) -> int:
+    """How many cells of a terminal a text takes."""
+    return sum(_cell(character) for character in text)
+
+
+def _cell(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _short(spot: Location) -> str:
+    if not spot.line:
+        return _printable(str(spot.path))
+    return f"{_printable(_short_path(spot.path))}:{spot.line}:{spot.column}"
+
+
+def _short_path(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

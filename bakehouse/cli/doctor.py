@@ -1,0 +1,300 @@
+"""Looks at what this machine has for each step, and says what each missing thing costs the user."""
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from bakehouse.engine import daemon_info, dockerd, provision
+from bakehouse.engine.apt_install import mirrors
+from bakehouse.engine.daemon_info import Daemon, Feature, NoDaemon, Reply
+from bakehouse.engine.dockerd import Place
+from bakehouse.errors import BakehouseError
+
+WIDTH = 108
+SECONDS = 5
+GIGABYTE = 10**9
+FLEET_GIGABYTES = 20
+"""Twice the bytes of the catalogue's four images: the engine's store keeps each layer packed and unpacked."""
+
+
+class State(StrEnum):
+    OK = "ok"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked for."""
+
+    name: str
+    state: State
+    detail: str
+    cost: str = ""
+    """What it means for the user that it is missing or unknown."""
+    hint: str = ""
+
+
+def examine(
+    project: Path,
+    identity: Callable[[], str],
+    *,
+    ca: Path | None = None,
+    registries: Sequence[str] = (),
+    found: Daemon | NoDaemon | None = None,
+) -> tuple[Finding, ...]:
+    """Everything that was found, in the pipeline's order; `identity` gives the AWS identity or raises."""
+    engine = found or daemon_info.probe()
+    with ThreadPoolExecutor() as pool:
+        registry = [pool.submit(_ask_registry, host) for host in registries or default_registries(engine)]
+        aws = pool.submit(aws_finding, identity)
+        pip = pool.submit(_run, sys.executable, "-m", "pip", "config", "list")
+        gpus = pool.submit(_run, "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+        return (
+            *engine_findings(engine, _engine_hint(engine)),
+            *bridge_finding(engine),
+            *_room(engine, project),
+            *tool_findings(provision.this_machine().tools),
+            gpu_finding(gpus.result(), engine),
+            *[future.result() for future in registry],
+            aws.result(),
+            ca_finding(ca, os.environ),
+            pip_finding(pip.result()),
+            apt_finding(mirrors()),
+        )
+
+
+def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
+    """The findings as aligned lines; what a missing thing costs stands below it."""
+    findings = tuple(findings)
+    names = max((len(finding.name) for finding in findings), default=0)
+    margin = " " * (names + 11)
+    lines: list[str] = []
+    for finding in findings:
+        head = f"{finding.state:<9}{finding.name:<{names}}  "
+        lines += textwrap.wrap(finding.detail, width, initial_indent=head, subsequent_indent=margin)
+        for word, said in (("cost: ", finding.cost), ("hint: ", finding.hint)):
+            indent = margin + " " * len(word)
+            lines += textwrap.wrap(said, width, initial_indent=margin + word, subsequent_indent=indent)
+    count = {state: sum(finding.state is state for finding in findings) for state in State}
+    return "\n".join([*lines, "", ", ".join(f"{number} {state}" for state, number in count.items())]) + "\n"
+
+
+def engine_findings(found: Daemon | NoDaemon, hint: str = "") -> tuple[Finding, ...]:
+    """The engine, and a line for each feature that a task may need of it."""
+    if isinstance(found, NoDaemon):
+        problem = daemon_info.silent(found, hint)
+        cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
+        return (Finding("engine", State.MISSING, problem.message, cost, problem.hint),)
+    has = {
+        Feature.LOCAL: ("engine's machine", "this one"),
+        Feature.PLATFORM: ("engine's platform", found.platform),
+        Feature.ROOTFUL: ("engine's rights", "root"),
+        Feature.CONTAINERD_STORE: ("engine's store", f"containerd image store ({found.store})"),
+        Feature.BRIDGE: ("engine's network", f"default bridge, gateway {found.bridge}"),
+        Feature.BUILDX: ("buildx", found.buildx or ""),
+    }
+    missing = {lack.feature: lack for lack in daemon_info.lacks(found)}
+    engine = f"Docker {found.version} at {found.endpoint}, data in {found.data_root}"
+    findings = [Finding("engine", State.OK, engine)]
+    for feature, (name, detail) in has.items():
+        if lack := missing.get(feature):
+            findings.append(Finding(name, State.MISSING, lack.message, lack.cost, lack.hint))
+        else:
+            findings.append(Finding(name, State.OK, detail))
+    return tuple(findings)
+
+
+def bridge_finding(found: Daemon | NoDaemon, interfaces: Path = dockerd.INTERFACES) -> tuple[Finding, ...]:
+    """Whether the bridge of an engine of this machine keeps its address; nothing where that can't be seen."""
+    if isinstance(found, NoDaemon) or found.remote or found.rootless or not found.interface:
+        return ()
+    if not (interfaces / found.interface).is_dir():
+        return ()
+    name = "engine's bridge"
+    address = dockerd.loose_address(found.interface, interfaces)
+    if not address:
+        return (Finding(name, State.OK, f"{found.interface} keeps its address"),)
+    detail = f"{found.interface} takes another address whenever a container comes or goes"
+    cost = "what other steps and containers fetch at that moment stalls, for a minute and more"
+    hint = f"run `{' '.join(dockerd.fixing(found.interface, address))}` as root"
+    return (Finding(name, State.MISSING, detail, cost, hint),)
+
+
+def cache_finding(limit: str | None) -> Finding:
+    """The limit of the engine's build cache: "" is no limit, None is not known."""
+    name = "build cache"
+    if limit:
+        return Finding(name, State.OK, f"limited to {limit}")
+    if limit is None:
+        cost = "the cache may be dropped too early, so that stages are built again, or never"
+        return Finding(name, State.UNKNOWN, "its limit can't be read from this engine", cost)
+    cost = "the build cache grows until the disk is full"
+    hint = 'add {"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}}} to its daemon.json'
+    return Finding(name, State.MISSING, "the engine's configuration sets no limit", cost, hint)
+
+
+def disk_finding(folder: Path, free: int) -> Finding:
+    """Whether the disk that holds images has room for all of the catalogue's."""
+    detail = f"{free / GIGABYTE:.0f} GB free for {folder}"
+    if free >= FLEET_GIGABYTES * GIGABYTE:
+        return Finding("disk", State.OK, detail)
+    cost = (
+        f"the four images of the catalogue need about {FLEET_GIGABYTES} GB; a build that won't fit is refused"
+    )
+    return Finding(
+        "disk", State.MISSING, detail, cost, "`docker builder prune` and `docker image prune` make room"
+    )
+
+
+def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
+    """The programs beside the engine that Debian packages carry."""
+    costs = {
+        "mmdebstrap": "no Debian base can be made, so only images on a base from a registry can be built",
+        "docker-registry": "the embedded registry needs the `registry` image, from an image registry",
+    }
+    return tuple(
+        Finding(tool, State.OK, "installed")
+        if tool in installed
+        else Finding(tool, State.MISSING, "not installed", cost, f"apt-get install {tool}")
+        for tool, cost in costs.items()
+    )
+
+
+def gpu_finding(reply: Reply, found: Daemon | NoDaemon) -> Finding:
+    """The GPUs that nvidia-smi names, and whether containers can have them."""
+    cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
+    if reply.code == 127:
+        return Finding("GPUs", State.MISSING, "none: there is no nvidia-smi", cost)
+    cards = [line.rpartition(",") for line in reply.out.splitlines() if "," in line]
+    if reply.code != 0 or not cards:
+        said = " ".join((reply.out + reply.err).split()) or "nvidia-smi names none"
+        return Finding("GPUs", State.MISSING, said, cost)
+    kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
+    detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
+    if isinstance(found, NoDaemon) or "nvidia" in found.runtimes:
+        return Finding("GPUs", State.OK, detail)
+    hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
+    return Finding("GPUs", State.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
+
+
+def default_registries(found: Daemon | NoDaemon) -> tuple[str, ...]:
+    """The host of the registry that image names without a host mean."""
+    host = urllib.parse.urlsplit(found.registry).hostname if isinstance(found, Daemon) else None
+    return (host,) if host else ()
+
+
+def registry_finding(host: str, reply: Reply) -> Finding:
+    """Whether an image registry answers; `reply` has the HTTP status as code, the headers as out."""
+    # A proxy that answers for everybody is not a registry: only 200 and 401 of its own interface count.
+    if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
+        return Finding("image registry", State.OK, f"{host} answers")
+    why = reply.err or f"HTTP {reply.code}, which no registry answers"
+    cost = "images whose base lies there can't be built; those on a Debian base made here can"
+    return Finding("image registry", State.MISSING, f"{host} is not reachable: {why}", cost)
+
+
+def aws_finding(identity: Callable[[], str]) -> Finding:
+    """Who this machine is to AWS."""
+    cost = "nothing can be pushed to ECR; the embedded registry takes pushes"
+    try:
+        return Finding("AWS identity", State.OK, identity())
+    except BakehouseError as error:
+        first = error.diagnostics[0]
+        return Finding("AWS identity", State.MISSING, first.message, cost, first.hint)
+
+
+def ca_finding(ca: Path | None, environment: Mapping[str, str]) -> Finding:
+    """The certificates that HTTPS is checked with."""
+    name = "CA bundle"
+    variables = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    named = next((environment[key] for key in variables if environment.get(key)), None)
+    path = ca or Path(named or ssl.get_default_verify_paths().openssl_cafile)
+    cost = "downloads through a proxy with certificates of its own fail, here and in RUN steps"
+    hint = "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates"
+    try:
+        count = path.read_text(errors="replace").count("-----BEGIN CERTIFICATE-----")
+    except OSError as error:
+        return Finding(name, State.MISSING, f"{path}: {error.strerror}", cost, hint)
+    if not count:
+        return Finding(name, State.MISSING, f"{path} holds no certificate", cost, hint)
+    return Finding(name, State.OK, f"{path}, {count} certificates")
+
+
+def pip_finding(reply: Reply) -> Finding:
+    """The Python indexes and folders of wheels that pip's own configuration names."""
+    settings = dict(re.findall(r"(?m)^[^.\n]*\.([a-z-]+)='(.*)'$", reply.out))
+    words = {"index-url": "index", "extra-index-url": "extra index", "find-links": "wheels in"}
+    named = [f"{word} {_without_secrets(settings[key])}" for key, word in words.items() if settings.get(key)]
+    if reply.code != 0:
+        cost = "it is not known where Python packages come from"
+        return Finding("pip", State.UNKNOWN, "`pip config list` failed", cost)
+    return Finding("pip", State.OK, "; ".join(named) or "its default index, no mirror configured")
+
+
+def apt_finding(named: Sequence[str]) -> Finding:
+    """The mirrors that apt's own configuration names."""
+    if named:
+        return Finding("apt", State.OK, f"mirrors {_without_secrets(' '.join(named))}")
+    cost = "no Debian base can be made here, and no tool installed"
+    return Finding("apt", State.MISSING, "no configuration of apt names a mirror", cost)
+
+
+def _engine_hint(found: Daemon | NoDaemon) -> str:
+    if isinstance(found, Daemon):
+        return ""
+    refusal = provision.why_not(found, provision.this_machine(), Place())
+    return (
+        refusal.hint
+        if refusal
+        else "the first task that needs an engine installs what is missing and starts it"
+    )
+
+
+def _room(engine: Daemon | NoDaemon, project: Path) -> tuple[Finding, ...]:
+    if isinstance(engine, NoDaemon):
+        return (disk_finding(project, shutil.disk_usage(project).free),)
+    limit = cache_finding(None if engine.remote else dockerd.configured_cache_limit(engine.endpoint))
+    if engine.remote:
+        detail = "the free disk of another machine can't be seen from here"
+        return (limit, Finding("disk", State.UNKNOWN, detail, "a build may fill the engine's disk"))
+    folder = Path(engine.data_root)
+    return (limit, disk_finding(folder, shutil.disk_usage(folder).free))
+
+
+def _ask_registry(host: str) -> Finding:
+    try:
+        with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as answer:
+            reply = Reply(answer.status, str(answer.headers))
+    except urllib.error.HTTPError as error:
+        with error:
+            reply = Reply(error.code, str(error.headers))
+    except OSError as error:
+        reply = Reply(0, "", str(getattr(error, "reason", error)))
+    return registry_finding(host, reply)
+
+
+def _run(*command: str) -> Reply:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
+    except FileNotFoundError:
+        return Reply(127, "")
+    except subprocess.TimeoutExpired:
+        return Reply(124, "", f"{command[0]} gave no answer within 30 seconds")
+    return Reply(done.returncode, done.stdout, done.stderr)
+
+
+def _without_secrets(urls: str) -> str:
+    return re.sub(r"//[^/@\s]+@", "//", urls)

@@ -1,0 +1,134 @@
+"""The task `size-report`: where the bytes of built images lie."""
+
+from collections.abc import Sequence
+
+from bakehouse.analysis import fleet_sizes, size_text
+from bakehouse.analysis.fleet_sizes import ReleaseDifference, SizeDifference
+from bakehouse.analysis.size_check import Scale, stored_images
+from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
+from bakehouse.cli import workflow
+from bakehouse.engine.daemon_info import Feature
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.terminal import Reporter
+
+RELEASE = "release"
+"""What `--against` calls the last release of the image itself."""
+
+
+def run(
+    workspace: Workspace,
+    patterns: Sequence[str],
+    say: Reporter,
+    *,
+    top: int,
+    against: str = "",
+    json: bool = False,
+) -> str:
+    """The report of one image, or of several side by side; `against` names another image, or `release`."""
+    if top < 1:
+        message = f"`--top {top}` would tell nothing"
+        raise UsageError(Diagnostic(message, hint="`--top 15` is what it is without"))
+    planned = plan_images(workspace, patterns).images
+    others = _others(workspace, against, planned)
+    with workflow.engine(say, Feature.PLATFORM) as connected:
+        found = stored_images(connected, planned, patterns, say)
+        records = _releases(workspace, found[0][0].name) if against == RELEASE and len(found) == 1 else ()
+        if against and len(found) > 1:
+            message = f"`--against` compares one image, and these are {len(found)}"
+            raise UsageError(Diagnostic(message, hint="name one of them"))
+        scale = Scale(connected, workspace.templates, say)
+        sizes = [scale.size(image, digest) for image, digest in found]
+        other = [
+            scale.size(image, digest)
+            for image, digest in stored_images(connected, others, [against], say)
+        ] if others else []  # fmt: skip
+        anew = [_anew(connected, sizes[0], record) for record in records[-1:]]
+    differences: list[SizeDifference | ReleaseDifference] = []
+    differences += [fleet_sizes.difference(one, sizes[0]) for one in other]
+    differences += [
+        since_release(sizes[0], _versions(found[0][0]), record, new)
+        for record, new in zip(records[-1:], anew, strict=True)
+    ]
+    shared = fleet_sizes.fleet_of(sizes) if len(sizes) > 1 else None
+    if json:
+        return size_text.as_json(sizes, shared, top, differences)
+    return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], top)
+
+
+def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tuple[Image, ...]:
+    """The image to compare with; none for a release. Raises UsageError where it is not one other image."""
+    if against in ("", RELEASE):
+        return ()
+    if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
+        message = f"there is no image `{against}`"
+        raise UsageError(Diagnostic(message, hint=f"did you mean `{RELEASE}`?"))
+    others = plan_images(workspace, [against]).images
+    if len(others) > 1:
+        message = f"`--against {against}` means {len(others)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+    if [one.name for one in others] == [one.name for one in images]:
+        message = f"`--against {against}` is the image itself"
+        raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
+    return others
+
+
+def _anew(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
+    """What is in layers that a release has not, where the engine still holds that."""
+    released, now = engine.image(record.digest), engine.image(size.digest)
+    if released is None or now is None or len(now.layers) != len(size.layers):
+        return None
+    layers = zip(size.layers, now.layers, strict=True)
+    return parts_of(layer for layer, content in layers if content not in released.layers)
+
+
+def _text(sizes: Sequence[ImageSize], shared: fleet_sizes.FleetSize | None, image: Image, top: int) -> str:
+    if shared:
+        return size_text.fleet(sizes, shared, top)
+    return size_text.report(sizes[0], _versions(image), top)
+
+
+def _compared(found: SizeDifference | ReleaseDifference) -> str:
+    if isinstance(found, SizeDifference):
+        return size_text.compared(found)
+    return size_text.released(found)
+
+
+def _versions(image: Image) -> tuple[tuple[str, str], ...]:
+    return tuple((part.component, part.version) for part in image.all_parts)
+
+
+def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
+    """What was released of an image; raises UsageError where nothing was."""
+    found = tuple(one for one in Ledger(workspace.project).records(name) if not one.candidate)
+    if not found:
+        message = f"image `{name}` was never released"
+        raise UsageError(Diagnostic(message, hint="`--against IMAGE` compares it with another image"))
+    return found
+
+
+def since_release(
+    size: ImageSize,
+    versions: Sequence[tuple[str, str]],
+    record: ReleaseRecord,
+    anew: tuple[PartSize, ...] | None = None,
+) -> ReleaseDifference:
+    """What an image of parts in these `versions` weighs beside a release."""
+    old = {part.component: part.version for part in record.parts}
+    new = dict(versions)
+    changed = [(name, old.get(name, ""), new.get(name, "")) for name in {**old, **new}]
+    return ReleaseDifference(
+        image=size.image,
+        date=record.date,
+        digest=record.digest,
+        before=record.bytes,
+        after=size.stored if size.is_as_pushed else None,
+        is_same=record.digest == size.digest,
+        parts=tuple(one for one in changed if one[1] != one[2]),
+        anew=anew,
+    )

@@ -1,0 +1,216 @@
+"""What the tasks print on standard output."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.rehearse import Rehearsed
+from bakehouse.build.stub_plan import REHEARSED
+from bakehouse.build.verify import Outcome
+from bakehouse.catalog import git_history
+from bakehouse.cli import image_table
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan.model import Image, Plan
+from bakehouse.plan.workspace import Workspace, resolve_all, select
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.resolve import diff, explain, outdated, what_if
+from bakehouse.resolve.phrases import asked, place
+from bakehouse.resolve.resolver import Resolution
+from bakehouse.util.suggest import suggestion
+
+_FEW = 4
+"""Images of which each is told by itself."""
+
+
+def listing(workspace: Workspace, patterns: Sequence[str], *, as_json: bool) -> str:
+    """One line, or one object, for each image."""
+    recipes = select(workspace, patterns)
+    if as_json:
+        found = [image_table.as_object(one) for one in image_table.inventory(workspace, recipes)]
+        return json.dumps(found, indent=2) + "\n"
+    name_width = max(len(one.name) for one in recipes)
+    status_width = max(len(one.status) for one in recipes)
+    lines = [
+        f"{one.name.ljust(name_width)}  {one.status.ljust(status_width)}  {one.summary}" for one in recipes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def resolution_table(resolutions: Iterable[Resolution]) -> str:
+    """Each image's parts with their versions, and what they bring."""
+    found = list(resolutions)
+    told = "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in found)
+    return f"{told}{_warnings(found)}"
+
+
+def _note(resolution: Resolution) -> str:
+    return "" if what_if.uses_gpus(resolution) else "  no part of it uses the GPUs\n"
+
+
+def _parts(resolution: Resolution) -> str:
+    lines = []
+    for choice in (resolution.base, *resolution.choices):
+        brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
+        lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
+    return "\n".join(lines) + "\n"
+
+
+def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> str:
+    """Whether what the command line asks for fits: in an image, in several, or on any base."""
+    wanted = what_if.wishes(words, workspace.catalog)
+    if not patterns:
+        first, *others = what_if.on_any_base(wanted, workspace.catalog)
+        also = "".join(
+            f"\nalso on {', '.join(str(one.base.candidate) for one in others)}\n" if others else ""
+        )
+        return f"{wanted} fit\n{_parts(first)}{_note(first)}{also}"
+    recipes = select(workspace, patterns)
+    if len(recipes) == 1:
+        found = what_if.in_image(recipes[0], wanted, workspace.catalog)
+        return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
+    return what_if.in_images(recipes, wanted, workspace.catalog)
+
+
+def warnings(workspace: Workspace, patterns: Sequence[str]) -> str:
+    """The warnings of images, before they are built."""
+    return _warnings(resolve_all(workspace, select(workspace, patterns)))
+
+
+def _warnings(resolutions: Iterable[Resolution]) -> str:
+    """What is reported not to work together in images, on evidence too thin to refuse it."""
+    lines = []
+    for resolution in resolutions:
+        for candidate, known in resolution.warnings:
+            parts = " and ".join(asked(one) for one in known.parts)
+            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.because}\n")
+            lines.append(f"  one report: {known.source}   {place(known.location)}\n")
+    return "".join(lines)
+
+
+def difference(workspace: Workspace, image: str, other: str, since: str, until: str) -> str:
+    """What differs between two images, or between images at a commit and later."""
+    if bool(other) == bool(since):
+        message = "`diff` compares with another image, or with a commit"
+        hint = "name a second image, or a commit with `--from`"
+        raise UsageError(Diagnostic(message, hint=hint))
+    if other:
+        first, second = (resolve_all(workspace, select(workspace, [name]))[0] for name in (image, other))
+        told = diff.comparison(first, second) or "  the same parts\n"
+        return f"{first.recipe.name} → {second.recipe.name}\n{told}"
+    with contextlib.ExitStack() as stack:
+        before = stack.enter_context(git_history.past(workspace.project, since))
+        after = stack.enter_context(git_history.past(workspace.project, until)) if until else workspace
+        return diff.through_time(before.recipes, before.catalog, after.recipes, after.catalog, image)
+
+
+def outdated_parts(workspace: Workspace, patterns: Sequence[str]) -> str:
+    """The parts that are not the newest known: of a few images with what holds them back, of many in sums."""
+    recipes = select(workspace, patterns)
+    if not patterns:
+        recipes = tuple(one for one in recipes if one.status == "current")
+    resolutions = resolve_all(workspace, recipes)
+    if len(resolutions) <= _FEW:
+        return "\n".join(outdated.table(one, workspace.catalog) for one in resolutions)
+    told = outdated.summary(resolutions, workspace.catalog)
+    example = f"`./bake outdated {resolutions[0].recipe.name}` tells what holds each part of an image back\n"
+    return f"{len(resolutions)} images; part, newest known, what they have\n\n{told}\n{example}"
+
+
+def explanation(workspace: Workspace, image: str, part: str | None) -> str:
+    """Why each version of an image was chosen, or one part's."""
+    (recipe,) = select(workspace, [image])[:1]
+    (resolution,) = resolve_all(workspace, [recipe])
+    names = explain.known_names(resolution)
+    if part and part not in names:
+        message = f"`{recipe.name}` has no `{part}`"
+        raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
+    if part:
+        return explain.part(resolution, workspace.catalog, part)
+    return explain.overview(resolution, workspace.catalog) + _warnings([resolution])
+
+
+def plan_table(plan: Plan) -> str:
+    """Each stage once, with its key and the images that share it."""
+    users: dict[str, list[str]] = {}
+    for image in plan.images:
+        for stage in image.stages:
+            users.setdefault(stage.key, []).append(image.name)
+    lines = [f"{key[:8]}  {plan.stages[key].name.ljust(28)}  {', '.join(users[key])}" for key in plan.stages]
+    lines += [f"{image.key[:8]}  image {image.name.ljust(22)}  {_weight(image)}" for image in plan.images]
+    return "\n".join(lines) + "\n"
+
+
+def _weight(image: Image) -> str:
+    return f"{len(image.stages)} stages, {image.wheel_bytes / 1e6:,.0f} MB of Python packages to fetch"
+
+
+def built_table(built: Sequence[BuiltImage]) -> str:
+    """Each built image with its digest and weight."""
+    width = max(len(one.image.name) for one in built)
+    lines = [f"{one.image.name.ljust(width)}  {one.digest[:19]}  {megabytes(one.bytes)}" for one in built]
+    return "\n".join(lines) + "\n"
+
+
+def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
+    """Each rehearsed image, what was not real in it, and what of its answers is as declared."""
+    lines = []
+    for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
+        image = one.rehearsal.real
+        files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
+        names = ", ".join(one.rehearsal.standins) or "none"
+        told = f"{len(one.agree)} answers as declared"
+        told += f", {len(one.differ)} not" if one.differ else ""
+        verified = sum(one.rehearsal.is_real(name) for name in one.agree)
+        proof = f"{verified} verified, {len(one.agree) - verified} unverified"
+        lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stand-ins")
+        lines.append(f"  not real: {names}")
+        lines.append(f"  {told}: {proof}")
+        lines += [
+            f"  not as declared: {answer.component} {answer.declared}: {answer.error or answer.installed}"
+            for answer in one.differ
+        ]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def smoke_table(reports: Sequence[SmokeReport]) -> str:
+    """How many checks passed, and each that was not tested with the reason."""
+    lines = []
+    for report in reports:
+        counts = Counter(check.outcome for check in report.checks)
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        lines.append(f"{report.image}  {report.digest[:19]}  {told}; ranks talked through {report.transport}")
+        lines += [
+            f"  not tested: {check.name}: {check.reason}"
+            for check in report.checks
+            if check.outcome is Outcome.NOT_TESTED
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def uris(records: Sequence[ReleaseRecord]) -> str:
+    """The address of each published image."""
+    return "".join(f"{record.image_uri}\n" for record in records)
+
+
+def released(records: Sequence[ReleaseRecord]) -> str:
+    """Each record of the ledger: what it is, under which tag and digest, where, and from which commit."""
+    rows = [
+        (
+            record.date,
+            "candidate" if record.candidate else "release" if record.tested else "untested",
+            f"{record.registry}/{record.repository}:{record.tags[0]}",
+            record.digest[:19],
+            record.revision[:12] or "no commit",
+        )
+        for record in records
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
+    lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def megabytes(number: int) -> str:
+    return f"{number / 1e6:,.0f} MB"

@@ -1,0 +1,1 @@
+"""Run jobs on local containers, for `smoke` and `run`. Start at `smoke`."""

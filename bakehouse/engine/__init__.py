@@ -1,0 +1,1 @@
+"""The container engine and BuildKit. Start at `protocol`."""

@@ -1,0 +1,247 @@
+"""The door to the docker SDK: containers, networks and images of the engine that `docker` reaches.
+
+Whatever is made here carries the label `bakehouse=<owner>`, so that what a killed run left behind can be told
+from what a living one is using, and is swept by the next run.
+"""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bakehouse.engine import tar
+from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, until_gone
+from bakehouse.engine.docker_errors import knock, told_as
+from bakehouse.engine.protocol import Container, ContainerSpec, StoredImage, Swept
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.util import owners
+from bakehouse.util.hashing import KEY_LABEL
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container as SdkContainer
+    from docker.types import DriverConfig
+
+OWNER_LABEL = "bakehouse"
+IMAGE_LABEL = "bakehouse.image"
+CONNECTION_LABEL = "bakehouse.connection"
+REHEARSED_LABEL = "org.bakehouse.rehearsed"
+POOL = 64
+_SAVED_CHUNK = 1 << 20
+_Made = TypeVar("_Made")
+
+
+def connect(endpoint: str = "") -> "DockerEngine":
+    """The engine at an endpoint, else that of the `docker` command: DOCKER_HOST, or the current context."""
+    import docker
+    from docker.context import ContextAPI
+
+    with told_as("reach the container engine"):
+        if endpoint:
+            knock(endpoint)
+            client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
+        elif host := os.environ.get("DOCKER_HOST"):
+            knock(host)
+            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
+        else:
+            context = ContextAPI.get_current_context()
+            knock(context.Host or "")
+            tls = context.TLSConfig or False
+            client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
+        client.ping()
+    return DockerEngine(client)
+
+
+class DockerEngine:
+    """The `Engine` behind the docker SDK."""
+
+    def __init__(self, client: "DockerClient") -> None:
+        self._client = client
+        self._labels = {OWNER_LABEL: owners.mine(), CONNECTION_LABEL: secrets.token_hex(8)}
+        self._closed = False
+        # What an interrupt strikes while the engine makes it would be nobody's: it is made elsewhere, and
+        # waited for before all that this connection made is removed.
+        self._makers = ThreadPoolExecutor(1, thread_name_prefix="making")
+        self._makers.submit(lambda: None).result()
+
+    def image(self, reference: str) -> StoredImage | None:
+        from docker.errors import ImageNotFound
+
+        with told_as(f"look up `{reference}`"):
+            try:
+                found = self._client.images.get(reference)
+            except ImageNotFound:
+                return None
+        labels = (found.attrs.get("Config") or {}).get("Labels") or {}
+        key = str(labels.get(KEY_LABEL, ""))
+        layers = tuple((found.attrs.get("RootFS") or {}).get("Layers") or ())
+        return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
+
+    @contextlib.contextmanager
+    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
+        with told_as(f"save `{reference}`"):
+            chunks = self._client.api.get_image(reference, chunk_size=_SAVED_CHUNK)
+            with contextlib.closing(chunks):
+                yield chunks
+
+    @contextlib.contextmanager
+    def container(self, spec: ContainerSpec) -> Iterator[Container]:
+        with told_as(f"make a container of `{spec.image}`"):
+            made = self._made(self._client.containers.create, **self._arguments(spec))
+        container = DockerContainer(made, self._keeper(spec, made))
+        try:
+            if self._closed:
+                raise EngineError(Diagnostic("stopped before the container was started"))
+            if spec.files:
+                with told_as("put files into a container"):
+                    made.put_archive("/", tar.pack(spec.files))
+            yield container
+        finally:
+            container.remove()
+
+    @contextlib.contextmanager
+    def network(self, name: str) -> Iterator[str]:
+        unique = f"bakehouse-{name}-{self._labels[OWNER_LABEL]}-{time.monotonic_ns()}"
+        with told_as("make a network"):
+            made = self._made(self._client.networks.create, unique, driver="bridge", labels=self._labels)
+        try:
+            yield unique
+        finally:
+            with told_as("remove a network"):
+                until_gone(made.remove)
+
+    def sweep(self) -> Swept:
+        api = self._client.api
+        label = {"label": OWNER_LABEL}
+        with told_as("list what earlier runs have left"):
+            return Swept(
+                _sweep(api.containers(all=True, filters=label), "Id", self._remove_container),
+                _sweep(api.networks(filters=label), "Id", api.remove_network),
+                _sweep(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
+            )
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        from docker.errors import APIError
+
+        removed = []
+        with told_as("remove images"):
+            # A list of all images fails while somebody else removes one; in a pattern no `*` crosses a `/`.
+            named = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
+            tags = {tag for one in self._client.api.images(filters=named) for tag in one["RepoTags"] or ()}
+            for tag in sorted(tag for tag in tags - set(kept) if tag.startswith(prefix)):
+                # A container may still run from it.
+                with contextlib.suppress(APIError):
+                    self._client.api.remove_image(tag)
+                    removed.append(tag)
+        return tuple(removed)
+
+    def close(self) -> None:
+        self._closed = True
+        self._makers.shutdown()
+        api = self._client.api
+        mine = {"label": f"{CONNECTION_LABEL}={self._labels[CONNECTION_LABEL]}"}
+        with told_as("remove what was made"):
+            for found in api.containers(all=True, filters=mine):
+                until_gone(partial(self._remove_container, found["Id"]))
+            for found in api.networks(filters=mine):
+                until_gone(partial(api.remove_network, found["Id"]))
+            for found in api.volumes(filters=mine)["Volumes"] or ():
+                until_gone(partial(api.remove_volume, found["Name"]))
+            self._client.close()
+
+    def _made(self, make: Callable[..., _Made], *arguments: Any, **options: Any) -> _Made:
+        try:
+            return self._makers.submit(make, *arguments, **options).result()
+        except RuntimeError as error:
+            if not self._closed:
+                raise
+            raise EngineError(Diagnostic("stopped before the container was started")) from error
+
+    def _keeper(self, spec: ContainerSpec, made: "SdkContainer") -> "SdkContainer | None":
+        """What holds volumes that live in memory, which would be gone with the host that filled them."""
+        if not spec.room:
+            return None
+        with told_as("hold the volumes of a container"):
+            keeper = self._made(
+                self._client.containers.create,
+                spec.image,
+                entrypoint=["sleep", "infinity"],
+                command=[],
+                network="none",
+                volumes_from=[str(made.id)],
+                labels={**self._labels, IMAGE_LABEL: spec.image_name},
+            )
+            keeper.start()
+        return keeper
+
+    def _remove_container(self, key: str) -> None:
+        self._client.api.remove_container(key, v=True, force=True)
+
+    def _arguments(self, spec: ContainerSpec) -> dict[str, Any]:
+        from docker.types import DeviceRequest, Mount
+
+        labels = {**self._labels, IMAGE_LABEL: spec.image_name}
+        arguments: dict[str, Any] = {
+            "image": spec.image,
+            "command": list(spec.command) if spec.keep_entrypoint else [],
+            "hostname": spec.hostname or None,
+            "network": spec.network,
+            "environment": dict(spec.environment),
+            "labels": labels,
+            "shm_size": spec.shared_memory,
+            # no_copy: as on SageMaker, what the image holds at a mounted path is hidden.
+            "mounts": [
+                Mount(
+                    target=path,
+                    source=None,
+                    type="volume",
+                    no_copy=True,
+                    labels=labels,
+                    driver_config=_in_memory(spec.room[path]) if path in spec.room else None,
+                )
+                for path in spec.mounts
+            ]
+            + [
+                Mount(target=path, source=folder, type="bind", read_only=True)
+                for path, folder in spec.folders.items()
+            ],
+            "mem_limit": spec.memory,
+            "nano_cpus": round(spec.cpus * 1e9) if spec.cpus else None,
+        }
+        if not spec.keep_entrypoint:
+            arguments["entrypoint"] = list(spec.command)
+        if spec.network != "none" and spec.hostname:
+            alias = self._client.api.create_endpoint_config(aliases=[spec.hostname])
+            arguments["networking_config"] = {spec.network: alias}
+        if spec.gpus:
+            devices = [str(number) for number in spec.gpus]
+            arguments["device_requests"] = [DeviceRequest(device_ids=devices, capabilities=[["gpu"]])]
+        return arguments
+
+
+def _in_memory(size: int) -> "DriverConfig":
+    from docker.types import DriverConfig
+
+    return DriverConfig("local", {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"})
+
+
+def _sweep(entries: Iterable[Mapping[str, Any]], key: str, remove: Callable[[str], object]) -> int:
+    """Remove those of `entries` whose owners are gone; gives their number."""
+    gone = [
+        str(entry[key])
+        for entry in entries
+        if owners.is_left_behind((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
+    ]
+    for name in gone:
+        until_gone(partial(remove, name))
+    return len(gone)
+
+
+def _created(entry: Mapping[str, Any]) -> float:
+    created = entry.get("Created") or entry["CreatedAt"]
+    return float(created if isinstance(created, int) else datetime.fromisoformat(created).timestamp())

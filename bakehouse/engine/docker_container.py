@@ -1,0 +1,178 @@
+"""A container behind the docker SDK: started, waited for, disturbed, read and removed."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bakehouse.engine import network_faults, tar
+from bakehouse.engine.docker_errors import told_as
+from bakehouse.engine.protocol import Ended
+
+if TYPE_CHECKING:
+    from docker.errors import APIError
+    from docker.models.containers import Container as SdkContainer
+
+API_SECONDS = 120
+"""How long the engine may take for an answer."""
+REMOVAL_ATTEMPTS = 5
+_POLL_SECONDS = 0.2
+
+
+def _deaf(chunk: bytes) -> None:
+    """Nobody listens."""
+
+
+class DockerContainer:
+    """The `Container` behind the docker SDK."""
+
+    def __init__(self, container: "SdkContainer", keeper: "SdkContainer | None" = None) -> None:
+        self._container = container
+        self._keeper = keeper
+        self._follower: threading.Thread | None = None
+
+    def start(self, log: Path, heard: Callable[[bytes], None] = _deaf) -> None:
+        with told_as("start a container"):
+            self._container.start()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._follower = threading.Thread(target=self._follow, args=(log, heard), daemon=True)
+        self._follower.start()
+
+    def wait(self, seconds: float) -> Ended | None:
+        import requests
+
+        with told_as("wait for a container"):
+            try:
+                code = int(self._container.wait(timeout=seconds)["StatusCode"])
+            except (requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout) as error:
+                # The SDK reports its own read timeout as a lost connection.
+                if "timed out" not in str(error):
+                    raise
+                return None
+            self._finish_log()
+            self._container.reload()
+        return Ended(code, bool(self._container.attrs["State"]["OOMKilled"]))
+
+    def signal(self, name: str) -> None:
+        from docker.errors import APIError
+
+        # One that has ended meanwhile is not there to be signalled.
+        with told_as("signal a container"), contextlib.suppress(APIError):
+            self._container.kill(signal=name)
+
+    def stop(self, grace: float) -> None:
+        with told_as("stop a container"):
+            self._container.stop(timeout=round(grace))
+        self._finish_log()
+
+    def stdout(self) -> str:
+        with told_as("read what a container printed"):
+            return self._container.logs(stdout=True, stderr=False).decode(errors="replace")
+
+    def read(self, path: str) -> dict[str, bytes]:
+        with tar.unpacked(self._archive(path)) as entries:
+            return {entry.name: entry.read() for entry in entries}
+
+    def sizes(self, path: str) -> dict[str, int]:
+        with tar.unpacked(self._archive(path)) as entries:
+            return {entry.name: entry.size for entry in entries}
+
+    def copy(self, path: str, folder: Path) -> None:
+        with tar.unpacked(self._archive(path)) as entries:
+            for entry in entries:
+                entry.write_below(folder)
+
+    def is_full(self, path: str) -> bool:
+        if self._keeper is None:
+            return False
+        with told_as("look how full a volume is"):
+            api = self._keeper.client.api  # type: ignore[union-attr]
+            asked = api.exec_create(self._keeper.id, ["df", "-P", "-k", path])
+            told = api.exec_start(asked["Id"])
+            if api.exec_inspect(asked["Id"])["ExitCode"]:
+                # An image without `df`: nobody knows.
+                return False
+        _, size, _, left, *_ = told.splitlines()[-1].split()
+        return int(left) * 100 < int(size)
+
+    def address(self) -> str:
+        with told_as("look up a container's address"):
+            self._container.reload()
+        networks = self._container.attrs["NetworkSettings"]["Networks"]
+        return next((str(one["IPAddress"]) for one in networks.values()), "")
+
+    def disturb(self, netem: str) -> None:
+        network_faults.disturb(self._process(), netem)
+
+    def refuse(self, addresses: Collection[str]) -> None:
+        network_faults.refuse(self._process(), addresses)
+
+    def remove(self) -> None:
+        for one in (self._container, self._keeper):
+            if one is not None:
+                with told_as("remove a container"):
+                    until_gone(partial(one.remove, force=True, v=True))
+        self._finish_log()
+
+    def _process(self) -> int:
+        """Its first process on this machine; 0 once it has ended."""
+        with told_as("look up a container's process"):
+            self._container.reload()
+        return int(self._container.attrs["State"]["Pid"])
+
+    def _archive(self, path: str) -> Iterator[bytes]:
+        from docker.errors import NotFound
+
+        with told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
+            yield from self._container.get_archive(path)[0]
+
+    def _follow(self, log: Path, heard: Callable[[bytes], None]) -> None:
+        import docker.errors
+        import requests
+
+        lost = (docker.errors.APIError, requests.exceptions.RequestException, OSError)
+        with log.open("wb", buffering=0) as file, contextlib.suppress(*lost):
+            for chunk in self._container.logs(stream=True, follow=True):
+                file.write(chunk)
+                try:
+                    heard(chunk)
+                except OSError:
+                    # Who listened has gone, as `head` does; the log has to be whole.
+                    heard = _deaf
+
+    def _finish_log(self) -> None:
+        if self._follower:
+            self._follower.join(timeout=10)
+
+
+def until_gone(remove: Callable[[], object]) -> None:
+    """Remove something, also when another process is at it, or its last container has not quite let go."""
+    from docker.errors import APIError, NotFound
+
+    attempts, until = 0, time.monotonic() + API_SECONDS
+    while True:
+        try:
+            remove()
+        except NotFound:
+            return
+        except APIError as error:
+            if _is_being_removed(error):
+                # Told for as long as the other one takes, on a busy machine for many seconds.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL_SECONDS)
+                continue
+            attempts += 1
+            if attempts == REMOVAL_ATTEMPTS:
+                raise
+            time.sleep(_POLL_SECONDS * attempts)
+        else:
+            return
+
+
+def _is_being_removed(error: "APIError") -> bool:
+    return error.status_code == HTTPStatus.CONFLICT and "already in progress" in str(error.explanation)

@@ -1,0 +1,1 @@
+"""Files from mirrors, origins and the cache. Start at `downloader`."""

@@ -1,0 +1,104 @@
+"""Knows who we are to a server: from addresses, apt's own files, netrc, a keyring."""
+
+import contextlib
+import netrc
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from bakehouse.fetch.connection import Settings, place, server
+
+_KEYRING_SECONDS = 10.0
+
+Login = tuple[str, str]
+
+
+class Logins:
+    """A user's name and password by the address of what is asked for, for many threads."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+        self._settings, self._environment = settings, environment
+        self._passwords: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    def of(self, url: SplitResult) -> Login | None:
+        """As pip finds it: in the address, in that of an index on the same server, in netrc, in a keyring.
+
+        apt's own files come before netrc.
+        """
+        given = [url, *(urlsplit(one) for one in self._settings.addresses if server(one) == place(url))]
+        users = [unquote(one.username) for one in given if one.username]
+        for one in given:
+            if one.username and one.password is not None:
+                return unquote(one.username), unquote(one.password)
+        if self._settings.keyring and users and (password := self._kept(url, users[0])):
+            return users[0], password
+        if users:
+            return users[0], ""
+        for path in self._settings.apt_logins:
+            with contextlib.suppress(OSError):
+                if found := apt_login(path.read_text(errors="replace"), url):
+                    return found
+        return self._of_netrc(url)
+
+    def _of_netrc(self, url: SplitResult) -> Login | None:
+        own = self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc")
+        with contextlib.suppress(OSError, UnicodeDecodeError, netrc.NetrcParseError):
+            entries = netrc.netrc(str(Path(own).expanduser()))
+            if found := entries.authenticators(url.hostname or ""):
+                return found[0], found[2] or ""
+        return None
+
+    def _kept(self, url: SplitResult, user: str) -> str:
+        """A password out of the keyring, as pip asks for it."""
+        key = (place(url), user)
+        with self._lock:
+            if key not in self._passwords:
+                self._passwords[key] = ""
+                program = shutil.which("keyring", path=self._environment.get("PATH"))
+                if program:
+                    command = [program, "get", place(url), user]
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        found = subprocess.run(
+                            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                            check=False, timeout=_KEYRING_SECONDS,
+                        )  # fmt: skip
+                        self._passwords[key] = found.stdout.strip("\r\n") if found.returncode == 0 else ""
+            return self._passwords[key]
+
+
+def apt_login(text: str, url: SplitResult) -> Login | None:
+    """The first login for an address in a file of the format of apt_auth.conf(5)."""
+    for machine, values in _entries(text):
+        if _is_for(machine, url) and "login" in values:
+            return values["login"], values.get("password", "")
+    return None
+
+
+def _entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    words = iter(" ".join(lines).split())
+    machine, values = "", dict[str, str]()
+    for word in words:
+        if word == "machine":
+            yield machine, values
+            machine, values = next(words, ""), {}
+        elif word in ("login", "password"):
+            values[word] = next(words, "")
+    yield machine, values
+
+
+def _is_for(machine: str, url: SplitResult) -> bool:
+    """`[protocol://]host[:port][/path]`: without a protocol it is for https alone."""
+    scheme, mark, rest = machine.rpartition("://")
+    host, _, path = rest.partition("/")
+    name, _, port = host.partition(":")
+    return (
+        url.scheme == (scheme if mark else "https")
+        and name.lower() == url.hostname
+        and port in ("", str(url.port))
+        and url.path.startswith(f"/{path}")
+    )

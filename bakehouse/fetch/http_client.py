@@ -1,0 +1,328 @@
+"""Asks servers over HTTP as this machine is set up for it: credentials, proxies, certificates, bounded waits.
+
+What is told of a failure never holds credentials, nor what stands behind the `?` of an address.
+"""
+
+import contextlib
+import os
+import re
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.fetch.connection import PORTS, Settings, place, server, shown
+from bakehouse.fetch.credentials import Logins
+
+if TYPE_CHECKING:
+    import urllib3
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 10.0
+_CHUNK = 1 << 16
+"""Small enough for what has come to be kept when the rest does not."""
+_MOST_REDIRECTS = 5
+_ANY = "*/*"
+_AT_ONCE = 8
+_RANGE = re.compile(r"bytes (?P<start>\d+)-\d+/(?P<total>\d+|\*)")
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
+
+
+class SourceError(Exception):
+    """A source did not give a file."""
+
+    def __init__(self, reason: str, *, is_down: bool = False, is_worth_a_retry: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_down = is_down
+        """Whether nothing else can be had from there either, for now."""
+        self.is_worth_a_retry = is_worth_a_retry
+
+
+class Reply(Protocol):
+    """The bytes of a file, from `start` on."""
+
+    start: int
+    total: int | None
+    """Of the whole file; None where the source doesn't say."""
+    validator: str
+
+    def chunks(self) -> Iterator[bytes]:
+        """Raises SourceError where the bytes end too early."""
+
+
+class Web:
+    """One way to servers, for many threads."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+        self._settings, self._logins = settings, Logins(settings, environment)
+        self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def open(
+        self, address: str, *, start: int = 0, validator: str = "", accept: str = _ANY
+    ) -> Iterator["Page"]:
+        """Ask for what lies at an address, from byte `start` on; a server may begin at 0 all the same."""
+        # A file is hashed as it lies there; a page may come packed.
+        encoding = "identity" if accept == _ANY else "gzip"
+        headers = {"Accept": accept, "Accept-Encoding": encoding, "User-Agent": "bakehouse"}
+        part = {"Range": f"bytes={start}-"} if start else {}
+        if start and validator:
+            part["If-Range"] = validator
+        found = self._ask(address, {**headers, **part})
+        if start and not found.goes_on(start):
+            # Fewer bytes than we have: of another file, or ours are. Or it knows nothing of ranges.
+            found.close()
+            found = self._ask(address, headers)
+        try:
+            _check(found.response.status)
+            yield Page(found, start)
+        finally:
+            found.close()
+
+    def _ask(self, address: str, headers: Mapping[str, str]) -> "_Answer":
+        """What a server answers, or that to which it sends us: each is reached in its own way."""
+        import urllib3
+
+        login = None
+        for _ in range(_MOST_REDIRECTS + 1):
+            if not server(address):
+                reason = "its address can't be read"
+                raise SourceError(reason)
+            url = urlsplit(address)
+            login = self._logins.of(url) or login
+            own = urllib3.make_headers(basic_auth=":".join(login)) if login else {}
+            proxy = self._settings.proxies.to(url)
+            try:
+                pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
+                answer = _Answer(_request(pool, _bare(url), {**headers, **own}), proxy, address)
+            except urllib3.exceptions.HTTPError as error:
+                raise _told(error, proxy) from None
+            to = answer.response.get_redirect_location()
+            if not to:
+                return answer
+            answer.close()
+            with contextlib.suppress(ValueError):
+                to = urljoin(address, to)
+            login = login if server(to) == server(address) else None
+            address = to
+        reason = "redirects without an end"
+        raise SourceError(reason)
+
+    def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
+        import urllib3
+
+        with self._lock:
+            if pool := self._pools.get((proxy, is_checked)):
+                return pool
+            context = _context(self._settings.certificates, is_checked=is_checked)
+            options: dict[str, Any] = {"ssl_context": context, "maxsize": _AT_ONCE, "num_pools": 32}
+            if not proxy:
+                pool = urllib3.PoolManager(**options)
+            else:
+                url = _proxy(proxy)
+                login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else None
+                headers = urllib3.make_headers(proxy_basic_auth=login)
+                try:
+                    pool = urllib3.ProxyManager(
+                        _bare(url), proxy_headers=headers, proxy_ssl_context=context, **options
+                    )
+                except urllib3.exceptions.HTTPError:
+                    reason = f"proxies of the kind `{url.scheme}` are not supported"
+                    raise SourceError(reason, is_down=True) from None
+            self._pools[proxy, is_checked] = pool
+            return pool
+
+    def _is_unchecked(self, url: SplitResult) -> bool:
+        named = (url.hostname, f"{url.hostname}:{url.port or PORTS.get(url.scheme)}", "*")
+        return any(one in self._settings.unchecked for one in named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a server said, and how it was reached."""
+
+    response: "urllib3.BaseHTTPResponse"
+    proxy: str
+    address: str
+
+    @property
+    def part(self) -> re.Match[str] | None:
+        """Which bytes of the whole it has, where it isn't the whole."""
+        return _RANGE.match(self.response.headers.get("Content-Range", ""))
+
+    def goes_on(self, start: int) -> bool:
+        """Whether nothing is wrong with the range that was asked for."""
+        if self.response.status == 206:
+            return bool(self.part and int(self.part["start"]) == start)
+        return self.response.status != 416
+
+    def close(self) -> None:
+        # What was not read to its end can't be used for the next question.
+        self.response.close()
+        self.response.release_conn()
+
+
+class Page:
+    """What a server answered."""
+
+    def __init__(self, answer: _Answer, asked: int) -> None:
+        response, part = answer.response, answer.part
+        self._response, self._proxy = response, answer.proxy
+        is_part = response.status == 206
+        if is_part and not answer.goes_on(asked):
+            reason = f"it was asked for the bytes from {asked} on and gave others"
+            raise SourceError(reason)
+        self.start = asked if is_part else 0
+        length = response.headers.get("Content-Length", "")
+        self.total = self.start + int(length) if length.isdigit() else None
+        if is_part and part:
+            # Some give less of the rest than all.
+            self.total = int(part["total"]) if part["total"] != "*" else None
+        tag = response.headers.get("ETag", "")
+        self.validator = tag if tag and not tag.startswith("W/") else ""
+        self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        self.address = answer.address
+
+    def chunks(self) -> Iterator[bytes]:
+        import urllib3
+
+        try:
+            # What has come, however little: only who sees each bit can leave a source that trickles.
+            while chunk := self._response.read1(_CHUNK, decode_content=False):
+                yield chunk
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _told(error, self._proxy) from None
+
+    def text(self, most: int) -> str:
+        """All of it. Raises SourceError where it is more than `most` bytes."""
+        import urllib3
+
+        found = bytearray()
+        try:
+            for chunk in self._response.stream(_CHUNK, decode_content=True):
+                found += chunk
+                if len(found) > most:
+                    reason = f"its page is larger than {most / 1e6:.0f} MB"
+                    raise SourceError(reason)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _told(error, self._proxy) from None
+        return found.decode(errors="replace")
+
+
+def _request(
+    pool: "urllib3.PoolManager", address: str, headers: Mapping[str, str]
+) -> "urllib3.BaseHTTPResponse":
+    import urllib3
+
+    return pool.request(
+        "GET",
+        address,
+        headers=headers,
+        preload_content=False,
+        decode_content=False,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+        redirect=False,
+        retries=False,
+    )
+
+
+def _proxy(address: str) -> SplitResult:
+    try:
+        url = urlsplit(address)
+        place(url)
+    except ValueError:
+        reason = "its proxy's address can't be read"
+        raise SourceError(reason, is_down=True) from None
+    return url
+
+
+def _bare(url: SplitResult) -> str:
+    query = f"?{url.query}" if url.query else ""
+    return f"{place(url)}{url.path}{query}"
+
+
+def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if certificates:
+        try:
+            context.load_verify_locations(certificates)
+        except OSError as error:
+            message = f"`{certificates}` holds no certificates that can be read"
+            hint = "`ca` in [tool.bakehouse] and PIP_CERT name a file of certificates (PEM)"
+            raise EngineError(Diagnostic(message, hint=hint)) from error
+    if not is_checked:
+        import urllib3
+
+        # The user has said so for this host.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _check(status: int) -> None:
+    if status in (200, 206):
+        return
+    if status in (404, 410):
+        reason = "does not have it"
+        raise SourceError(reason)
+    if status == 407:
+        reason = "its proxy asks for credentials (407)"
+        raise SourceError(reason, is_down=True)
+    if status in (401, 403):
+        reason = f"does not let us in ({status})"
+        raise SourceError(reason)
+    again = status >= 500 or status in (408, 429)
+    reason = f"answered with {status}"
+    raise SourceError(reason, is_worth_a_retry=again)
+
+
+def _told(error: Exception, proxy: str) -> SourceError:
+    """A failure in our words: urllib3's own tell whole addresses."""
+    from urllib3 import exceptions as known
+
+    if isinstance(error, known.MaxRetryError) and error.reason:
+        error = error.reason
+    if isinstance(error, known.ProxyError):
+        cause = str(error.original_error)
+        via = f"its proxy `{shown(proxy)}`"
+        if "407" in cause:
+            return SourceError(f"{via} asks for credentials (407)", is_down=True)
+        if status := _TUNNEL.match(cause):
+            return SourceError(f"{via} answered with {status[1]}", is_down=True)
+        return SourceError(f"{via} can't be used: {_cause(error.original_error)}", is_down=True)
+    if isinstance(error, known.NameResolutionError):
+        return SourceError("its name can't be resolved", is_down=True)
+    if isinstance(error, known.NewConnectionError):
+        return SourceError(f"can't be reached: {_cause(error)}", is_down=True, is_worth_a_retry=True)
+    if isinstance(error, known.ConnectTimeoutError):
+        return SourceError(f"no connection in {CONNECT_SECONDS:.0f} s", is_down=True)
+    if isinstance(error, known.ReadTimeoutError):
+        return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
+    if isinstance(error, known.SSLError):
+        return SourceError(_certificate(error), is_down=True)
+    return SourceError("the connection was cut", is_down=True, is_worth_a_retry=True)
+
+
+def _certificate(error: Exception) -> str:
+    cause = error.args[0] if error.args and isinstance(error.args[0], Exception) else error
+    words = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "TLS failed"
+    return f"its certificate is not trusted: {words}" if "verify_message" in dir(cause) else f"TLS: {words}"
+
+
+def _cause(error: BaseException) -> str:
+    """The system's words for what lies below a failure."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror.lower()
+        below = error.__cause__ or error.__context__ or getattr(error, "original_error", None)
+        if below is None or below is error:
+            break
+        error = below
+    return "no connection"

@@ -1,0 +1,127 @@
+"""Names the files that a build needs from elsewhere: artifacts, Python packages, those of Debian."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.component import Artifact
+from bakehouse.catalog.python_lock import Package
+from bakehouse.plan.model import BootstrappedBase, Image, Stage
+from bakehouse.util.oci import Sha256
+
+FileKind = Literal["url", "debian", "wheel", "sdist", "deb"]
+KINDS: Mapping[FileKind, str] = {
+    "wheel": "wheels",
+    "sdist": "Python sources",
+    "url": "archives",
+    "debian": "Debian sources",
+    "deb": "Debian packages",
+}
+"""What the kinds are called, in the order in which they are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFile:
+    """One file that a build needs, known by its sha256."""
+
+    kind: FileKind
+    file: str
+    sha256: Sha256 | None
+    """None where nobody knows it yet."""
+    bytes: int | None
+    """None where nobody has written it down."""
+    address: str
+    """A URL, `name==version` of a Python package, `package=version` of a Debian source, a path in a pool.
+
+    A package of the distribution that not every mirror has is known by a URL, too.
+    """
+
+    @property
+    def project(self) -> str:
+        """Of a Python package: what an index calls it."""
+        return self.address.partition("==")[0]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All files that images need, each once."""
+
+    files: tuple[WantedFile, ...]
+    images: Mapping[WantedFile, tuple[str, ...]]
+    """Which images need each."""
+    stages: tuple[tuple[WantedFile, ...], ...]
+    """What is needed together."""
+
+    @property
+    def unknown(self) -> tuple[WantedFile, ...]:
+        """Those that nobody can look for by their sha256."""
+        return tuple(one for one in self.files if one.sha256 is None)
+
+
+def wanted(images: Iterable[Image]) -> Wanted:
+    """What it takes to build images from nothing."""
+    needing: dict[WantedFile, dict[str, None]] = {}
+    together: dict[tuple[WantedFile, ...], None] = {}
+    known: dict[tuple[str, str | None], WantedFile] = {}
+    for image in images:
+        for group in _steps(image):
+            # The same file may stand in a lock, which tells its size, and as an artifact, which may not.
+            merged = tuple(_merged(one, known) for one in group)
+            together[merged] = None
+            for one in merged:
+                needing.setdefault(one, {})[image.name] = None
+    final = {one: known[one.file, one.sha256] for one in needing}
+    by: dict[WantedFile, dict[str, None]] = {}
+    for one, names in needing.items():
+        by.setdefault(final[one], {}).update(names)
+    return Wanted(
+        tuple(by),
+        {one: tuple(names) for one, names in by.items()},
+        tuple(tuple(final[one] for one in group) for group in together if group),
+    )
+
+
+def _merged(file: WantedFile, known: dict[tuple[str, str | None], WantedFile]) -> WantedFile:
+    there = known.setdefault((file.file, file.sha256), file)
+    if there.bytes is None and file.bytes is not None:
+        known[file.file, file.sha256] = replace(there, bytes=file.bytes)
+    return file
+
+
+def _steps(image: Image) -> Iterator[tuple[WantedFile, ...]]:
+    """What each step of an image needs, the making of its base among them."""
+    for stage in image.stages:
+        yield tuple(_of_stage(stage))
+        yield debs(stage.debs)
+    if isinstance(image.base, BootstrappedBase):
+        yield debs(image.base.debs)
+    yield debs(image.toolchain_debs)
+    yield debs(image.apt_debs)
+
+
+def debs(packages: Iterable[Deb]) -> tuple[WantedFile, ...]:
+    """Packages of the distribution."""
+    return tuple(
+        WantedFile("deb", one.file, Sha256(one.sha256), one.bytes, one.url or one.path) for one in packages
+    )
+
+
+def _of_stage(stage: Stage) -> Iterator[WantedFile]:
+    yield from map(_artifact, stage.artifacts.values())
+    yield from map(_package, (*stage.wheels, *stage.sdists))
+
+
+def _artifact(one: Artifact) -> WantedFile:
+    kind = _python(one.file) if one.kind == "pypi" else one.kind
+    return WantedFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, one.bytes, one.source)
+
+
+def _package(one: Package) -> WantedFile:
+    return WantedFile(
+        _python(one.file), one.file, Sha256(one.sha256), one.bytes, f"{one.name}=={one.version}"
+    )
+
+
+def _python(file: str) -> FileKind:
+    return "wheel" if file.endswith(".whl") else "sdist"

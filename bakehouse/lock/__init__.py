@@ -1,0 +1,1 @@
+"""Write the locks. Start at `lock`."""

@@ -1,0 +1,218 @@
+"""Makes a component's Python lock: the closure of its requirements, each package as the one file to install.
+
+uv resolves; the files come from the indexes that pip is set up with on this machine. A lock names no index.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from packaging.markers import Marker
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
+from bakehouse.fetch.connection import shown
+from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import Machine
+from bakehouse.util.files import write_whole
+from bakehouse.util.process import with_environment
+
+PLATFORM = "x86_64-manylinux_2_28"
+_GLIBC = 28
+_ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+_MOST_LINES = 20
+_REQUESTS_AT_ONCE = 8
+_NO_SOLUTION = 1
+"""What uv ends with where nothing fits; an index that can't be reached is another code."""
+_INDEX_HINT = "the indexes are those of this machine's pip: `pip config list` tells them"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedFile:
+    """A package as the one file that is installed."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+    bytes: int
+
+    @property
+    def line(self) -> str:
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where packages come from, and for which Python."""
+
+    pip: PipConfig
+    certificates: Path | None
+    python_version: str = "3.11"
+
+
+def lock(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    output: Path,
+    *,
+    heading: str = "",
+    without: Sequence[str] = (),
+) -> tuple[LockedFile, ...]:
+    """Resolve requirements and write their lock to `output`, sorted by name, below a heading."""
+    files = resolve(requirements, constraints, index, without=without)
+    lines = [*filter(None, [heading]), *(file.line for file in files)]
+    write_whole(output, "".join(f"{line}\n" for line in lines))
+    return files
+
+
+def resolve(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    *,
+    alone: bool = False,
+    without: Sequence[str] = (),
+) -> tuple[LockedFile, ...]:
+    """The newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
+
+    `alone` leaves out what they depend on, `without` names packages that are there already, which go with
+    all that only they need. Raises ConflictError, in uv's words, where nothing fits, and BuildError where an
+    index can't be reached.
+    """
+    environment, tags = _environment(index.python_version), _tags(index.python_version)
+    chosen = [
+        (one["name"], one["version"], _choose(one, tags))
+        for one in _compile(requirements, constraints, index, alone=alone, without=without)
+        if "marker" not in one or Marker(one["marker"]).evaluate(environment)
+    ]
+    machine = Machine((), index.pip, index.certificates, os.environ)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        sizes = pool.map(lambda one: _size(one[2], machine), chosen)
+    files = [
+        LockedFile(canonicalize_name(name), version, _file_name(file), file["hashes"]["sha256"], size)
+        for (name, version, file), size in zip(chosen, sizes, strict=True)
+    ]
+    return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _compile(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    *,
+    alone: bool,
+    without: Sequence[str],
+) -> list[Mapping[str, Any]]:
+    """The packages of the PEP 751 lock that uv makes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wanted, bounds, output = folder / "wanted.txt", folder / "bounds.txt", folder / "pylock.toml"
+        wanted.write_text("".join(f"{one}\n" for one in requirements))
+        bounds.write_text("".join(f"{one}\n" for one in constraints))
+        (there := folder / "there.txt").write_text("".join(f"{one}\n" for one in without))
+        command = [
+            str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--format=pylock.toml",
+            "--python-version", index.python_version, "--python-platform", PLATFORM,
+            # pip takes the newest version of all its indexes; uv by itself stops at the first that has any.
+            "--index-strategy=unsafe-best-match", "--constraints", str(bounds),
+            *(("--no-deps",) if alone else ()),
+            *(("--excludes", str(there)) if without else ()),
+            *(("--no-index",) if index.pip.no_index else ()),
+            "--output-file", str(output), str(wanted),
+        ]  # fmt: skip
+        ended = subprocess.run(
+            command, env=with_environment(_uv_environment(index)), capture_output=True, text=True, check=False
+        )
+        if ended.returncode != 0:
+            tail = tuple(ended.stderr.splitlines()[-_MOST_LINES:])
+            wanted_words = ", ".join(f"`{one}`" for one in requirements)
+            if ended.returncode == _NO_SOLUTION:
+                raise ConflictError(Diagnostic(f"no versions satisfy {wanted_words}", tail=tail))
+            message = f"uv could not look for versions of {wanted_words}"
+            hint = _INDEX_HINT if "Failed to fetch" in ended.stderr else ""
+            raise BuildError(Diagnostic(message, tail=tail, hint=hint))
+        return list(tomllib.loads(output.read_text()).get("packages", ()))
+
+
+def _uv_environment(index: Index) -> dict[str, str]:
+    """uv reads none of pip's settings; addresses may hold credentials and stay off the command line."""
+    pip = index.pip
+    given = {
+        "UV_DEFAULT_INDEX": pip.index_url,
+        "UV_INDEX": " ".join(pip.extra_index_urls),
+        "UV_FIND_LINKS": ",".join(pip.find_links),
+        "UV_INSECURE_HOST": " ".join(pip.trusted_hosts),
+        "UV_HTTP_TIMEOUT": pip.timeout,
+        "HTTP_PROXY": pip.proxy,
+        "HTTPS_PROXY": pip.proxy,
+        "SSL_CERT_FILE": str(index.certificates or ""),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str, Any]:
+    """The wheel that pip would take, else the sdist."""
+    ranked = []
+    for wheel in package.get("wheels", ()):
+        ranks = [tags[tag] for tag in parse_wheel_filename(_file_name(wheel))[3] if tag in tags]
+        if ranks:
+            ranked.append((min(ranks), _file_name(wheel), wheel))
+    if ranked:
+        return dict(min(ranked, key=lambda one: one[:2])[2])
+    if "sdist" in package:
+        return dict(package["sdist"])
+    message = f"`{package['name']}` {package['version']} has no file for CPython on 64-bit Linux"
+    raise BuildError(Diagnostic(message))
+
+
+def _tags(python_version: str) -> dict[Tag, int]:
+    """What such an interpreter can install, best first."""
+    major, minor = (int(part) for part in python_version.split(".")[:2])
+    numbers = range(_GLIBC, 4, -1)
+    names = [name for number in numbers for name in (f"manylinux_2_{number}", _ALIASES.get(number))]
+    platforms = [f"{name}_x86_64" for name in (*names, "linux") if name]
+    own = cpython_tags((major, minor), platforms=platforms)
+    general = compatible_tags((major, minor), f"cp{major}{minor}", platforms)
+    return {tag: rank for rank, tag in enumerate(dict.fromkeys((*own, *general)))}
+
+
+def _environment(python_version: str) -> dict[str, str]:
+    return {
+        "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython", "platform_system": "Linux", "sys_platform": "linux",
+        "python_version": ".".join(python_version.split(".")[:2]), "python_full_version": python_version,
+    }  # fmt: skip
+
+
+def _file_name(file: Mapping[str, Any]) -> str:
+    return unquote(Path(urlsplit(file.get("url") or file["path"]).path).name)
+
+
+def _size(file: Mapping[str, Any], machine: Machine) -> int:
+    """Its bytes: as the index says, else as they lie there."""
+    if "size" in file:
+        return int(file["size"])
+    url = file.get("url") or Path(file["path"]).absolute().as_uri()
+    if url.startswith("file:"):
+        return Path(url2pathname(urlsplit(url).path)).stat().st_size
+    reason = "doesn't say"
+    try:
+        if (found := machine.size(url)) is not None:
+            return found
+    except SourceError as error:
+        reason = error.reason
+    message = f"the index tells no size of `{_file_name(file)}`"
+    raise BuildError(Diagnostic(message, reasons=(Reason(f"`{shown(url)}` {reason}"),), hint=_INDEX_HINT))

@@ -1,0 +1,1 @@
+"""Stages, build keys and the text of Dockerfiles. Start at `workspace`."""

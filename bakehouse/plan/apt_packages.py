@@ -1,0 +1,177 @@
+"""Finds which files of a distribution each step of an image installs, where these are locked."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked
+from bakehouse.catalog.base_image_lock import AptLocks, BaseLock
+from bakehouse.catalog.component import BaseSource
+from bakehouse.errors import Diagnostic, Location, Problems, Reason
+from bakehouse.resolve.resolver import Resolution
+
+Closure = Callable[[AptLock], tuple[Deb, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class AptSteps:
+    """The files of each step that installs packages; empty where nothing is locked."""
+
+    base: tuple[Deb, ...] = ()
+    toolchain: tuple[Deb, ...] = ()
+    stages: Mapping[str, tuple[Deb, ...]] = field(default_factory=dict)
+    """By the name of their component."""
+    image: tuple[Deb, ...] = ()
+    on_pulled: bool = False
+    """Whether these are all that steps add to a base that is pulled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulledLists:
+    """What has been asked of the distribution on one pulled base, by the steps of an image."""
+
+    reference: str
+    digest: str | None
+    toolchain: tuple[str, ...] = ()
+    stages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    image: tuple[str, ...] = ()
+
+    @property
+    def lists(self) -> tuple[tuple[str, ...], ...]:
+        """What each step has when it is done; none that asks for nothing."""
+        return tuple(filter(None, (self.toolchain, *self.stages.values(), self.image)))
+
+    @property
+    def pinned(self) -> str:
+        """The base by its digest; empty where nobody knows it."""
+        return f"{self.reference}@{self.digest}" if self.digest else ""
+
+
+def apt_of(resolution: Resolution) -> tuple[str, ...]:
+    """What an image itself gets of the distribution: what its recipe names, and what its parts need."""
+    asked = (package for one in (resolution.base, *resolution.choices) for package in one.face.apt)
+    return tuple(sorted({*resolution.recipe.content.apt, *asked}))
+
+
+def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
+    """What each step of an image on a bootstrapped base has of the distribution when it is done, by name."""
+    face = resolution.base.face
+    base = face.base.packages if face.base else ()
+    below = (*base, *face.build_apt)
+    stages = ((*below, *one.face.build_apt) for one in resolution.choices if one.face.build_apt)
+    return (below, *stages, (*base, *apt_of(resolution)))
+
+
+def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
+    """What steps install on the base of an image and on that of its build stages, where these are pulled."""
+    face, source = resolution.base.face, resolution.base.face.base
+    if source is None or source.suite or resolution.base.face.provides.get("amazon-linux"):
+        return ()
+    image, built = apt_of(resolution), [one for one in resolution.choices if one.candidate.component.template]
+    # An image without build stages has no toolchain either
+    shared = face.build_apt if built or resolution.user_packages else ()
+    stages = {one.name: (*shared, *one.face.build_apt) for one in built if one.face.build_apt}
+    if not source.build_reference:
+        return (PulledLists(source.reference, source.digest, shared, stages, image),)
+    return (
+        PulledLists(source.reference, source.digest, image=image),
+        PulledLists(*_parted(source.build_reference), shared, stages),
+    )
+
+
+def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> AptSteps:
+    """The files of an image's steps.
+
+    Adds a mistake for each step that needs a package which is not locked.
+    """
+    source = resolution.base.face.base
+    if source is None or not source.suite:
+        return _on_pulled(resolution, locks, problems)
+    lock = locks.suites.get(source.suite)
+    return _on_bootstrapped(resolution, source, lock, problems) if lock else AptSteps()
+
+
+def _on_bootstrapped(
+    resolution: Resolution, source: BaseSource, lock: AptLock, problems: Problems
+) -> AptSteps:
+    def closure(of: Closure, who: str, location: Location) -> tuple[Deb, ...]:
+        try:
+            return of(lock)
+        except NotLocked as missing:
+            problems.add(_mistake(missing, who, resolution.recipe.name, lock.suite, location))
+            return ()
+
+    recipe, face = resolution.recipe, resolution.base.face
+    place = resolution.base.candidate.component.location
+    base = closure(lambda one: one.base(source.packages), f"base `{resolution.base.name}`", place)
+    toolchain = closure(lambda one: one.install(face.build_apt, base), "every build stage", place)
+    below = (*base, *toolchain)
+    stages = {
+        choice.name: closure(
+            lambda one, names=choice.face.build_apt: one.install(names, below),  # type: ignore[misc]
+            f"building `{choice.name}`",
+            choice.candidate.component.location,
+        )
+        for choice in resolution.choices
+        if choice.face.build_apt
+    }
+    apt = apt_of(resolution)
+    image = closure(lambda one: one.install(apt, base), f"image `{recipe.name}`", recipe.location)
+    return AptSteps(base, toolchain, stages, image)
+
+
+def are_locked(lists: Iterable[PulledLists], locks: AptLocks) -> bool:
+    """Whether each base that an image's steps add something to has a lock, of whatever digest.
+
+    Where one has none, all of the image's steps ask the mirrors of their bases.
+    """
+    asked = [one for one in lists if one.lists]
+    return bool(asked) and all(locks.of_reference(one.reference) for one in asked)
+
+
+def _on_pulled(resolution: Resolution, locks: AptLocks, problems: Problems) -> AptSteps:
+    asked = [one for one in pulled_lists(resolution) if one.lists]
+    if not are_locked(asked, locks):
+        return AptSteps()
+    toolchain: tuple[Deb, ...] = ()
+    stages: dict[str, tuple[Deb, ...]] = {}
+    image: tuple[Deb, ...] = ()
+    for one in asked:
+        lock = locks.bases.get(one.pinned)
+        try:
+            if lock is None:
+                raise NotLocked(" ".join(one.lists[0]))
+            toolchain = toolchain or lock.adds(one.toolchain)
+            for name, names in one.stages.items():
+                added = lock.adds(names)
+                stages[name] = tuple(deb for deb in added if deb not in toolchain)
+            image = image or lock.adds(one.image)
+        except NotLocked as missing:
+            problems.add(_not_on_base(missing, resolution, one, lock or locks.of_reference(one.reference)))
+    return AptSteps((), toolchain, stages, image, on_pulled=True)
+
+
+def _parted(reference: str) -> tuple[str, str | None]:
+    name, _, digest = reference.partition("@")
+    return name, digest or None
+
+
+def _mistake(missing: NotLocked, who: str, image: str, suite: str, location: Location) -> Diagnostic:
+    message = f"{who} needs `{missing.asked}`, which is not locked for Debian `{suite}`"
+    if missing.locked:
+        message = f"{who} needs `{missing.asked}`, and Debian `{suite}` is locked with {missing.locked}"
+    return Diagnostic(message, location, hint=f"`./bake lock {image}` locks what is missing")
+
+
+def _not_on_base(
+    missing: NotLocked, resolution: Resolution, asked: PulledLists, lock: BaseLock | None
+) -> Diagnostic:
+    """Why an image can't be built whose base, or that of its build stages, has a lock."""
+    recipe = resolution.recipe
+    message = f"a step of image `{recipe.name}` on `{asked.reference}` is not locked: {missing.asked}"
+    hint = f"`./bake lock {recipe.name}` locks what is missing"
+    if not asked.pinned:
+        hint = "write the base's digest into its component: what steps add to it is known for that one alone"
+    reasons: tuple[Reason, ...] = ()
+    if lock and lock.pinned != asked.pinned:
+        reasons = (Reason(f"`{lock.path.name}` is of {lock.pinned.partition('@')[2]}"),)
+    return Diagnostic(message, recipe.location, reasons=reasons, hint=hint)

@@ -1,0 +1,274 @@
+"""Turns Resolutions into a Plan: what each image is made of, and the keys that follow from it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.base_image_lock import AptLocks
+from bakehouse.catalog.component import BaseSource
+from bakehouse.catalog.recipe import FORMATS, GPU_CHECKS, Recipe
+from bakehouse.catalog.size_budget import OWN
+from bakehouse.catalog.user_files import CODE_FOLDER
+from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
+from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part, Plan, RegistryBase, in_layers
+from bakehouse.plan.stages import REQUIREMENTS_TEMPLATE, stages_of
+from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.util.hashing import json_of, key_of, texts_json
+from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
+from bakehouse.util.suggest import suggestion
+
+MAX_LAYERS = 100
+_LABEL = "org.bakehouse"
+
+
+def make_plan(
+    resolutions: Iterable[Resolution],
+    templates: Mapping[str, str],
+    region: str | None = None,
+    locks: AptLocks | None = None,
+) -> Plan:
+    """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
+
+    `region` is where bases are pulled from that have a registry in each; `locks` are those of the packages
+    of distributions. Raises RecipeError where a base is not there, a package is not locked, or an
+    image would get more layers than engines take.
+    """
+    problems = Problems()
+    images = []
+    for resolution in resolutions:
+        host = registry_host(resolution, region, problems)
+        images.append(_image(resolution, templates, host, locks or AptLocks({}, {}), problems))
+        _check_layers(images[-1], resolution.recipe, problems)
+        _check_apt(images[-1], resolution, problems)
+        _check_budgets(images[-1], problems)
+    problems.raise_as(RecipeError)
+    return Plan(tuple(images))
+
+
+def registry_host(resolution: Resolution, region: str | None, problems: Problems) -> str:
+    """The registry of a base that is named without one, and the slash behind it."""
+    base = resolution.base.candidate.component
+    if base.registries is None:
+        return ""
+    hosts = base.registries.hosts
+    if region is not None and region not in hosts:
+        message = f"there is no `{base.name}` in region `{region}`"
+        label = f"the base of image `{resolution.recipe.name}`"
+        reasons = (Reason(f"`registries` of `{base.name}` has no such region", base.registries.location),)
+        hint = suggestion(region, hosts) or "set `region` in [tool.bakehouse] to one that has it"
+        problems.add(Diagnostic(message, resolution.recipe.base.location, label, reasons, hint=hint))
+    return f"{hosts.get(region or '') or next(iter(hosts.values()))}/"
+
+
+def _image(
+    resolution: Resolution,
+    templates: Mapping[str, str],
+    host: str,
+    locks: AptLocks,
+    problems: Problems,
+) -> Image:
+    recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
+    faces = [choice.face for choice in choices]
+    source = resolution.base.face.base
+    assert source is not None
+    apt = apt_of(resolution)
+    locked = apt_steps(resolution, locks, problems)
+    base = _base(resolution.base, source, host, locked)
+    shared = texts_json(tuple(one for one in templates.items() if one[0] != REQUIREMENTS_TEMPLATE))
+    build_reference = source.build_reference and host + source.build_reference
+    frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
+    face = resolution.base.face
+    toolchain = tuple(_sums(locked.toolchain))
+    foundation = _foundation(
+        _base_key(base), build_reference, face.build_apt, toolchain, json_of(face.facts), frozen, shared
+    )
+    parts = tuple(_part(choice) for choice in resolution.choices)
+    stages = stages_of(resolution, parts, foundation, locked, templates)
+    environment = _environment(choices, recipe)
+    base_part = _part(resolution.base)
+    path = [folder for face in faces for folder in face.path]
+    library_path = [folder for face in faces for folder in face.library_path]
+    entrypoints = [face.entrypoint for face in faces if face.entrypoint]
+    entrypoint = entrypoints[-1] if entrypoints else ()
+    gpu = any(face.gpu for face in faces)
+    launchers = {name for choice in choices for name in choice.candidate.component.launchers}
+    key = ImageKey(
+        key_of(
+            recipe.name,
+            recipe.summary,
+            foundation,
+            COMPRESSION_LEVEL,
+            [stage.key for stage in in_layers(stages)],
+            apt,
+            _sums(locked.image),
+            environment,
+            path,
+            library_path,
+            entrypoint,
+            _parts_text((base_part, *parts)),
+            _plain(recipe.content),
+            *([] if recipe.format == FORMATS[0] else [recipe.format]),
+        )
+    )
+    return Image(
+        name=recipe.name,
+        key=key,
+        summary=recipe.summary,
+        base=base,
+        parts=parts,
+        gpu=gpu,
+        launchers=tuple(sorted(launchers)),
+        training_module=environment.get("SAGEMAKER_TRAINING_MODULE"),
+        entry_point=recipe.content.entry_point,
+        environment=environment,
+        stages=stages,
+        apt=apt,
+        path=tuple(dict.fromkeys(path)),
+        library_path=tuple(dict.fromkeys(library_path)),
+        entrypoint=entrypoint,
+        labels=_labels(recipe, key, (base_part, *parts)),
+        content=recipe.content,
+        base_part=base_part,
+        base_facts=resolution.base.face.facts,
+        build_base=build_reference,
+        frozen=frozen,
+        toolchain=resolution.base.face.build_apt,
+        gpu_architecture=_asked_of(choices, "gpu-architecture"),
+        required=_required(recipe, gpu=gpu, launchers=launchers),
+        budgets=recipe.budgets,
+        format=recipe.format,
+        unpinned=tuple(artifact for face in faces for artifact in face.artifacts if artifact.sha256 is None),
+        apt_debs=locked.image,
+        toolchain_debs=locked.toolchain if stages else (),
+    )
+
+
+@lru_cache(256)
+def _foundation(*inputs: object) -> str:
+    """What all stages of an image stand on, which most images on one base have in common."""
+    return key_of(*inputs)
+
+
+def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
+    """What tells a base from every other: a bootstrapped one has all it is made of in its name."""
+    if isinstance(base, BootstrappedBase):
+        return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
+    return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
+
+
+def _sums(debs: tuple[Deb, ...]) -> list[str]:
+    return [deb.sha256 for deb in debs]
+
+
+def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
+    """What its recipe requires; else an image for GPUs, where there are checks, has to be seen on some."""
+    if recipe.required is not None:
+        return recipe.required
+    return GPU_CHECKS if gpu and "torchrun" in launchers else ()
+
+
+def _asked_of(choices: Iterable[Choice], name: str) -> str:
+    """All that the parts ask of what an image runs on, as one range."""
+    asked = (one for choice in choices for one in choice.face.constraints if one.name == name)
+    ranges = (text for one in asked for text in one.specifier.split(",") if text)
+    return ",".join(dict.fromkeys(ranges))
+
+
+def _base(choice: Choice, source: BaseSource, host: str, locked: AptSteps) -> BootstrappedBase | RegistryBase:
+    if source.suite:
+        return bootstrapped(choice.name, choice.version, source, locked.base)
+    digest = Digest(source.digest) if source.digest else None
+    return RegistryBase(host + source.reference, digest, locked.on_pulled)
+
+
+def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:
+    """A base that is made here, under the name that all images on it have for it."""
+    key = _key_of_bootstrapped(source.suite, source.packages, debs)
+    return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages, debs)
+
+
+@lru_cache(64)
+def _key_of_bootstrapped(suite: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
+    return key_of(suite, packages, _sums(debs))
+
+
+def _part(choice: Choice) -> Part:
+    variant = choice.candidate.variant.name
+    smoke = choice.candidate.component.smoke
+    return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.face.provides.items())))
+
+
+def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
+    """Later parts win over earlier ones, and the recipe's own words over all."""
+    merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_FOLDER}
+    if any(choice.face.gpu for choice in choices):
+        merged |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    for choice in choices:
+        merged |= choice.face.environment
+    if recipe.content.entry_point:
+        merged["SAGEMAKER_PROGRAM"] = recipe.content.entry_point
+    return merged | dict(recipe.content.environment)
+
+
+def _labels(recipe: Recipe, key: ImageKey, parts: tuple[Part, ...]) -> dict[str, str]:
+    return {
+        "org.opencontainers.image.title": recipe.name,
+        "org.opencontainers.image.description": recipe.summary,
+        f"{_LABEL}.key": key,
+        **{f"{_LABEL}.component.{part.component}": _version_text(part) for part in parts},
+    }
+
+
+def _parts_text(parts: Iterable[Part]) -> list[str]:
+    """`name version (variant)` of each part."""
+    return [f"{part.component} {_version_text(part)}" for part in parts]
+
+
+def _version_text(part: Part) -> str:
+    return f"{part.version} ({part.variant})" if part.variant else part.version
+
+
+def _check_apt(image: Image, resolution: Resolution, problems: Problems) -> None:
+    if (image.apt or image.toolchain) and resolution.base.face.provides.get("amazon-linux"):
+        message = f"apt packages can't be installed in image `{image.name}`: {', '.join(image.apt)}"
+        label = "Amazon Linux, whose packages come with dnf"
+        hint = "leave them out, or start from an image on Ubuntu"
+        problems.add(Diagnostic(message, resolution.recipe.base.location, label, hint=hint))
+
+
+def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
+    # The base's own layers are not known before it is pulled; no base in the catalogue has more than 20.
+    layers = 22 + len(image.stages) + len(image.content.run)
+    if layers > MAX_LAYERS:
+        message = f"image `{image.name}` would have {layers} layers; {MAX_LAYERS} are allowed"
+        hint = "put several steps of `run` into one"
+        problems.add(Diagnostic(message, recipe.location, hint=hint))
+
+
+def _check_budgets(image: Image, problems: Problems) -> None:
+    parts = {part.component for part in image.all_parts}
+    weighed = [image.base_part.component, *(stage.name for stage in image.stages)]
+    names = [name for name in weighed if name in parts]
+    for budget in image.budgets:
+        if budget.name in parts and budget.name not in names:
+            message = f"`{budget.name}` of image `{image.name}` has no layer of its own to have a budget"
+            hint = "`apt` is what all parts bring of the distribution"
+            problems.add(Diagnostic(message, budget.location, hint=hint))
+        elif budget.name not in (*names, *OWN):
+            message = f"image `{image.name}` has no `{budget.name}` to have a budget"
+            problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
+
+
+def _plain(value: object) -> object:
+    """Dataclass fields, bytes as their sha256, places left out: a key must not move with a line number."""
+    if isinstance(value, bytes):
+        return sha256(value).hexdigest()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if is_dataclass(value):
+        names = (one.name for one in fields(value) if one.name != "location")
+        return {name: _plain(getattr(value, name)) for name in names}
+    return value

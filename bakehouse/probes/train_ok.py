@@ -1,0 +1,40 @@
+"""A training job that does what SageMaker expects: reads its channel, saves a checkpoint and a model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from job_record import recorded  # type: ignore[import-not-found]
+
+
+def processes() -> set[str]:
+    """The names of all processes in this container."""
+    names = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            names.add((folder / "comm").read_text().strip())
+    return names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, required=True)
+    parser.add_argument("--channel", required=True)
+    arguments = parser.parse_args()
+    if len(json.loads(os.environ["SM_HOSTS"])) == 1 and "sshd" in processes():
+        message = "sshd runs in a job of one host, where nobody has to log in"
+        raise RuntimeError(message)
+    channel = Path(os.environ[f"SM_CHANNEL_{arguments.channel.upper()}"])
+    total = arguments.epochs * sum(json.loads((channel / "numbers.json").read_text()))
+    Path("/opt/ml/checkpoints/last.json").write_text(json.dumps({"epoch": arguments.epochs}))
+    Path(os.environ["SM_MODEL_DIR"], "model.json").write_text(json.dumps({"total": total}))
+
+
+if __name__ == "__main__":
+    with recorded("0", "1") as rank:
+        rank.arrived()
+        main()

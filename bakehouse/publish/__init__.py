@@ -1,0 +1,1 @@
+"""Push, promote, record and look up images. Start at `publish`."""

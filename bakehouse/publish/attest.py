@@ -1,0 +1,119 @@
+"""Says of a published image, beside it in its registry, what is in it and how it came to be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bakehouse.analysis.packages import Installed, list_installed
+from bakehouse.build.graph import BuiltImage
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
+from bakehouse.publish import provenance, sbom
+from bakehouse.publish.push import Publication
+from bakehouse.publish.releases import ReleasedArtifact
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.manifest import short
+from bakehouse.registry.referrers import Artifact, ArtifactRepository, Attached
+from bakehouse.registry.registry import InTime, Registry
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.terminal import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What hangs on an image now, and what could not be hung there."""
+
+    artifacts: tuple[ReleasedArtifact, ...] = ()
+    failures: tuple[PublishError, ...] = ()
+
+    def require_all(self) -> None:
+        """Raise what went wrong, once the rest is written down."""
+        if self.failures:
+            raise PublishError(*(told for one in self.failures for told in one.diagnostics))
+
+
+def attest(
+    built: BuiltImage,
+    places: Sequence[tuple[Registry, PublishedImage]],
+    engine: Engine,
+    publication: Publication,
+    progress: Reporter,
+) -> Attested:
+    """Attach the bill of materials and the provenance of an image to its digest, wherever it was published.
+
+    The image stays as it is, also where this fails, and that keeps it from no registry.
+    """
+    name = built.image.name
+    log = publication.locks.parent / "attested" / name / "installed.log"
+    try:
+        installed = list_installed(engine, built.image, built.digest, log)
+    except BakehouseError as error:
+        told = tuple(_told(one) for one in error.diagnostics)
+        return Attested(failures=tuple(_unattached(published, *told) for _, published in places))
+    if installed.packages is None:
+        progress(f"{name}: it has no dpkg, so its SBOM lacks the packages of its distribution, and says so")
+    found: set[ReleasedArtifact] = set()
+    failures = []
+    for registry, published in places:
+        try:
+            documents = documents_of(built, published, installed, publication.revision)
+            attached = _attach(published, documents, registry, publication)
+        except PublishError as error:
+            failures.append(error)
+            continue
+        for one in attached:
+            how = "is attached already" if one.was_there else "attached"
+            progress(f"{name}: {one.media_type} {how}, as {short(one.digest)}")
+            found.add(ReleasedArtifact(one.media_type, one.digest))
+    return Attested(tuple(sorted(found, key=lambda one: one.media_type)), tuple(failures))
+
+
+def documents_of(
+    built: BuiltImage, published: PublishedImage, installed: Installed, revision: str
+) -> tuple[Artifact, ...]:
+    """The SBOM and the provenance of an image, as they are attached."""
+    image, digest = built.image, published.digest
+    return (
+        Artifact(sbom.MEDIA_TYPE, sbom.text_of(image, digest, installed), f"{image.name}.cdx.json"),
+        Artifact(
+            provenance.MEDIA_TYPE,
+            provenance.text_of(image, digest, revision),
+            f"{image.name}.intoto.json",
+            {"in-toto.io/predicate-type": provenance.PREDICATE_TYPE},
+        ),
+    )
+
+
+def _attach(
+    published: PublishedImage,
+    documents: tuple[Artifact, ...],
+    registry: Registry,
+    publication: Publication,
+) -> tuple[Attached, ...]:
+    patience = replace(publication.patience, until=publication.until)
+    lock = publication.locks / f"attach-{published.image}.lock"
+    try:
+        remote = ArtifactRepository(InTime(registry, publication.until), published.repository, patience)
+        with exclusive(lock, until=publication.until):
+            subject = remote.manifest(published.digest)
+            if subject is None:
+                raise _unattached(published, Reason(f"`{registry.host}` no longer has it"))
+            return remote.attach(subject, documents)
+    except DistributionError as error:
+        answer = f"HTTP {error.status}: {error.text}" if error.status else error.text
+        raise _unattached(published, Reason(f"`{registry.host}` answered {answer}")) from error
+    except OverdueError as error:
+        raise _unattached(published, Reason(str(error))) from error
+
+
+def _told(diagnostic: Diagnostic) -> Reason:
+    return Reason("; ".join([diagnostic.message, *(f"{name}: {value}" for name, value in diagnostic.facts)]))
+
+
+def _unattached(published: PublishedImage, *reasons: Reason) -> PublishError:
+    message = f"`{published.image}` is published, but its SBOM and provenance could not be attached"
+    hint = f"run `./bake push {published.image} --attest` again; the image itself is not sent twice"
+    return PublishError(
+        Diagnostic(message, reasons=reasons, facts=(("published", published.image_uri),), hint=hint)
+    )

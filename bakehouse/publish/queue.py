@@ -1,0 +1,119 @@
+"""Lets many pushes run at once: a layer is on its way once, and a push that stalls holds up few others."""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bakehouse.errors import BakehouseError
+from bakehouse.util.deadline import NEVER, remaining
+from bakehouse.util.oci import Digest
+
+T = TypeVar("T")
+
+_AT_ONCE = 4
+"""More share one line to the registry, and the engine's disk."""
+_SLOW = 10.0
+"""Seconds without a move after which nobody waits for a push any more."""
+_LOOK = 0.5
+_TIME_TO_STOP = 5.0
+"""Seconds in which a push takes back what it has given to the engine."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One push that is on its way."""
+
+    layers: frozenset[Digest]
+    stopped: threading.Event
+    moved_at: float = field(default_factory=time.monotonic)
+
+    def moved(self, at: float) -> None:
+        """Take down when the push moved last; raises KeyboardInterrupt where all are to stop."""
+        self.moved_at = at
+        if self.stopped.is_set():
+            raise KeyboardInterrupt
+
+    def is_slow(self) -> bool:
+        return time.monotonic() - self.moved_at >= _SLOW
+
+
+class PushQueue:
+    """Several pushes to one place, each by a thread of its own, as many at once as make sense."""
+
+    def __init__(self, at_once: int = _AT_ONCE) -> None:
+        self._at_once = at_once
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._turns: list[Turn] = []
+
+    def each(self, works: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
+        """What came of each; one that fails keeps no other from being tried.
+
+        An interrupt stops those that are on their way, and no further one begins.
+        """
+        if len(works) < 2:
+            # In the main thread an interrupt arrives at once, whatever is waited for.
+            return [_outcome(work) for work in works]
+        ended: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
+
+        def run(number: int) -> None:
+            try:
+                ended.put((number, _outcome(works[number])))
+            except BaseException as error:
+                ended.put((number, error))
+
+        # Not an executor's: Python would wait for those at its end, whatever they wait for.
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
+        for thread in threads:
+            thread.start()
+        outcomes: dict[int, T | BakehouseError] = {}
+        try:
+            while len(outcomes) < len(works):
+                number, outcome = ended.get()
+                if isinstance(outcome, BaseException) and not isinstance(outcome, BakehouseError):
+                    raise outcome
+                outcomes[number] = outcome
+        except BaseException:
+            self._stopped.set()
+            until = time.monotonic() + _TIME_TO_STOP
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
+            raise
+        return [outcomes[number] for number in range(len(works))]
+
+    @contextlib.contextmanager
+    def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[Turn]:
+        """Wait until there is room, and until no other push is sending one of these layers.
+
+        What another one sent before can be taken over in the registry. It is not worth waiting for one that
+        does not move. Raises OverdueError where its turn has not come by `until`.
+        """
+        mine = Turn(frozenset(layers), self._stopped)
+        with self._changed:
+            while not self._is_free_for(mine):
+                if self._stopped.is_set():
+                    raise KeyboardInterrupt
+                self._changed.wait(min(_LOOK, remaining(until)))
+            mine.moved(time.monotonic())
+            self._turns.append(mine)
+        try:
+            yield mine
+        finally:
+            with self._changed:
+                self._turns.remove(mine)
+                self._changed.notify_all()
+
+    def _is_free_for(self, mine: Turn) -> bool:
+        moving = [turn for turn in self._turns if not turn.is_slow()]
+        return len(moving) < self._at_once and not any(turn.layers & mine.layers for turn in moving)
+
+
+def _outcome(work: Callable[[], T]) -> T | BakehouseError:
+    try:
+        return work()
+    except BakehouseError as error:
+        return error

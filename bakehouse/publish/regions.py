@@ -1,0 +1,108 @@
+"""Publishes one image to every registry of a destination: what one region refuses, the others still get."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bakehouse.errors import BakehouseError, Diagnostic, Problems, PublishError
+from bakehouse.publish.releases import ReleasedRegion
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.registry import Registry
+from bakehouse.util.oci import region_of
+
+_HINT = "what was published is in the ledger; the same command completes it"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An image in the registries that took it."""
+
+    published: PublishedImage
+    """In the foremost of them."""
+    regions: tuple[ReleasedRegion, ...]
+    failures: tuple[BakehouseError, ...]
+    """Why it is not in the others."""
+    interrupt: BaseException | None = None
+    """What ended it before all the others were tried, such as Ctrl-C."""
+
+    def require_all(self) -> None:
+        """Raise what kept it out of a registry, once the rest is written down."""
+        if self.interrupt:
+            raise self.interrupt
+        if not self.failures:
+            return
+        problems = Problems()
+        for failure in self.failures:
+            problems.extend(failure.diagnostics)
+        problems.raise_as(type(self.failures[0]))
+
+
+def in_each(
+    registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
+) -> Spread:
+    """Publish to one registry after the other; raises, whatever happens, only where none took it.
+
+    `publish` is given what was published first, whose tag the others are to have.
+    """
+    found: list[tuple[Registry, PublishedImage]] = []
+    failures: list[tuple[Registry, BakehouseError]] = []
+    interrupt: BaseException | None = None
+    for registry in registries:
+        try:
+            first = found[0][1] if found else None
+            published = publish(registry, first)
+            if first and published.digest != first.digest:
+                raise _another(first, published)
+        except BakehouseError as error:
+            failures.append((registry, error))
+        except BaseException as error:
+            if not found:
+                raise
+            interrupt = error
+            break
+        else:
+            found.append((registry, published))
+    if not found:
+        _all_failed(failures)
+    regions = places(found)
+    names = ", ".join(one.region for one in regions)
+    told = tuple(_told(registry, error, names) for registry, error in failures)
+    return Spread(found[0][1], regions, told, interrupt)
+
+
+def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:
+    """Where an image lies in AWS, as the ledger keeps it."""
+    return tuple(
+        ReleasedRegion(region, one.image_uri, one.tags[0])
+        for registry, one in found
+        if (region := region_in(registry))
+    )
+
+
+def region_in(registry: Registry) -> str:
+    """The region of a registry; empty where it is none of AWS's."""
+    return registry.region if isinstance(registry, EcrRegistry) else region_of(registry.host)
+
+
+def _told(registry: Registry, error: BakehouseError, names: str) -> BakehouseError:
+    """A failure with its region, and with what is to be done for the others' sake."""
+    facts = (("region", region_in(registry)), ("published in", names))
+    return type(error)(
+        *(replace(one, facts=(*facts, *one.facts), hint=one.hint or _HINT) for one in error.diagnostics)
+    )
+
+
+def _all_failed(failures: Sequence[tuple[Registry, BakehouseError]]) -> None:
+    problems = Problems()
+    for _, error in failures:
+        problems.extend(error.diagnostics)
+    if len(failures) == 1:
+        raise failures[0][1]
+    problems.raise_as(type(failures[0][1]))
+
+
+def _another(first: PublishedImage, published: PublishedImage) -> PublishError:
+    facts = (("there", published.image_uri), ("first", first.image_uri))
+    hint = "use an engine with the containerd image store, which pushes one manifest: see `./bake doctor`"
+    message = f"`{published.registry}` has another manifest of `{published.image}`"
+    return PublishError(Diagnostic(message, facts=facts, hint=hint))

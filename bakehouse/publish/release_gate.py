@@ -1,0 +1,50 @@
+"""Says whether what was built may be released: it was tested whole, and could be built a second time."""
+
+from bakehouse.build.graph import BuiltImage
+from bakehouse.cluster.smoke_report import SmokeReport, lacking
+from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
+from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.registry.manifest import short
+
+
+def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
+    """Whether this very digest passed all that has to be passed before it is released."""
+    return report is not None and report.digest == built.digest and not lacking(report, built.image.required)
+
+
+def check_pinned(image: Image) -> None:
+    """Refuse what nobody could build a second time."""
+    problems = Problems()
+    if isinstance(image.base, RegistryBase) and image.base.digest is None:
+        message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
+        problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
+    if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
+        message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
+        hint = f"run `./bake lock {image.name}` and commit what it writes, then build and test again"
+        problems.add(Diagnostic(message, hint=hint))
+    for artifact in image.unpinned:
+        message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
+        hint = "run `./bake lock`, compare what it prints with the publisher's, then build and test again"
+        problems.add(Diagnostic(message, artifact.location, hint=hint))
+    problems.raise_as(PublishError)
+
+
+def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
+    """Refuse what has not passed all that its recipe requires."""
+    if is_tested(built, report):
+        return
+    name = built.image.name
+    here = short(built.digest)
+    facts: tuple[tuple[str, str], ...] = ()
+    if report is None:
+        reasons: tuple[str, ...] = (f"no smoke test of {here} is on record",)
+    elif report.digest != built.digest:
+        reasons = ("the smoke test on record is of another build",)
+        facts = (("tested", report.digest), ("built", built.digest))
+    else:
+        reasons = lacking(report, built.image.required)
+        facts = (("digest", built.digest),)
+    hint = f"run `./bake smoke {name}`, or publish it as a candidate with `./bake push --stage {name}`"
+    message = f"`{name}` has not passed its smoke test"
+    told = tuple(Reason(text) for text in reasons)
+    raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))

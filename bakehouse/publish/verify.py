@@ -1,0 +1,78 @@
+"""Asks registries whether they still hold what the ledger says, under the tags that it says."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.manifest import short
+from bakehouse.registry.registry import InTime, Registry
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.oci import Digest
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One address as its registry has it."""
+
+    record: ReleaseRecord
+    missing: tuple[str, ...]
+    """What is not as the ledger says, each as a clause."""
+
+
+def verify(
+    records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
+) -> tuple[Verified, ...]:
+    """Ask for the manifest of each record, its tags and what hangs on it, in each region.
+
+    Nothing is fetched but headers, where a registry puts digests into them.
+    """
+    records = [one for record in records for one in record.places]
+    hosts = dict.fromkeys(record.registry for record in records)
+    registries = {host: InTime(registry_of(host), patience.until) for host in hosts}
+    for registry in registries.values():
+        # Once, before threads would: boto3's sessions are not made for those. Each record tells a failure.
+        with contextlib.suppress(PublishError, OverdueError):
+            registry.credentials()
+
+    def ask(record: ReleaseRecord) -> Verified:
+        repository = Repository(registries[record.registry], record.repository, patience)
+        return Verified(record, tuple(_missing(repository, record)))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(ask, records))
+
+
+def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
+    try:
+        if repository.digest_of(record.digest) is None:
+            yield f"{record.registry} no longer holds {short(record.digest)}"
+            return
+        for tag in record.tags:
+            found = repository.digest_of(tag)
+            if found is None:
+                yield f"the tag `{tag}` is gone"
+            elif found != record.digest:
+                yield f"the tag `{tag}` means {short(found)}, not {short(record.digest)}"
+        for one in record.artifacts:
+            if repository.digest_of(Digest(one.digest)) is None:
+                yield f"its {one.media_type}, {short(one.digest)}, is gone"
+    except (DistributionError, OverdueError, PublishError) as error:
+        yield f"{record.registry} can't be asked: {error}"
+
+
+def require_all(verified: Sequence[Verified]) -> None:
+    """Raise PublishError with a diagnostic for each address that is not as the ledger says."""
+    wrong = [_told(one.record, why) for one in verified for why in one.missing]
+    if wrong:
+        raise PublishError(*wrong)
+
+
+def _told(record: ReleaseRecord, why: str) -> Diagnostic:
+    return Diagnostic(f"`{record.image}` of {record.date}: {why}", facts=(("address", record.image_uri),))

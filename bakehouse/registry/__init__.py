@@ -1,0 +1,1 @@
+"""Image registries and Amazon ECR as services. Start at `client`."""

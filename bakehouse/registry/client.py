@@ -1,0 +1,248 @@
+"""Asks a registry what it holds, over the distribution API: what was published is read back from there."""
+
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+
+from bakehouse.registry.http_errors import DistributionError, document, error_in, unreached
+from bakehouse.registry.manifest import KINDS, Manifest, UnreadableManifestError, digest_of, parse
+from bakehouse.registry.registry import Credentials, Registry
+from bakehouse.util.deadline import NEVER, bounded
+from bakehouse.util.oci import Digest, is_loopback
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest, Response
+
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_MANIFEST_LIMIT = 4 * 1024**2
+_PORTS = {"http": 80, "https": 443}
+_Login = Credentials | str | None
+"""A name and a password, a header as it stands, empty for none at all; None leaves it to ~/.netrc."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a registry is asked again before its refusal counts."""
+
+    attempts: int = 7
+    """With the pauses between them, half a minute: a registry that is restarted is back by then."""
+    pause: float = 0.5
+    """Seconds before the second attempt; doubled for each one after."""
+    timeout: float = 30.0
+    """Seconds without a byte in one answer."""
+    until: float = NEVER
+    """By time.monotonic(): nothing is waited for any longer."""
+
+    def wait(self, attempt: int, at_least: float = 0.0) -> bool:
+        """Pause before the next attempt, or give False where the deadline would come first."""
+        # Those who were refused together should not come back together.
+        seconds = max(at_least, min(self.pause * 2**attempt, 15.0) * random.uniform(0.8, 1.0))
+        if time.monotonic() + seconds >= self.until:
+            return False
+        time.sleep(seconds)
+        return True
+
+
+class Repository:
+    """One repository of a registry."""
+
+    def __init__(
+        self, registry: Registry, name: str, patience: Patience, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.registry = registry
+        self.name = name
+        self._patience = patience
+        self._tell = tell
+        self._bearer = ""
+        self._scheme = "http" if is_loopback(registry.host) else "https"
+
+    def tags(self) -> tuple[str, ...]:
+        """Every tag; raises with NAME_UNKNOWN where there is no such repository."""
+        tags: list[str] = []
+        path = "tags/list"
+        while path:
+            answer = self._ask("GET", path)
+            tags += document(answer).get("tags") or ()
+            path = answer.links.get("next", {}).get("url", "")
+        return tuple(tags)
+
+    def manifest(self, reference: str) -> Manifest | None:
+        """What a tag or digest names; None where it names nothing."""
+        try:
+            answer = self._ask("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        except DistributionError as error:
+            if error.status == 404:
+                return None
+            raise
+        try:
+            found = parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
+        except UnreadableManifestError as error:
+            message = f"its answer for `{reference}` is no manifest"
+            raise DistributionError(answer.status_code, "", message) from error
+        if ":" in reference and found.digest != reference:
+            # It may be about to get a release tag.
+            message = f"its answer for {reference} has another content"
+            raise DistributionError(answer.status_code, "", message)
+        return found
+
+    def digest_of(self, reference: str) -> Digest | None:
+        """The digest that a tag or digest names, without its manifest; None where it names nothing."""
+        try:
+            answer = self._ask("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        except DistributionError as error:
+            if error.status == 404:
+                return None
+            raise
+        if told := answer.headers.get("Docker-Content-Digest"):
+            return Digest(told)
+        # The header is a registry's own choice: without it there is but the manifest to go by.
+        found = self.manifest(reference)
+        return found.digest if found else None
+
+    def blob(self, digest: Digest) -> bytes:
+        """Bytes stored under a digest, which they are checked to have."""
+        content = self._ask("GET", f"blobs/{digest}").content
+        if digest_of(content) != digest:
+            raise DistributionError(200, "", f"its answer for {digest} has another content")
+        return content
+
+    def has_blob(self, digest: Digest, size: int) -> bool:
+        """Whether so many bytes are stored under a digest; they are not read."""
+        try:
+            answer = self._ask("HEAD", f"blobs/{digest}")
+        except DistributionError as error:
+            if error.status == 404:
+                return False
+            raise
+        # Where blobs lie elsewhere, the answer is an address, of which the size is not known.
+        told = answer.headers.get("Content-Length") if answer.status_code == 200 else None
+        return told is None or int(told) == size
+
+    def tag(self, manifest: Manifest, tag: str) -> None:
+        """Let `tag` name a manifest that is stored already."""
+        self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
+
+    def refusal(self) -> DistributionError | None:
+        """What the registry says to someone who begins an upload; None where it lets us.
+
+        The engine loses the registry's words when a push fails: they are asked for again here.
+        """
+        try:
+            answer = self._ask("POST", "blobs/uploads/")
+        except DistributionError as error:
+            return error
+        # ECR takes no such request; there an unfinished upload expires.
+        with contextlib.suppress(DistributionError, KeyError):
+            self._ask("DELETE", answer.headers["Location"])
+        return None
+
+    def _ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None, content: bytes | None = None
+    ) -> "Response":
+        """Send a request, again where that may help: after a failure of theirs, and once with a new login."""
+        renewed = False
+        attempt = 0
+        while True:
+            try:
+                return self._send(method, path, dict(headers or {}), content)
+            except DistributionError as error:
+                # What is answered to HEAD has no words that would tell an old login.
+                is_wordless = method == "HEAD" and error.status == 403
+                if (error.is_expired or is_wordless) and not renewed:
+                    renewed = True
+                    self._bearer = ""
+                    self.registry.credentials(renew=True)
+                elif not error.may_pass or attempt >= self._patience.attempts - 1:
+                    raise
+                else:
+                    pause = f" in {error.retry_after:.0f} s" if error.retry_after else ""
+                    self._tell(f"{self.registry.host} is asked again{pause}, its answer was: {error.text}")
+                    if not self._patience.wait(attempt, error.retry_after):
+                        raise
+                    attempt += 1
+
+    def _send(self, method: str, path: str, headers: dict[str, str], content: bytes | None) -> "Response":
+        root = f"{self._scheme}://{self.registry.host}/v2/{self.name}/"
+        url = urljoin(root, path)
+        if _origin(url) != _origin(root):
+            # A registry may let content be sent elsewhere: nobody there is to see, or to ask for, its login.
+            answer, credentials = self._exchange(method, url, headers, content), None
+        else:
+            credentials = self.registry.credentials()
+            answer = self._exchange(method, url, headers, content, self._login(credentials))
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            if answer.status_code == 401 and challenge.lower().startswith("bearer "):
+                self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
+                answer = self._exchange(method, url, headers, content, self._login(credentials))
+        if answer.ok:
+            return answer
+        raise error_in(answer, credentials)
+
+    def _login(self, credentials: Credentials | None) -> _Login:
+        return f"Bearer {self._bearer}" if self._bearer else credentials
+
+    def _token(self, challenge: dict[str, str], credentials: Credentials | None) -> str:
+        query = {name: value for name, value in challenge.items() if name in ("service", "scope")}
+        answer = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
+        if not answer.ok:
+            raise error_in(answer, credentials)
+        told = document(answer)
+        return str(told.get("token") or told.get("access_token") or "")
+
+    def _exchange(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        content: bytes | None,
+        login: _Login = "",
+        query: dict[str, str] | None = None,
+    ) -> "Response":
+        import requests
+
+        def exchange() -> "Response":
+            with requests.Session() as session:
+                # On loopback neither a proxy nor ~/.netrc has a say.
+                session.trust_env = self._scheme == "https"
+                sent = dict(headers)
+                if isinstance(login, Credentials):
+                    session.auth = (login.username, login.password)
+                elif login is not None:
+                    session.auth = _as_it_is
+                    if login:
+                        sent["Authorization"] = login
+                return session.request(
+                    method,
+                    url,
+                    params=query,
+                    headers=sent,
+                    data=content,
+                    timeout=self._patience.timeout,
+                    # Where a blob lies is no answer to whether it is there.
+                    allow_redirects=method != "HEAD",
+                )
+
+        try:
+            return bounded(exchange, self._patience.until)
+        except requests.RequestException as error:
+            why, text = unreached(error)
+            raise DistributionError(None, "", text, unreached=why) from error
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Whom a request goes to, and over what."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return "", None, None
+
+
+def _as_it_is(request: "PreparedRequest") -> "PreparedRequest":
+    """Keeps ~/.netrc from replacing a bearer token."""
+    return request

@@ -1,0 +1,280 @@
+"""Pushes with the container engine, through the docker SDK's own HTTP session."""
+
+import base64
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakehouse.engine import usage_lock
+from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
+from bakehouse.registry.http_errors import without_secrets
+from bakehouse.registry.manifest import Manifest, UnreadableManifestError, digest_of, parse
+from bakehouse.registry.registry import Credentials
+from bakehouse.registry.transfer import Fault, Layers, TransferError, Watch, fault_in
+from bakehouse.util import owners
+from bakehouse.util.files import write_whole
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+if TYPE_CHECKING:
+    from docker import APIClient
+    from requests import Response
+
+_ANSWER_SECONDS = 10.0
+_SHOWING = Watch(stall=_ANSWER_SECONDS)
+
+
+class DockerPusher:
+    """The `Pusher` behind a docker engine with the containerd store."""
+
+    def __init__(self, api: "APIClient", notes: Path) -> None:
+        self._api = api
+        self._notes = notes
+        """A folder with a note on every name given to an image for the time of a push."""
+        self._sweep()
+
+    def manifest(self, image: Digest) -> Manifest | None:
+        with _Catcher(image) as catcher:
+            try:
+                self.push(image, catcher.reference, None, _SHOWING, lambda _: None)
+            except TransferError as error:
+                if error.fault is Fault.GONE:
+                    raise
+            return catcher.caught
+
+    def push(
+        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Reporter
+    ) -> Digest:
+        layers = Layers(progress)
+        try:
+            with (
+                usage_lock.using(watch.until),
+                self._named(image, reference),
+                self._asked(reference, credentials, watch) as answer,
+            ):
+                for event in _events(answer):
+                    layers.see(event)
+                    watch.check(layers.moved_at, layers.settling)
+                    _listen_for(answer, watch.patience(layers.settling))
+        except TransferError as error:
+            raise TransferError(error.fault, without_secrets(error.text, credentials)) from None
+        finally:
+            watch.pushed.update(layers.pushed)
+        if layers.digest is None:
+            message = "the engine ended the push without a digest"
+            raise TransferError(Fault.TRANSIENT, message)
+        return layers.digest
+
+    @contextlib.contextmanager
+    def _asked(self, reference: str, credentials: Credentials | None, watch: Watch) -> Iterator["Response"]:
+        """The engine's stream of events; leaving the context closes it, on which the engine stops pushing.
+
+        The SDK's own `push` can't be stopped: its generator keeps the response to itself.
+        """
+        import requests
+
+        name, _, tag = reference.rpartition(":")
+        login = {"username": credentials.username, "password": credentials.password} if credentials else {}
+        header = base64.urlsafe_b64encode(json.dumps(login).encode()).decode()
+        try:
+            answer = self._api.post(
+                f"{self._api.base_url}/v{self._api.api_version}/images/{name}/push",
+                params={"tag": tag},
+                headers={"X-Registry-Auth": header},
+                stream=True,
+                timeout=(_ANSWER_SECONDS, watch.patience()),
+            )
+            with contextlib.closing(answer):
+                if not answer.ok:
+                    text = str(answer.json().get("message", answer.reason))
+                    raise TransferError(fault_in(text), text)
+                yield answer
+        except requests.Timeout as error:
+            raise _silence(watch) from error
+        except requests.ConnectionError as error:
+            # Within a stream requests calls the timeout of a read a lost connection.
+            if "timed out" in str(error):
+                raise _silence(watch) from error
+            message = "the engine closed the connection"
+            raise TransferError(Fault.TRANSIENT, message) from error
+        except requests.RequestException as error:
+            message = "the engine broke off"
+            raise TransferError(Fault.TRANSIENT, message) from error
+
+    @contextlib.contextmanager
+    def _named(self, image: Digest, reference: str) -> Iterator[None]:
+        """Give the image the name it is pushed under, for as long as that takes."""
+        import requests
+        from docker.errors import APIError, NotFound
+
+        name, _, tag = reference.rpartition(":")
+        unique = hashlib.sha256(f"{reference} {threading.get_ident()}".encode()).hexdigest()[:12]
+        note = self._notes / f"{owners.mine()}.{unique}"
+        write_whole(note, reference + "\n")
+        try:
+            self._api.tag(image, name, tag)
+            yield
+        except NotFound as error:
+            message = f"the engine holds no image {image}"
+            raise TransferError(Fault.GONE, message) from error
+        except APIError as error:
+            text = str(error.explanation or error)
+            raise TransferError(Fault.REFUSED, text) from error
+        except requests.RequestException as error:
+            message = "the engine closed the connection"
+            raise TransferError(Fault.TRANSIENT, message) from error
+        finally:
+            self._forget(reference, note)
+
+    def _sweep(self) -> None:
+        """Take back the names that killed pushes gave."""
+        for note in self._notes.glob("*.*"):
+            owner = note.name.rpartition(".")[0]
+            with contextlib.suppress(FileNotFoundError):
+                if owners.is_left_behind(owner, note.stat().st_mtime):
+                    self._forget(note.read_text().strip(), note)
+
+    def _forget(self, reference: str, note: Path) -> None:
+        import requests
+        from docker.errors import APIError
+
+        try:
+            with contextlib.suppress(APIError):
+                self._api.remove_image(reference, noprune=True)
+        except requests.RequestException:
+            # The engine is gone: a later push takes the name back.
+            return
+        note.unlink(missing_ok=True)
+
+
+class _Catcher:
+    """A registry on loopback that says it has every layer, and keeps the manifest that is sent to it.
+
+    It is how an engine shows a manifest of its store: there is no other request for it.
+    """
+
+    def __init__(self, image: Digest) -> None:
+        self.image = image
+        self.caught: Manifest | None = None
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._answers())
+        self._server.daemon_threads = True
+        self.reference = f"127.0.0.1:{self._server.server_port}/bakehouse-shows-manifest:x"
+
+    def __enter__(self) -> "_Catcher":
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answers(self) -> type[http.server.BaseHTTPRequestHandler]:
+        catcher = self
+
+        class Answers(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Without it the engine's first try, over TLS, is answered as HTTP/0.9, and there is no second.
+            default_request_version = "HTTP/1.1"
+            timeout = _ANSWER_SECONDS
+
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):
+                    super().handle()
+
+            def do_HEAD(self) -> None:
+                self._answer(HTTPStatus.OK if "/blobs/" in self.path else HTTPStatus.NOT_FOUND)
+
+            def do_PUT(self) -> None:
+                content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                with contextlib.suppress(UnreadableManifestError):
+                    catcher.caught = parse(content, self.headers.get("Content-Type", ""))
+                # What an index lists comes before the index itself. The last one is refused, or the engine
+                # would remember for each layer that it can be had from here.
+                digest = digest_of(content)
+                last = digest == catcher.image
+                self._answer(HTTPStatus.BAD_REQUEST if last else HTTPStatus.CREATED, digest)
+
+            def do_POST(self) -> None:
+                self._answer(HTTPStatus.BAD_REQUEST)
+
+            def _answer(self, status: HTTPStatus, digest: str = "") -> None:
+                self.send_response(status)
+                self.send_header("Docker-Content-Digest", digest)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        return Answers
+
+
+def connect(notes: Path) -> DockerPusher:
+    """The pusher over the engine that `docker` reaches; what killed pushes left there is swept."""
+    import docker
+    from docker.context import ContextAPI
+    from docker.errors import DockerException
+
+    try:
+        if os.environ.get("DOCKER_HOST"):
+            api = docker.from_env().api
+        else:
+            context = ContextAPI.get_current_context()
+            api = docker.APIClient(base_url=context.Host, tls=context.TLSConfig or False)
+    except DockerException as error:
+        hint = "see `./bake doctor`"
+        raise EngineError(Diagnostic("no container engine answers", hint=hint)) from error
+    return DockerPusher(api, notes)
+
+
+def docker_login(host: str) -> Credentials | None:
+    """What `docker login` stored for a registry, in its file or through its helper."""
+    from docker.auth import load_config
+    from docker.errors import DockerException
+
+    try:
+        found = load_config().resolve_authconfig(host) or {}
+    except DockerException:
+        # A helper's own words may tell what it keeps.
+        message = f"docker's login for `{host}` can't be read: its credential helper is missing or fails"
+        hint = f"see whether `docker login {host}` works; `credHelpers` and `credsStore` name the helper"
+        raise RegistryAuthError(Diagnostic(message, hint=hint)) from None
+    # From its file the names are in lower case, from a helper they are not.
+    login = {name.lower(): value for name, value in found.items()}
+    username, password = login.get("username"), login.get("password")
+    return Credentials(username, password) if username and password else None
+
+
+def _events(answer: "Response") -> Iterator[dict[str, Any]]:
+    """The events in the engine's stream."""
+    for line in answer.iter_lines():
+        # Where a piece of the stream ends between the two characters of a line's end, there is one too many.
+        if not line:
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            message = "the engine broke off"
+            raise TransferError(Fault.TRANSIENT, message) from error
+
+
+def _listen_for(answer: "Response", seconds: float) -> None:
+    """Limit the silence after this moment; requests' own limit is that of the moment of asking."""
+    sock = getattr(answer.raw.connection, "sock", None)
+    if sock:
+        sock.settimeout(seconds)
+
+
+def _silence(watch: Watch) -> TransferError:
+    # A limit that is the deadline's own may end a moment before it.
+    overdue = time.monotonic() >= watch.until - 0.2
+    text = "the time for it was over" if overdue else f"the engine was silent for {watch.stall:g} s"
+    return TransferError(Fault.LATE if overdue else Fault.STALLED, text)

@@ -1,0 +1,182 @@
+"""The registry that Bakehouse brings: on loopback, running while it is used, its data in the project."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.registry import registry_keeper
+from bakehouse.registry.registry import Credentials
+from bakehouse.util.file_lock import exclusive, shared
+from bakehouse.util.files import write_whole
+
+_OWNER_HEADER = "Bakehouse-Registry"
+_PORT_INSIDE = 5000
+_SCARCE_BYTES = 64 * 1024**2
+_STOP_SECONDS = 5
+
+
+class EmbeddedRegistry:
+    """A `Registry` of this project, shared by all that are inside its context at once, in any process.
+
+    Its program is Debian's `docker-registry` where that is installed, elsewhere a container of `image`.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        port: int = 5050,
+        *,
+        program: str | None = "docker-registry",
+        image: str = "registry:2",
+        start_seconds: float = 15.0,
+    ) -> None:
+        self._state = state.resolve()
+        self._port = port
+        self._program = shutil.which(program) if program else None
+        self._image = image
+        # The image may have to be pulled.
+        self._start_seconds = start_seconds if self._program else start_seconds * 10
+        self._use = contextlib.ExitStack()
+        self._is_alone: Callable[[], bool] = bool
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return None
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        pass  # Pushing makes it.
+
+    def whom(self) -> str:
+        return ""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        free = shutil.disk_usage(self._state).free
+        if free >= _SCARCE_BYTES:
+            return ()
+        return (Reason(f"the disk that holds `{self._state}` has {free / 1e6:.1f} MB left"),)
+
+    def __enter__(self) -> "EmbeddedRegistry":
+        with contextlib.ExitStack() as use:
+            # One at a time looks and starts, or two would start it.
+            with exclusive(self._state / "starting.lock"):
+                is_alone = use.enter_context(shared(self._users))
+                owner = self._owner()
+                if owner is None:
+                    self._start()
+                elif owner != str(self._state):
+                    raise self._taken(owner)
+            self._use, self._is_alone = use.pop_all(), is_alone
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        alone = self._is_alone()
+        self._use.close()
+        if self._keeper:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(_STOP_SECONDS if alone else 0)
+            # It outlives us for those who still use the registry, and a Popen not waited for complains.
+            self._keeper.returncode = 0
+
+    @property
+    def _users(self) -> Path:
+        return self._state / "users.lock"
+
+    @property
+    def _log(self) -> Path:
+        return self._state / "registry.log"
+
+    def _owner(self) -> str | None:
+        """Whose registry answers on the port: a folder, empty for something else, None where nothing does."""
+        import requests
+
+        with socket.socket() as probe:
+            probe.settimeout(2)
+            if probe.connect_ex(("127.0.0.1", self._port)):
+                return None
+        with requests.Session() as session:
+            session.trust_env = False
+            try:
+                answer = session.get(f"http://{self.host}/v2/", timeout=5)
+            except requests.RequestException:
+                return ""
+        return unquote(answer.headers.get(_OWNER_HEADER, ""))
+
+    def _taken(self, owner: str) -> PublishError:
+        what = f"the registry of another project, in `{owner}`" if owner else "something else"
+        message = f"port {self._port}, where the embedded registry would be, is taken by {what}"
+        hint = "give `registry_port` in [tool.bakehouse] a free port, or stop what uses this one"
+        return PublishError(Diagnostic(message, hint=hint))
+
+    def _start(self) -> None:
+        with self._log.open("wb") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", registry_keeper.__file__, str(self._users), *self._command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C at the terminal is for the push, not for the registry under it.
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + self._start_seconds
+        while time.monotonic() < deadline and keeper.poll() is None:
+            if self._owner() == str(self._state):
+                self._keeper = keeper
+                return
+            time.sleep(0.05)
+        keeper.terminate()
+        keeper.wait()
+        raise self._did_not_start()
+
+    def _did_not_start(self) -> PublishError:
+        tail = self._log.read_text(errors="replace").splitlines()[-5:]
+        facts = (("log", str(self._log)),)
+        return PublishError(Diagnostic("the embedded registry did not start", facts=facts, tail=tuple(tail)))
+
+    def _command(self) -> list[str]:
+        data, configuration = self._state / "data", self._state / "config.json"
+        data.mkdir(parents=True, exist_ok=True)
+        if self._program:
+            write_whole(configuration, self._configuration(str(data), self.host))
+            return [self._program, "serve", str(configuration)]
+        if not shutil.which("docker"):
+            message = "there is no program for the embedded registry"
+            reason = Reason("neither `docker-registry` nor `docker` is on PATH")
+            hint = "install Debian's package docker-registry, or name a registry in [tool.bakehouse]"
+            raise PublishError(Diagnostic(message, reasons=(reason,), hint=hint))
+        write_whole(configuration, self._configuration("/var/lib/registry", f":{_PORT_INSIDE}"))
+        return [
+            *("docker", "run", "--rm", "--label", "bakehouse=registry"),
+            *("--user", f"{os.getuid()}:{os.getgid()}"),
+            *("--publish", f"{self.host}:{_PORT_INSIDE}"),
+            *("--mount", f"type=bind,source={data},target=/var/lib/registry"),
+            *("--mount", f"type=bind,source={configuration},target=/etc/docker/registry/config.yml,readonly"),
+            self._image,
+        ]
+
+    def _configuration(self, data: str, address: str) -> str:
+        document = {
+            "version": "0.1",
+            "log": {"level": "warn", "accesslog": {"disabled": True}},
+            "storage": {"filesystem": {"rootdirectory": data}, "delete": {"enabled": True}},
+            "http": {
+                "addr": address,
+                # Without it the registry has no handler for SIGTERM, which a container's first process needs.
+                "draintimeout": "2s",
+                "headers": {_OWNER_HEADER: [quote(str(self._state))]},
+            },
+        }
+        # JSON is YAML, and needs no thought about paths with odd characters.
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"

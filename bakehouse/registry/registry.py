@@ -1,0 +1,111 @@
+"""What every registry has to answer for an image to be pushed there, and the names that registries take."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from bakehouse.errors import Reason
+from bakehouse.util.deadline import OverdueError, bounded
+
+if TYPE_CHECKING:
+    # Looking up an address imports this module, and has no time for what these import.
+
+    from bakehouse.util.oci import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A name and a password; the password stays out of every text."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+class Registry(Protocol):
+    """A place that images are pushed to."""
+
+    @property
+    def host(self) -> str:
+        """Its address as references begin with it, port included."""
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        """How to log in; `renew` when what was given before was not accepted."""
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        """Called when the registry does not know the repository: make it, or raise what to do.
+
+        `alias` is the one tag there that may move.
+        """
+
+    def whom(self) -> str:
+        """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        """What is known on this side that can make a push fail."""
+
+
+@runtime_checkable
+class Dated(Protocol):
+    """A registry that knows when something was pushed."""
+
+    def pushed(self, repository: str, digest: "Digest") -> str:
+        """When a digest was pushed, and by whom where that is known; empty where it isn't."""
+
+
+class InTime:
+    """A registry that has answered by a moment of time.monotonic(), or raises OverdueError.
+
+    What logs in may be a program of docker's, or a service that does not answer.
+    """
+
+    def __init__(self, registry: Registry, until: float) -> None:
+        self._registry = registry
+        self._until = until
+        self.host = bounded(lambda: registry.host, until)
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return bounded(lambda: self._registry.credentials(renew=renew), self._until)
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        bounded(lambda: self._registry.make_repository(repository, alias), self._until)
+
+    def whom(self) -> str:
+        # It is part of what is told at the end.
+        with suppress(OverdueError):
+            return bounded(self._registry.whom, self._until)
+        return ""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return self._registry.troubles()
+
+    def pushed(self, repository: str, digest: "Digest") -> str:
+        if not isinstance(self._registry, Dated):
+            return ""
+        dated = self._registry
+        return bounded(lambda: dated.pushed(repository, digest), self._until)
+
+
+class NamedRegistry:
+    """Any registry that `docker login` knows; it makes repositories by itself when they are pushed to."""
+
+    def __init__(self, host: str, login: Callable[[str], Credentials | None]) -> None:
+        self.host = host
+        self._login = login
+        self._known: tuple[Credentials | None, ...] = ()
+        """What docker stores for the host, once it was asked, which may start a program."""
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        if renew or not self._known:
+            self._known = (self._login(self.host),)
+        return self._known[0]
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        pass
+
+    def whom(self) -> str:
+        credentials = self.credentials()
+        return f"docker's login `{credentials.username}`" if credentials else ""
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return ()

@@ -1,0 +1,1 @@
+"""Which versions fit, and why the others do not. Start at `resolver`."""

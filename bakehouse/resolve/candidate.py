@@ -1,0 +1,283 @@
+"""One version of one part, what it asks of the others, and why it can't be among them."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from hashlib import sha256
+
+from bakehouse.catalog.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.catalog.python_lock import Package, normal_name
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.util.hashing import Json, json_of
+
+
+@dataclass(frozen=True)
+class Candidate:
+    component: Component
+    release: Release
+    variant: Variant
+    given: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """Every name this candidate answers for, with its version."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", {self.component.name: self.release.version, **self.face.provides})
+
+    def __str__(self) -> str:
+        variant = f" ({self.variant.name})" if self.variant.name else ""
+        return f"{self.component.name} {self.release.version}{variant}"
+
+    @property
+    def name(self) -> str:
+        return self.component.name
+
+    @property
+    def face(self) -> Face:
+        return self.variant.face
+
+    @cached_property
+    def key_inputs(self) -> tuple[Json, Json, Json]:
+        """What it puts into the key of its stage: before its packages, behind them, and last."""
+        artifacts = {one.name: (one.kind, one.source, one.file, one.sha256) for one in self.face.artifacts}
+        files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
+        what = self.name, self.release.version, self.variant.name, self.component.template, artifacts
+        return json_of(*what), json_of(self.face.build_apt), json_of(self.face.facts, files)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Somebody's requirement on a name."""
+
+    requirement: Requirement
+    asker: Candidate | None
+    """None is the recipe itself."""
+    brings: bool = True
+    """Whether the name has to be in the image, or only fits if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one candidate can't be in the image."""
+
+    candidate: Candidate
+    name: str
+    """What it is about: a part, what one provides, or a Python package."""
+    demand: Demand | None = None
+    """The demand that does not hold."""
+    other: Candidate | None = None
+    """The chosen part that it does not go with."""
+    known: Incompatibility | None = None
+    """What is known not to work, if that is it; `others` are the chosen parts that have to do with it."""
+    others: tuple[Candidate, ...] = ()
+    packages: tuple[Package, Package] | None = None
+    """The two locks' lines that disagree, its own first; without `other` the second is the recipe's."""
+    then: "Conflict | None" = None
+    """What nothing fits for once it is chosen."""
+
+    @property
+    def culprits(self) -> frozenset[str]:
+        """The chosen parts without which it might be taken."""
+        asker = self.demand.asker if self.demand else None
+        return frozenset(one.name for one in (self.other, asker, *self.others) if one)
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """No candidate of `name` fits."""
+
+    recipe: Recipe
+    name: str
+    demands: tuple[Demand, ...]
+    """All that were on the table."""
+    _reasons: Callable[[], tuple[Refusal, ...]]
+
+    @cached_property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Why each candidate does not: worked out when somebody reads it, since most are never read."""
+        return self._reasons()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is chosen so far, and what that asks for."""
+
+    chosen: tuple[Candidate, ...]
+    demands: tuple[Demand, ...]
+    own: Mapping[str, Package]
+    """The Python packages of the recipe's own lock, by their normal names."""
+    locked: Mapping[str, Package]
+    """Those of all locks; of two with one name the first."""
+    targets: tuple[Candidate, ...]
+    """What the image has to run on; parts ask of them what they ask of other parts."""
+    put_off: frozenset[str]
+    """Names that another part has to provide: their own components were tried in vain."""
+    given: frozenset[str]
+    """The names that the chosen parts and the targets answer for."""
+    missing: frozenset[str]
+    """The names that have to be in the image and are not yet."""
+    known: tuple[tuple[Candidate, Incompatibility], ...] = ()
+    """What the chosen parts are known not to work with for certain."""
+
+    @classmethod
+    def first(
+        cls, demands: tuple[Demand, ...], packages: Iterable[Package], targets: tuple[Candidate, ...]
+    ) -> "Selection":
+        """What a recipe asks for, before any part is chosen."""
+        own = {normal_name(one.name): one for one in packages}
+        given = frozenset(name for one in targets for name in one.given)
+        missing = frozenset(one.requirement.name for one in demands if one.brings) - given
+        return cls((), demands, own, own, targets, frozenset(), given, missing)
+
+    def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
+        given = self.given.union(candidate.given)
+        packages = candidate.face.packages_by_name
+        return Selection(
+            (*self.chosen, candidate),
+            (*self.demands, *demands),
+            self.own,
+            {**packages, **self.locked} if packages else self.locked,
+            self.targets,
+            self.put_off,
+            given,
+            self.missing.union(one.requirement.name for one in demands if one.brings) - given,
+            (*self.known, *_known(candidate)),
+        )
+
+    def unmet(self, candidate: Candidate) -> Demand | None:
+        """The first demand on the table that a candidate does not meet."""
+        for demand in self.demands:
+            version = candidate.given.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
+                return demand
+        return None
+
+    def disagreeing(self, candidate: Candidate) -> tuple[str, Candidate] | None:
+        """The first name that a chosen part gives another version, and that part."""
+        for other in self.chosen:
+            for name, version in other.given.items():
+                if name in candidate.given and not _agree(version, candidate.given[name]):
+                    return name, other
+        return None
+
+    def with_name(self, name: str) -> Iterator[Candidate]:
+        """The chosen parts that answer for a name, then what the image has to run on."""
+        return (one for one in (*self.chosen, *self.targets) if name in one.given)
+
+
+def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
+    """The first thing that keeps a candidate with demands of its own out of a selection."""
+    if unmet := selection.unmet(candidate):
+        return Refusal(candidate, unmet.requirement.name, unmet)
+    if disagreeing := selection.disagreeing(candidate):
+        return Refusal(candidate, disagreeing[0], other=disagreeing[1])
+    for demand in own:
+        name = demand.requirement.name
+        for other in (candidate, *selection.with_name(name)):
+            if name in other.given and not demand.requirement.allows(other.given[name]):
+                return Refusal(candidate, name, demand, other)
+    return refuse_among(candidate, selection)
+
+
+def refuse_among(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """What keeps a candidate out of a selection that may go with each of its parts by itself."""
+    pool = (candidate, *selection.chosen, *selection.targets)
+    for owner, known in (*_known(candidate), *selection.known):
+        # What the chosen parts alone have to do with was looked at when they were chosen
+        is_new = owner is candidate or any(one.name in candidate.given for one in known.parts)
+        if is_new and (parties := clash(known, pool)):
+            involved = {str(one): one for one in (owner, *parties) if one is not candidate}
+            return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
+    return _replaced(candidate, selection) or _locked_otherwise(candidate, selection)
+
+
+def _known(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
+    return [(candidate, one) for one in candidate.face.conflicts if one.is_certain]
+
+
+def goes_alone(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
+    """Whether a part suits what it has to run on: a part of what `refuse` looks at."""
+    pool = (candidate, *targets)
+    for demand in own:
+        for other in pool:
+            given = other.given.get(demand.requirement.name)
+            if given is not None and not demand.requirement.allows(given):
+                return False
+    return not any(known.is_certain and clash(known, pool) for known in candidate.face.conflicts)
+
+
+def go_together(
+    one: Candidate, ones: tuple[Demand, ...], other: Candidate, others: tuple[Demand, ...]
+) -> bool:
+    """Whether two parts, with what each asks for, can be in one image: a part of what `refuse` looks at."""
+    mine, theirs = one.given, other.given
+    if any(name in theirs and not _agree(theirs[name], version) for name, version in mine.items()):
+        return False
+    for demands, given in ((ones, theirs), (others, mine)):
+        for demand in demands:
+            version = given.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
+                return False
+    return not any(
+        known.is_certain and clash(known, (one, other))
+        for known in (*one.face.conflicts, *other.face.conflicts)
+    )
+
+
+def held(base: Candidate, package: Package) -> Package | None:
+    """What a base has in a package's place and has to keep; its version is empty where nobody knows it."""
+    for one in base.component.frozen:
+        if fnmatchcase(normal_name(package.name), one.pattern):
+            return Package(package.name, base.given.get(one.known_as, ""), "", "", 0, one.location)
+    return None
+
+
+def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """Why a candidate's lock, or the recipe's own, can't go with what a base has to keep."""
+    if candidate.component.frozen:
+        for package in selection.own.values():
+            kept = held(candidate, package)
+            if kept and kept.version != _public(package.version):
+                return Refusal(candidate, package.name, packages=(kept, package))
+    for base in (one for one in selection.chosen if one.component.frozen):
+        for package in candidate.face.packages:
+            kept = held(base, package)
+            if kept and kept.version != _public(package.version):
+                return Refusal(candidate, package.name, other=base, packages=(package, kept))
+    return None
+
+
+def _locked_otherwise(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """The first package of a candidate's lock that another one has in another version."""
+    mine, theirs = candidate.face.packages_by_name, selection.locked
+    differing = {name for name in mine.keys() & theirs.keys() if theirs[name].version != mine[name].version}
+    for name in (one for one in mine if one in differing):
+        lockers = (one for one in selection.chosen if one.face.packages_by_name.get(name) is theirs[name])
+        return Refusal(
+            candidate, mine[name].name, other=next(lockers, None), packages=(mine[name], theirs[name])
+        )
+    return None
+
+
+def _public(version: str) -> str:
+    """A version without what tells one build of it from another: `2.5.1+cu124` is `2.5.1`."""
+    return version.partition("+")[0]
+
+
+def clash(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
+    """The parts of a pool for which an incompatibility holds; none where it doesn't."""
+    parties = []
+    for part in known.parts:
+        party = next(
+            (one for one in pool if part.name in one.given and part.allows(one.given[part.name])), None
+        )
+        if party is None:
+            return ()
+        parties.append(party)
+    return tuple(parties)
+
+
+def _agree(first: str, second: str) -> bool:
+    """Whether two parts that provide one name mean the same: `12.8` and `12.8.1` do."""
+    one, two = first.split("."), second.split(".")
+    length = min(len(one), len(two))
+    return one[:length] == two[:length]

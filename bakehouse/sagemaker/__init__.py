@@ -1,0 +1,1 @@
+"""Settings, validation and launch of SageMaker jobs. Start at `launch`."""

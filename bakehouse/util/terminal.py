@@ -1,0 +1,49 @@
+"""Rows at the end of a terminal's screen, written anew in place of those before."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+Reporter = Callable[[str], None]
+"""Prints one line of progress."""
+
+_DIM, _PLAIN = "\033[2m", "\033[0m"
+
+
+class Redrawn:
+    """The rows; who writes a line of another kind erases them first."""
+
+    def __init__(self, stream: TextIO, *, colour: bool = False, width: int | None = None) -> None:
+        self._stream, self._colour, self._width = stream, colour, width
+        self._count = 0
+
+    def draw(self, rows: Sequence[str]) -> None:
+        """Each row on one line of the screen: one that is broken in two would not be erased whole."""
+        self.erase()
+        width = (self._width or _width(self._stream)) - 1
+        for row in rows:
+            line = clip(row, width)
+            self._stream.write(f"{_DIM}{line}{_PLAIN}\n" if self._colour else f"{line}\n")
+        self._count = len(rows)
+        self._stream.flush()
+
+    def erase(self) -> None:
+        if self._count:
+            self._stream.write(f"\033[{self._count}F\033[J")
+            self._count = 0
+
+
+def clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def in_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody watches the stream who has not said NO_COLOR (no-color.org: empty says nothing)."""
+    return stream.isatty() and not environment.get("NO_COLOR")

@@ -1,0 +1,218 @@
+"""Reads the fields of a YAML mapping by name, collecting every mistake on the way."""
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar
+
+from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence
+
+Key = TypeVar("Key", bound=str)
+
+
+class Fields:
+    """One mapping's fields, read by name; every mistake is collected, and a neutral value goes on.
+
+    Call `finish` last: it reports the keys nobody asked for.
+    """
+
+    def __init__(self, node: Node, what: str, problems: Problems) -> None:
+        self.what = what
+        self.problems = problems
+        self.location = node.location
+        self._is_mapping = isinstance(node, Mapping)
+        self._values: dict[str, tuple[Scalar, Node]] = {}
+        self._asked: set[str] = set()
+        if not isinstance(node, Mapping):
+            self.report(f"{what} has to be a mapping of names to values", node.location)
+            return
+        for key, value in node.entries:
+            if key.text in self._values:
+                first = self._values[key.text][0].location
+                message = f"key `{key.text}` stands twice in {what}"
+                self.report(message, key.location, f"first on line {first.line}")
+            else:
+                self._values[key.text] = (key, value)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys, in their order."""
+        return tuple(self._values)
+
+    def report(self, message: str, location: Location, label: str = "", hint: str = "") -> None:
+        self.problems.add(Diagnostic(message, location, label, hint=hint))
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def lacks(self, key: str) -> bool:
+        """Whether a key is missing that has to be there; the caller has words of its own for it."""
+        return key not in self._values
+
+    def place(self, key: str) -> Location:
+        """Where the value of `key` stands, or the mapping when it has none."""
+        return self._values[key][1].location if key in self._values else self.location
+
+    def node(self, key: str) -> Node | None:
+        self._asked.add(key)
+        return self._values[key][1] if key in self._values else None
+
+    def require(self, key: str) -> Node | None:
+        node = self.node(key)
+        if node is None and self._is_mapping:
+            self.report(f"{self.what} has no `{key}`", self.location)
+        return node
+
+    def text(self, key: str, default: str = "", *, required: bool = False) -> str:
+        node = self.require(key) if required else self.node(key)
+        if not isinstance(node, Scalar):
+            if node is not None:
+                self._text(node, f"`{key}`")
+            return default
+        if required and not node.text:
+            self.report(f"{self.what} has an empty `{key}`", node.location)
+        return node.text
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        text = self.text(key, "true" if default else "false")
+        if text not in ("true", "false"):
+            self.report(f"`{key}` is `true` or `false`", self.place(key))
+        return text == "true"
+
+    def number(self, key: str, default: int) -> int:
+        text = self.text(key, str(default))
+        if not re.fullmatch("[0-9]{1,9}", text):
+            self.report(f"`{key}` has to be a whole number", self.place(key))
+            return default
+        return int(text)
+
+    def key_place(self, key: str) -> Location:
+        """Where `key` itself stands, or the mapping where it doesn't."""
+        return self._values[key][0].location if key in self._values else self.location
+
+    def size(self, key: str, unknown: str) -> int | None:
+        """A number of bytes; None where there is none, or the word for one that is `unknown`."""
+        text = self.text(key, unknown)
+        if text == unknown:
+            return None
+        if not re.fullmatch("[1-9][0-9]{0,17}", text):
+            label = "digits alone, and more than 0"
+            hint = f"where nobody knows it, write `{unknown}` or leave `{key}` out"
+            self.report(f"`{text}` is no number of bytes", self.place(key), label, hint)
+            return None
+        return int(text)
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        text = self.text(key, default)
+        if text not in allowed:
+            self.report(f"`{text}` is no {key}", self.place(key), hint=suggestion(text, allowed))
+            return default
+        return text
+
+    def choice_or_choices(
+        self, key: str, words: Iterable[str], items: Iterable[str], default: str
+    ) -> str | tuple[str, ...]:
+        """One of some words, or a list of others."""
+        if not isinstance(self.node(key), Sequence):
+            if (text := self.text(key, default)) not in items:
+                return self.choice(key, words, default)
+            self.report(f"`{text}` is no {key}", self.place(key), hint=f"a list: `{key}: [{text}]`")
+            return default
+        named = self.scalars(key)
+        for one in named:
+            if one.text not in items:
+                hint = suggestion(one.text, items) or f"they are {', '.join(items)}"
+                self.report(f"`{one.text}` in `{key}` is no kind of file", one.location, hint=hint)
+        return tuple(one.text for one in named if one.text in items)
+
+    def one_of(self, keys: Iterable[Key]) -> Key | None:
+        """Which of some keys stands here: exactly one has to."""
+        given = [key for key in keys if self.has(key)]
+        if len(given) == 1:
+            return given[0]
+        self.report(f"{self.what} needs one of {', '.join(f'`{key}`' for key in keys)}", self.location)
+        return None
+
+    def scalars(self, key: str) -> tuple[Scalar, ...]:
+        """The texts of a list, with their places."""
+        items = self.nodes(key)
+        for item in items:
+            if not isinstance(item, Scalar):
+                self._text(item, f"an item of `{key}`")
+        return tuple(item for item in items if isinstance(item, Scalar))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(item.text for item in self.scalars(key))
+
+    def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
+        """The texts of a list, each of which has to match."""
+        items = self.scalars(key)
+        for item in items:
+            if not pattern.fullmatch(item.text):
+                self.report(f"`{item.text}` is no {what}", item.location)
+        return tuple(item.text for item in items)
+
+    def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
+        """The entries of a mapping, in their order; a key that stands twice is reported."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        inner = Fields(node, f"`{key}`", self.problems)
+        return tuple(inner._values.values())
+
+    def text_pairs(self, key: str) -> tuple[tuple[Scalar, Scalar], ...]:
+        found = []
+        for name, value in self.pairs(key):
+            if isinstance(value, Scalar):
+                found.append((name, value))
+            else:
+                self._text(value, f"`{name.text}` in `{key}`")
+        return tuple(found)
+
+    def name_or_pair(self, key: str, form: str) -> tuple[Scalar, Scalar | None] | None:
+        """A text, or a mapping of one text to another; `form` says what they are. It has to be there."""
+        node = self.require(key)
+        if isinstance(node, Scalar):
+            return node, None
+        if isinstance(node, Mapping) and len(node.entries) == 1 and isinstance(node.entries[0][1], Scalar):
+            return node.entries[0][0], node.entries[0][1]
+        if node is not None:
+            self.report(f"`{key}` is {form}", node.location)
+        return None
+
+    def nodes(self, key: str) -> tuple[Node, ...]:
+        """The items of a list, whatever they are."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        if not isinstance(node, Sequence):
+            self.report(f"`{key}` has to be a list", node.location)
+            return ()
+        return node.items
+
+    def children(self, key: str, what: str) -> tuple["Fields", ...]:
+        """A list of mappings."""
+        return tuple(self.inner(item, what) for item in self.nodes(key))
+
+    def child(self, key: str, what: str) -> "Fields | None":
+        node = self.node(key)
+        return None if node is None else self.inner(node, what)
+
+    def inner(self, node: Node, what: str) -> "Fields":
+        """The fields of a mapping that stands in this one."""
+        return Fields(node, what, self.problems)
+
+    def finish(self) -> None:
+        """Report the keys that nothing asked for, with the nearest known one."""
+        for name, (key, _) in self._values.items():
+            if name not in self._asked:
+                hint = suggestion(name, self._asked)
+                self.report(f"unknown key `{name}` in {self.what}", key.location, hint=hint)
+
+    def _text(self, node: Node, what: str) -> str:
+        if isinstance(node, Scalar):
+            return node.text
+        kind = "a list" if isinstance(node, Sequence) else "a mapping"
+        self.report(f"{what} has to be one text, not {kind}", node.location)
+        return ""

@@ -1,0 +1,220 @@
+"""Reads YAML into nodes that know their file, line and column, within limits set before anything is built.
+
+Every scalar stays text, so that version `3.10` is not the number 3.1. PyYAML's events are used, not its
+composer: that one recurses in C and ends the process on 100,000 brackets.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bakehouse.errors import Diagnostic, Location, RecipeError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+MAX_NODES = 10_000
+MAX_TEXT = 16_000
+"""BuildKit takes no line of a Dockerfile beyond 65,535 bytes."""
+
+_Mark = yaml.error.Mark | yaml._yaml.Mark
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What double quotes can smuggle in: control characters, line separators, changes of direction."""
+_UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
+"""A value that starts with a sign of YAML's own, as version ranges do."""
+_OPEN = {
+    "while parsing a flow mapping": "not closed, or a comma is missing after it",
+    "while parsing a flow sequence": "not closed, or a comma is missing after it",
+    "while scanning a quoted scalar": "this quote is not closed",
+}
+"""What is told at the place where it begins: where the parser gives up says little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    text: str
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    items: tuple["Node", ...]
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    entries: tuple[tuple[Scalar, "Node"], ...]
+    location: Location
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def load(path: Path) -> Node:
+    """The root node of a YAML file.
+
+    Raises RecipeError when the file can't be read, is no YAML, or goes over a limit.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = f"can't read `{path.name}`: {reason.lower()}"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
+    return parse(data, path)
+
+
+def parse(data: bytes, path: Path) -> Node:
+    """The root node of YAML text; `path` is what locations name."""
+    if len(data) > MAX_BYTES:
+        message = f"`{path.name}` has more than the {MAX_BYTES:,} bytes that are allowed"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1)))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line, column = data[: error.start].count(b"\n"), error.start - data.rfind(b"\n", 0, error.start)
+        text = data.split(b"\n")[line].decode(errors="replace")
+        spot = Location(path, line + 1, column, 1, text)
+        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", spot)) from error
+    return _Reader(path, text).read()
+
+
+def is_in_flow(text: str, line: int, column: int) -> bool:
+    """Whether the value at a place of YAML text stands between braces or brackets, on whatever lines."""
+    around = [False]
+    for event in _events(text):
+        mark = event.start_mark
+        if isinstance(event, yaml.CollectionStartEvent):
+            around.append(bool(event.flow_style))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            around.pop()
+        elif mark and (mark.line + 1, mark.column + 1) == (line, column):
+            break
+    return around[-1]
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    """As `yaml.parse`, which asks for each event twice."""
+    loader = _Loader(text)
+    try:
+        yield from iter(loader.get_event, None)
+    finally:
+        loader.dispose()
+
+
+class _Reader:
+    """Builds nodes from events with a stack of its own, so that depth costs no recursion."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._lines = text.splitlines()
+        # Characters that no text may hold come as they are, or from an escape in double quotes.
+        self._may_hide = "\\" in text or _HIDDEN.search(text) is not None
+
+    def read(self) -> Node:
+        try:
+            return self._build(_events(self._text))
+        except yaml.MarkedYAMLError as error:
+            raise RecipeError(self._syntax_error(error)) from error
+        except yaml.YAMLError as error:
+            # The one error without marks: a character that YAML does not take
+            spot = self._unreadable()
+            raise RecipeError(Diagnostic("this is not YAML", spot, "a control character")) from error
+
+    def _build(self, events: Iterator[yaml.Event]) -> Node:
+        stack: list[tuple[yaml.Event, list[Node]]] = []
+        items: list[Node] = []
+        nodes = documents = 0
+        for event in events:
+            if isinstance(event, yaml.ScalarEvent):
+                if event.tag or event.anchor:
+                    raise self._refuse_tag(event)
+                items.append(self._scalar(event))
+            elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+                start, above = stack.pop()
+                above.append(self._close(start, items))
+                items = above
+            elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
+                if event.tag or event.anchor:
+                    raise self._refuse_tag(event)
+                if len(stack) == MAX_DEPTH:
+                    raise self._refuse(event, f"nesting deeper than {MAX_DEPTH} levels", "")
+                stack.append((event, items))
+                items = []
+                continue
+            elif isinstance(event, yaml.AliasEvent):
+                hint = "write the value out: aliases are not read; a value that starts with `*` needs quotes"
+                raise self._refuse(event, "a YAML alias", hint)
+            else:
+                documents += isinstance(event, yaml.DocumentStartEvent)
+                if documents > 1:
+                    raise self._refuse(event, "a second YAML document", "one file holds one document")
+                continue
+            nodes += 1
+            if nodes > MAX_NODES:
+                raise self._refuse(event, f"a file of more than {MAX_NODES:,} values", "split it")
+        if not items:
+            message = f"`{self._path.name}` is empty"
+            raise RecipeError(Diagnostic(message, Location(self._path, 1, 1)))
+        return items[0]
+
+    def _refuse_tag(self, event: yaml.Event) -> RecipeError:
+        return self._refuse(event, "a YAML tag or anchor", "a value that starts with `!` or `&` needs quotes")
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        value, start, end = event.value, event.start_mark, event.end_mark
+        is_one_line = start is not None and end is not None and start.line == end.line
+        length = end.column - start.column if is_one_line and start and end else 1
+        location = self._location(start, length)
+        if self._may_hide and (found := _HIDDEN.search(value)):
+            name = found[0].encode("unicode_escape").decode()
+            raise RecipeError(Diagnostic(f"a text can't hold the character `{name}`", location))
+        if len(value) > MAX_TEXT:
+            message = f"one text has more than {MAX_TEXT:,} characters"
+            raise RecipeError(Diagnostic(message, location, hint="put it into a file"))
+        return Scalar(value, location)
+
+    def _close(self, event: yaml.Event, items: list[Node]) -> Node:
+        location = self._location(event.start_mark, 1)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Sequence(tuple(items), location)
+        entries = []
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                raise RecipeError(Diagnostic("a key has to be one word or a quoted text", key.location))
+            entries.append((key, value))
+        return Mapping(tuple(entries), location)
+
+    def _location(self, mark: _Mark | None, length: int) -> Location:
+        if mark is None:
+            return Location(self._path, 1, 1)
+        text = self._lines[mark.line] if mark.line < len(self._lines) else ""
+        return Location(self._path, mark.line + 1, mark.column + 1, max(1, length), text)
+
+    def _refuse(self, event: yaml.Event, what: str, hint: str) -> RecipeError:
+        spot = self._location(event.start_mark, 1)
+        return RecipeError(Diagnostic(f"{what} is not allowed here", spot, hint=hint))
+
+    def _syntax_error(self, error: yaml.MarkedYAMLError) -> Diagnostic:
+        spot = self._location(error.problem_mark or error.context_mark, 1)
+        if error.context_mark and error.context in _OPEN:
+            return Diagnostic("this is not YAML", self._location(error.context_mark, 1), _OPEN[error.context])
+        if "\t" in spot.text[: spot.column]:
+            return Diagnostic("this is not YAML", spot, "a tab", hint="indent with spaces")
+        hint = ""
+        for found in _UNQUOTED.finditer(spot.text):
+            if found.start("value") < spot.column <= found.end("value") + 1:
+                hint = f'put quotes around it: "{found["value"]}"'
+        return Diagnostic("this is not YAML", spot, (error.problem or "").strip(), hint=hint)
+
+    def _unreadable(self) -> Location:
+        for number, line in enumerate(self._text.split("\n"), 1):
+            if found := _HIDDEN.search(line):
+                return Location(self._path, number, found.start() + 1, 1, line)
+        return Location(self._path, 1, 1)

@@ -1,0 +1,189 @@
+"""Images of two engines, compared."""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.analysis import compare
+from bakehouse.analysis.compare import Reproduction, Side
+from bakehouse.catalog.component import Artifact
+from bakehouse.catalog.recipe import Content
+from bakehouse.cli import diagnostics
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import Location
+from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.util.oci import Digest
+from tests.conftest import templates
+from tests.support import fake_engine
+from tests.support.fake_engine import FakeEngine, Run
+from tests.support.layer_archives import Member, layer, saved
+
+LOWER = layer(Member("etc/base", b"base"))
+IMAGE = replace(fake_engine.image("mine"), content=Content(run=("date > /opt/made",)))
+
+
+class Store(FakeEngine):
+    """An engine that has one image."""
+
+    def __init__(self, *layers: bytes, digest: str = fake_engine.DIGEST, runs: Run | None = None) -> None:
+        super().__init__(lambda spec: runs or Run())
+        self._stored = StoredImage(digest, 1, layers=tuple(hashlib.sha256(one).hexdigest() for one in layers))
+        self.archives[digest] = saved(layers, form="none")
+
+    def image(self, reference: str) -> StoredImage | None:
+        return self._stored
+
+
+def compared(first: Store, second: Store, folder: Path, store: str = "overlay2") -> Reproduction:
+    sides = Side(first, "containerd"), Side(second, store)
+    return compare.compare(IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), folder=folder)
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+    """An image whose own step wrote the time."""
+    monkeypatch.setattr("bakehouse.analysis.compare.shutil.which", lambda name: None)
+    first = layer(Member("opt/made", b"22 November"), Member("opt/same", b"1"))
+    second = layer(Member("opt/made", b"1 January"), Member("opt/same", b"1"))
+    return compared(Store(LOWER, first), Store(LOWER, second), tmp_path)
+
+
+def test_the_same_layers_are_not_read(tmp_path: Path) -> None:
+    first, second = Store(LOWER), Store(LOWER)
+    first.archives.clear()
+
+    found = compared(first, second, tmp_path)
+
+    assert found.is_same
+    assert found.digests is None
+    assert compare.table([found]) == (
+        "mine  overlay2 store  1 of 1 layers the same  digest not comparable: one store has none"
+        "  clock 40 days ahead\n"
+    )
+
+
+def test_digests_are_compared_where_both_have_manifests(tmp_path: Path) -> None:
+    other = "sha256:" + "5a" * 32
+
+    same = compared(Store(LOWER), Store(LOWER), tmp_path, "containerd")
+    different = compared(Store(LOWER), Store(LOWER, digest=other), tmp_path, "containerd")
+
+    assert same.is_same
+    assert "  digest the same  " in compare.table([same])
+    assert not different.is_same
+    assert "  another digest  " in compare.table([different])
+    assert different.digests == (fake_engine.DIGEST, Digest(other))
+    assert compare.diagnostic(different).facts == (("first", fake_engine.DIGEST), ("second", other))
+
+
+def test_of_another_digest_with_the_same_layers_the_compression_or_the_settings_are_named(
+    tmp_path: Path,
+) -> None:
+    other = Store(LOWER, digest="sha256:" + "5a" * 32)
+    other.archives["sha256:" + "5a" * 32] = saved([LOWER], ["RUN true"], form="gzip")
+
+    (table,) = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd")).tables
+
+    assert table.title == "the layers are the same, and not"
+    assert [line.partition(":")[0] for (line,) in table.rows] == [
+        "layer 1 as it is compressed",
+        "`history` of the configuration",
+    ]
+
+
+def test_a_layer_that_differs_is_told_with_whose_it_is_and_its_files(found: Reproduction) -> None:
+    assert not found.is_same
+    assert compare.table([found]).startswith("mine  overlay2 store  1 of 2 layers the same  ")
+    assert diagnostics.failure_text(compare.diagnostic(found)) == (
+        "error: image `mine` is not the same when an engine with the overlay2 store builds it\n"
+        "\n"
+        "layer 2, of run:\n"
+        "  /opt/made  content 0342d5c5dcf9 and b60ecd870f50, 11 and 9 bytes\n"
+        "\n"
+        "hint: a step must not write the time, random numbers, or what it fetched without a sha256\n"
+    )
+
+
+def test_where_no_content_differs_that_can_be_the_way_of_the_store(tmp_path: Path) -> None:
+    plain = layer(Member("opt/made", b"1"))
+    marked = layer(Member("opt/.wh..wh..opq", b""), Member("opt/made", b"1"))
+
+    other, same = (
+        compared(Store(LOWER, plain), Store(LOWER, marked), tmp_path, store)
+        for store in ("overlay2", "containerd")
+    )
+
+    assert compare.diagnostic(other).hint == (
+        "each store writes down a step in its way: `--store containerd` compares without that"
+    )
+    assert compare.diagnostic(same).hint.startswith("a step must not write the time")
+
+
+def test_of_many_files_some_are_named_and_the_rest_counted(tmp_path: Path) -> None:
+    names = [f"opt/{number:03}" for number in range(25)]
+    first, second = (layer(*(Member(name, b"x", mtime=time) for name in names)) for time in (0, 1))
+
+    found = compared(Store(LOWER, first), Store(LOWER, second), tmp_path)
+
+    (table,) = compare.diagnostic(found).tables
+    assert len(table.rows) == 21
+    assert table.rows[-1] == ("and 5 more", "")
+
+
+def test_a_layer_too_many_is_a_difference(tmp_path: Path) -> None:
+    found = compared(Store(LOWER), Store(LOWER, layer(Member("more"))), tmp_path)
+
+    (one,) = found.differing
+    assert one.digests[0] == "none"
+    assert [file.path for file in one.files] == ["/more"]
+
+
+def test_what_no_lock_has_is_told() -> None:
+    base = RegistryBase("library/ubuntu:24.04", None)
+    image: Image = replace(IMAGE, base=base, apt=("libnuma1",), content=Content(run=("true",)))
+
+    assert compare.unlocked(image) == (
+        "its base has no digest",
+        "its Debian packages are what the mirrors have",
+        "its own steps may fetch what they like",
+    )
+
+
+def test_an_archive_without_a_sha256_is_told() -> None:
+    archive = Artifact("efa", "url", "https://example.com/efa", "efa.tar.gz", None, Location(Path("a"), 1, 1))
+    image = replace(fake_engine.image("mine"), unpinned=(archive,))
+
+    assert "nobody knows the sha256 of `efa.tar.gz`" in compare.unlocked(image)
+
+
+def test_files_are_looked_into_where_there_is_a_program_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "diffoscope"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nshift 3\ncat "$@"\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    first, second = (
+        Store(layer(Member("opt/made", content)), runs=Run(files={"/opt/made": content}))
+        for content in (b"one\n", b"other\n")
+    )
+
+    found = compared(first, second, tmp_path)
+
+    assert found.looked_into == (("/opt/made", ("one", "other")),)
+    assert "/opt/made differs in:\n  one\n  other\n" in diagnostics.failure_text(compare.diagnostic(found))
+
+
+def test_where_only_the_compression_differs_it_is_told_how_that_comes(tmp_path: Path) -> None:
+    other = Store(LOWER, digest="sha256:" + "5a" * 32)
+    other.archives["sha256:" + "5a" * 32] = saved([LOWER], form="gzip")
+
+    told = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
+
+    assert told.hint == (
+        "an engine goes on with a layer that something else compressed before, a plain `docker build` say"
+    )

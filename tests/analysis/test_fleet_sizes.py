@@ -1,0 +1,88 @@
+"""What images share, and what one weighs beside another."""
+
+from dataclasses import replace
+
+from bakehouse.analysis.fleet_sizes import difference, fleet_of
+from bakehouse.analysis.sizes import ImageSize, LayerSize, parts_of
+from bakehouse.cli.size_report import since_release
+from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+
+DIGEST = "sha256:" + "4f" * 32
+RECORD = ReleaseRecord(
+    image="small",
+    key="7c1e44b0",
+    digest=DIGEST,
+    registry="127.0.0.1:5050",
+    repository="bakehouse/small",
+    tags=("small-1",),
+    image_uri=f"127.0.0.1:5050/bakehouse/small@{DIGEST}",
+    date="2026-11-20",
+    tested=True,
+    transport="gloo",
+    checks=(),
+    parts=(ReleasedPart("torch", "2.8.0", "cpu"), ReleasedPart("sshd", "9.2", "")),
+    gpu=False,
+    launchers=(),
+    training_module="",
+    entry_point="",
+    media_type="m",
+    bytes=150,
+)
+
+
+def layer(owner: str, digest: str, stored: int) -> LayerSize:
+    return LayerSize(owner, digest, stored, 3 * stored, 1, "COPY")
+
+
+def image(name: str, *layers: LayerSize) -> ImageSize:
+    stored, unpacked = (sum(one) for one in zip(*((one.stored, one.unpacked) for one in layers), strict=True))
+    return ImageSize(
+        *(name, DIGEST, stored, True, unpacked, parts_of(layers), layers), (), (), (), (), (), 0
+    )  # fmt: skip
+
+
+BASE, TORCH = layer("debian", "sha256:base", 60), layer("torch", "sha256:torch", 200)
+SMALL = image("small", BASE, layer("mpi", "sha256:mpi", 5))
+LARGE = image("large", BASE, TORCH)
+OTHER = image("other", BASE, TORCH, layer("dali", "sha256:dali", 10))
+
+
+def test_a_layer_of_several_images_is_stored_once() -> None:
+    found = fleet_of([SMALL, LARGE, OTHER])
+
+    assert (found.all_stored, found.once_stored) == (65 + 260 + 270, 60 + 5 + 200 + 10)
+    assert (found.all_unpacked, found.once_unpacked) == (3 * 595, 3 * 275)
+    assert [(one.layer.owner, one.images) for one in found.layers] == [
+        ("torch", ("large", "other")),
+        ("debian", ("small", "large", "other")),
+        ("dali", ("other",)),
+        ("mpi", ("small",)),
+    ]
+
+
+def test_a_layer_that_an_image_has_twice_is_stored_once_as_well() -> None:
+    empty = layer("drivers", "sha256:empty", 1)
+
+    assert fleet_of([image("small", empty, empty)]).all_stored == 1
+
+
+def test_images_are_compared_part_by_part() -> None:
+    newer = image("newer", BASE, layer("torch", "sha256:newer", 240), layer("dali", "sha256:dali", 10))
+
+    found = difference(LARGE, newer)
+
+    assert [(one.name, one.stored, one.unpacked) for one in found.parts] == [
+        ("torch", 40, 120),
+        ("dali", 10, 30),
+    ]
+    assert (found.stored, found.unpacked) == (50, 150)
+    assert (found.shared_layers, found.shared_stored) == (1, 60)
+
+
+def test_a_release_is_compared_by_its_bytes_and_versions() -> None:
+    found = since_release(LARGE, [("torch", "2.9.0"), ("debian", "12")], RECORD)
+
+    assert (found.before, found.after, found.is_same) == (150, 260, True)
+    assert found.parts == (("torch", "2.8.0", "2.9.0"), ("sshd", "9.2", ""), ("debian", "", "12"))
+    other = replace(LARGE, digest="sha256:other")
+    assert not since_release(other, [], RECORD).is_same

@@ -1,0 +1,163 @@
+"""Images as the engine saves them, read in one pass."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.analysis import image_archive
+from bakehouse.analysis.decompression import opened
+from bakehouse.analysis.layers import Contents, File
+from bakehouse.errors import EngineError
+from tests.conftest import said
+from tests.support.layer_archives import Form, Member, compressed, layer, saved
+
+LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))
+MADE_BY = ("mmdebstrap bookworm", "COPY /out/ / # buildkit")
+
+
+def pieces(archive: bytes, size: int = 1000) -> Iterator[bytes]:
+    return (archive[start : start + size] for start in range(0, len(archive), size))
+
+
+@pytest.mark.parametrize("form", ["gzip", "zstd", "none"])
+def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
+    if form == "zstd" and not shutil.which("zstd"):
+        pytest.skip("needs the program `zstd`")
+    contents: dict[str, Contents] = {}
+
+    found = image_archive.read(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
+
+    assert [one.compression for one in found.layers] == [form, form]
+    assert [one.bytes for one in found.layers] == [len(compressed(one, form)) for one in (LOWER, UPPER)]
+    assert [contents[one.digest].files for one in found.layers] == [
+        (File("/a", 1),),
+        (File("/b", 2), File("/c", 3)),
+    ]
+    assert found.made_by == MADE_BY
+    assert found.is_as_pushed == (form != "none")
+
+
+def test_a_layer_that_is_an_empty_archive_is_a_layer() -> None:
+    found = image_archive.read([saved([layer()], ["RUN true"], "none")], {})
+
+    assert len(found.layers) == 1
+
+
+def test_all_that_a_registry_stores_is_counted() -> None:
+    archive = saved([LOWER, UPPER], MADE_BY)
+
+    found = image_archive.read([archive])
+
+    documents = found.other_bytes
+    assert documents > 300
+    assert found.bytes == documents + sum(one.bytes for one in found.layers)
+
+
+def test_a_layer_that_is_known_is_not_read_again() -> None:
+    archive = saved([LOWER, UPPER], MADE_BY)
+    first = image_archive.read([archive]).layers[0].digest
+    known = Contents((File("/known", 7),))
+    contents = {first: known}
+
+    found = image_archive.read([archive], contents)
+
+    assert [contents[one.digest].files[0].path for one in found.layers] == ["/known", "/b"]
+
+
+def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
+    assert image_archive.read([saved([LOWER, UPPER], MADE_BY[:1])]).made_by == ("", "")
+
+
+def test_it_is_told_how_much_has_come() -> None:
+    archive = saved([LOWER], MADE_BY[:1])
+    heard: list[int] = []
+
+    image_archive.read(pieces(archive), heard=heard.append)
+
+    assert heard[0] == 1000
+    assert heard[-1] == len(archive)
+
+
+@pytest.mark.parametrize(
+    ("archive", "reason"),
+    [
+        (saved([LOWER], MADE_BY[:1])[:4000], "it lists no image"),
+        (layer(Member("oci-layout", b"{}")), "it lists no image"),
+        (b"", "empty file"),
+        (saved([b"\x1f\x8bno archive"], MADE_BY[:1], "none"), "Unknown compression method"),
+    ],
+)
+def test_what_is_damaged_is_told(archive: bytes, reason: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        image_archive.read([archive], {})
+
+    assert said(caught.value) == (
+        "error: the engine saves an image that can't be read\n"
+        f"  reason  {reason}\n"
+        "\n"
+        "hint: `docker save IMAGE | tar t` shows what the engine gives\n"
+    )
+
+
+def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    head = layer(Member("blobs/sha256/00", b"\x28\xb5\x2f\xfd" + bytes(600)))
+
+    with pytest.raises(EngineError) as caught:
+        image_archive.read([head], {})
+
+    assert said(caught.value) == (
+        "error: layers compressed with zstd can't be read here\n"
+        "\n"
+        "hint: install the program `zstd`: `apt-get install zstd`\n"
+    )
+
+
+class Torn(io.BytesIO):
+    """A file that can't be read to its end."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if found := super().read(size):
+            return found
+        message = "unexpected end of data"
+        raise tarfile.ReadError(message)
+
+
+@pytest.mark.skipif(not shutil.which("zstd"), reason="needs the program `zstd`")
+def test_what_keeps_a_layer_of_zstd_from_being_read_is_raised_and_not_printed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "compression.zstd", None)
+    whole = subprocess.run(["zstd", "-q", "-c"], input=bytes(100_000), capture_output=True, check=True).stdout
+    opening = opened(Torn(whole[:-9]), "zstd")
+    with pytest.raises(tarfile.ReadError, match="unexpected end of data"), opening as file:
+        file.read()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_layers_that_all_have_one_name_are_told_apart() -> None:
+    """As Docker 24 saves from its own store."""
+    config = json.dumps({"os": "linux", "history": [{"created_by": one} for one in MADE_BY]}).encode()
+    listed = [{"Config": "c0.json", "Layers": ["one/layer.tar", "two/layer.tar"]}]
+    archive = layer(
+        Member("c0.json", config),
+        Member("one/layer.tar", LOWER),
+        Member("two/layer.tar", UPPER),
+        Member("manifest.json", json.dumps(listed).encode()),
+    )
+    contents: dict[str, Contents] = {}
+
+    found = image_archive.read([archive], contents)
+
+    assert [contents[one.digest].files for one in found.layers] == [
+        (File("/a", 1),),
+        (File("/b", 2), File("/c", 3)),
+    ]

@@ -1,0 +1,241 @@
+"""Images of an engine's store, weighed and held to their budgets."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.analysis.image_archive import Blob, SavedImage
+from bakehouse.analysis.size_check import Scale, owners, require_budgets, stored_images
+from bakehouse.build.graph import BuiltImage
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import BuildError, EngineError, UsageError
+from bakehouse.plan import dockerfile
+from bakehouse.plan.model import Image
+from bakehouse.util.oci import Digest
+from tests.conftest import IMAGE, Tree, said, templates
+from tests.support.dockerfiles import instructions
+from tests.support.fake_engine import DIGEST, FakeEngine, Run
+from tests.support.layer_archives import Form, Member, layer, saved
+
+BASE = layer(Member("bin/sh", b"1" * 1000))
+RANDOM = bytes(range(256)) * 16
+LAYERS = (
+    BASE,
+    layer(Member("python", b"p")),
+    layer(Member("opt/torch/lib/libtorch.so", RANDOM), Member("opt/torch/a.h", b"12")),
+    layer(Member("toolkit", b"t")),
+)
+MADE_BY = ("mmdebstrap bookworm", *["COPY /out/ / # buildkit"] * 3)
+
+
+class Machine:
+    """An engine with the one image, and what was said."""
+
+    def __init__(self, form: Form = "gzip", made_by: Sequence[str] = MADE_BY) -> None:
+        self.engine = FakeEngine(lambda spec: Run())
+        self.engine.archives[DIGEST] = saved(LAYERS, made_by, form)
+        self.said: list[str] = []
+        self.scale = Scale(self.engine, templates(), self.said.append)
+
+
+def built(image: Image) -> BuiltImage:
+    return BuiltImage(image, DIGEST, 1)
+
+
+def saved_layers(*made_by: str) -> SavedImage:
+    return SavedImage(tuple(Blob(str(number), 1, "gzip") for number in range(len(made_by))), made_by)
+
+
+def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
+    found = Machine().scale.size(tree.one(), DIGEST)
+
+    assert [(one.owner, one.unpacked) for one in found.layers] == [
+        ("debian", 1000),
+        ("python", 1),
+        ("torch", 4098),
+        ("toolkit", 1),
+    ]
+
+
+def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
+    tree.component(
+        "toolkit",
+        (tree.root / "components/toolkit/component.yaml").read_text(),
+        "{% block build %}\nFROM toolchain AS toolkit\nRUN finish toolkit\n{% endblock %}\n"
+        '{% block runtime %}\nRUN <<"END"\nset -e\nCOPY no instruction\nEND\n'
+        'ENV A=1\nCOPY --chmod=755 <<"END" /x\n'
+        "RUN neither\nEND\nWORKDIR /y\n{% endblock %}\n",
+    )
+    tree.write("images/tool", "x")
+    extra = "apt: [htop]\nrun: [echo a, echo b]\nfiles: [{from: tool, to: /opt/tool}]\n"
+    tree.image(IMAGE + extra)
+
+    found = dockerfile.layer_owners(tree.one(), templates())
+
+    assert [(one.name, one.instruction) for one in found] == [
+        ("apt", "RUN"),
+        ("toolkit", "RUN"),
+        ("toolkit", "COPY"),
+        ("toolkit", "WORKDIR"),
+        ("python", "COPY"),
+        ("torch", "COPY"),
+        ("toolkit", "COPY"),
+        ("files", "COPY"),
+        ("run", "RUN"),
+        ("run", "RUN"),
+    ]
+    done = [one.word for one in instructions(tree.dockerfile())]
+    last_stage = done[len(done) - 1 - done[::-1].index("FROM") :]
+    assert [one.instruction for one in found] == [
+        word for word in last_stage if word in ("RUN", "COPY", "ADD", "WORKDIR")
+    ]
+
+
+def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
+    made_by = ("ADD file:1", "RUN apt-get", *["COPY /out/ / # buildkit"] * 3)
+
+    names = owners(tree.one(), saved_layers(*made_by), templates())
+
+    assert names == ("debian", "debian", "python", "torch", "toolkit")
+
+
+@pytest.mark.parametrize("made_by", [MADE_BY[2:], (*MADE_BY[:3], "RUN /bin/sh -c evil")])
+def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
+    tree: Tree, made_by: tuple[str, ...]
+) -> None:
+    with pytest.raises(EngineError) as caught:
+        owners(tree.one(), saved_layers(*made_by), templates())
+
+    assert said(caught.value) == (
+        "error: the layers of `small` in the engine are not those of its Dockerfile\n"
+        f"  in the engine      {len(made_by)}\n"
+        "  in the Dockerfile  3 and the base's\n"
+        "\n"
+        "hint: run `./bake build small`\n"
+    )
+
+
+def test_long_reading_is_told(tree: Tree) -> None:
+    machine, times = Machine(), iter([0.0, 5.0, 5.0, 6.0])
+    machine.scale.clock = lambda: next(times)
+
+    machine.scale.size(tree.one(), DIGEST)
+
+    assert machine.said == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
+
+
+def test_an_image_that_is_not_built_is_told_with_the_command(tree: Tree) -> None:
+    class Empty(FakeEngine):
+        def image(self, reference: str) -> StoredImage | None:
+            return None
+
+    with pytest.raises(UsageError) as caught:
+        stored_images(Empty(lambda spec: Run()), [tree.one()], ["small"], print)
+
+    assert said(caught.value) == (
+        "error: image `small` is not built on this machine as its recipe is now\n"
+        "\n"
+        "hint: run `./bake build small`\n"
+    )
+
+
+def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
+    class One(FakeEngine):
+        def image(self, reference: str) -> StoredImage | None:
+            return StoredImage(DIGEST, 1) if "other" in reference else None
+
+    image = tree.one()
+    heard: list[str] = []
+    other = replace(image, name="other")
+
+    found = stored_images(One(lambda spec: Run()), [image, other], ["*"], heard.append)
+
+    assert found == ((other, Digest(DIGEST)),)
+    assert heard == ["1 of 2 images are not built on this machine as their recipes are now"]
+
+
+def budget(tree: Tree, text: str) -> Image:
+    tree.image(f"{IMAGE}budget: {text}\n")
+    return tree.one()
+
+
+def test_an_image_within_its_budget_is_fine(tree: Tree, tmp_path: Path) -> None:
+    image = budget(tree, "{torch: 1 MB, image: 1 MB, requirements: 0 kB}")
+
+    require_budgets(Machine().scale, [built(image)], tmp_path)
+
+
+def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, tmp_path: Path) -> None:
+    image = budget(tree, "{python: 1 MB, torch: 0.1 kB}")
+    machine = Machine()
+    weights = machine.scale.weights(image, DIGEST)
+    assert weights is not None
+    weight = weights["torch"]
+
+    with pytest.raises(BuildError) as caught:
+        require_budgets(machine.scale, [built(image)], tmp_path)
+
+    assert said(caught.value) == (
+        "error: `torch` of image `small` is over its budget\n"
+        "  --> images/small.yaml:5:31\n"
+        "   |\n"
+        " 5 | budget: {python: 1 MB, torch: 0.1 kB}\n"
+        f"   |                               ^^^^^^ it weighs {weight} bytes as pushed,"
+        f" {weight - 100} bytes more\n"
+        "\n"
+        "its largest folders, unpacked:\n"
+        "  /opt/torch/lib  4 kB\n"
+        "\n"
+        "hint: `./bake size-report small` tells where its bytes lie\n"
+    )
+    assert caught.value.exit_code == 5
+
+
+def test_a_whole_image_over_its_budget_is_told_with_its_largest_parts(tree: Tree, tmp_path: Path) -> None:
+    image = budget(tree, "{image: 0.1 kB}")
+    weights = Machine().scale.weights(image, DIGEST)
+    assert weights is not None
+
+    with pytest.raises(BuildError) as caught:
+        require_budgets(Machine().scale, [built(image)], tmp_path)
+
+    ordered = sorted((name for name in weights if name != "image"), key=lambda name: -weights[name])
+    width = max(map(len, ordered))
+    rows = "".join(f"  {name.ljust(width)}  {weights[name]} bytes\n" for name in ordered)
+    assert "error: image `small` is over its budget\n" in said(caught.value)
+    assert f"\nits largest parts as pushed:\n{rows}" in said(caught.value)
+
+
+def test_weights_are_remembered_by_digest(tree: Tree, tmp_path: Path) -> None:
+    image = budget(tree, "{torch: 1 MB}")
+    require_budgets(Machine().scale, [built(image)], tmp_path)
+    machine = Machine()
+    machine.engine.archives.clear()
+
+    require_budgets(machine.scale, [built(image)], tmp_path)
+
+    with pytest.raises(BuildError):
+        require_budgets(Machine().scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
+
+
+def test_an_engine_that_stores_layers_unpacked_is_not_taken_for_one_within_budget(
+    tree: Tree, tmp_path: Path
+) -> None:
+    machine = Machine("none")
+
+    require_budgets(machine.scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
+
+    assert machine.said == [
+        "note: the budget of small is not checked: this engine stores layers unpacked, "
+        "and what they weigh as pushed is not known here"
+    ]
+    assert not list(tmp_path.glob("sizes/*"))
+
+
+def test_an_image_without_a_budget_is_not_read(tree: Tree, tmp_path: Path) -> None:
+    machine = Machine()
+    machine.engine.archives.clear()
+
+    require_budgets(machine.scale, [built(tree.one())], tmp_path)

@@ -1,0 +1,227 @@
+"""What `size-report` prints, word for word."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.analysis import size_text as size_tables
+from bakehouse.analysis.fleet_sizes import difference, fleet_of
+from bakehouse.analysis.size_text import size_text
+from bakehouse.analysis.sizes import (
+    Copies,
+    FolderSize,
+    ImageSize,
+    Kind,
+    KindSize,
+    LayerSize,
+    PartSize,
+    Placed,
+    TrimSize,
+    parts_of,
+)
+from bakehouse.cli.size_report import since_release
+from tests.analysis.test_fleet_sizes import LARGE, OTHER, RECORD, SMALL
+
+LAYERS = (
+    LayerSize(
+        "debian",
+        "sha256:" + "a8" * 32,
+        59_125_661,
+        166_410_649,
+        6394,
+        "RUN /bin/sh -c set -e\nexport A=one B=two C=three",
+    ),
+    LayerSize("torch", "sha256:" + "b8" * 32, 201_879_078, 1_699_535_721, 1, "COPY /out/ / # buildkit"),
+)
+SIZE = ImageSize(
+    image="small",
+    digest="sha256:" + "4f" * 32,
+    stored=261_009_000,
+    is_as_pushed=True,
+    unpacked=1_865_946_370,
+    parts=parts_of(LAYERS),
+    layers=LAYERS,
+    folders=(FolderSize("/opt/venv", 900_000_000, 20_000), FolderSize("/usr", 100_000, 1)),
+    twice=(
+        Copies("0" * 64, tuple(Placed(f"/{name}/libx", "torch", 2_000_000) for name in "abcdef")),
+        Copies("1" * 64, (Placed("/a/y", "debian", 20_000), Placed("/b/y", "torch", 20_000))),
+    ),
+    unseen=(Placed("/usr/sbin/sshd", "debian", 1_300_000),),
+    libraries=(
+        Copies(
+            "libnccl.so",
+            (
+                Placed("/opt/a/libnccl.so.2", "torch", 400_000_000),
+                Placed("/usr/libnccl.so.2", "debian", 300_000_000),
+            ),
+        ),
+    ),
+    kinds=(
+        KindSize(
+            Kind.HEADERS,
+            9_000_000,
+            161,
+            (("torch", 8_000_000), ("debian", 900_000), ("apt", 50_000), ("sshd", 50_000)),
+        ),
+    ),
+    symbols=16_200_000,
+)
+REPORT = """\
+small  sha256:4f4f4f4f4f4f  261.0 MB as pushed, 1.87 GB unpacked, 2 layers
+
+part: as pushed, unpacked
+  torch 2.9.0  201.9 MB   1.70 GB
+  debian 12     59.1 MB  166.4 MB
+
+layer: as pushed, unpacked
+  1  debian  sha256:a8a8a8a8a8a8   59.1 MB  166.4 MB  6,394 files  RUN set -e export A=one B=two…
+  2  torch   sha256:b8b8b8b8b8b8  201.9 MB   1.70 GB       1 file  COPY /out/ /
+
+folder (the largest 1): unpacked, with all below it
+  900.0 MB  20,000 files  /opt/venv
+
+kind of file: unpacked
+  headers                                   9.0 MB  161 files  torch 8.0 MB, debian 0.9 MB, apt 50 kB, …
+  symbol tables in programs and libraries  16.2 MB
+
+the same file more than once: 10.0 MB in 6 files of which there is one already
+  6 x 2.0 MB
+    /a/libx (torch)
+    /b/libx (torch)
+    /c/libx (torch)
+    /d/libx (torch)
+    and 2 more
+  and 1 more
+
+shipped and never seen: 1.3 MB in 1 file that a later layer replaces or removes
+  1.3 MB  /usr/sbin/sshd (debian)
+
+a library of one name in several folders: 1
+  libnccl.so
+     400.0 MB  /opt/a/libnccl.so.2 (torch)
+     300.0 MB  /usr/libnccl.so.2 (debian)
+"""
+
+
+def test_one_image() -> None:
+    assert size_tables.report(SIZE, [("debian", "12"), ("torch", "2.9.0")], 1) == REPORT
+
+
+def test_an_engine_that_stores_layers_unpacked_does_not_know_what_is_pushed() -> None:
+    size = ImageSize("small", "sha256:" + "4f" * 32, 10, False, 10, (), LAYERS[1:], (), (), (), (), (), 0)
+
+    assert size_tables.report(size, [], 1) == (
+        "small  sha256:4f4f4f4f4f4f  10 bytes as stored, 10 bytes unpacked, 1 layer\n"
+        "\n"
+        "layer: as stored, unpacked\n"
+        "  1  torch  sha256:b8b8b8b8b8b8  201.9 MB  1.70 GB  1 file  COPY /out/ /\n"
+        "\n"
+        "this engine stores layers unpacked: what a push sends is not known here\n"
+    )
+
+
+def test_several_images() -> None:
+    sizes = [SMALL, LARGE, OTHER]
+
+    assert size_tables.fleet(sizes, fleet_of(sizes), 2) == (
+        "image: as pushed, unpacked\n"
+        "  small   65 bytes  195 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
+        "  large  260 bytes  780 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
+        "  other  270 bytes  810 bytes  3 layers  0 bytes twice  0 bytes unseen\n"
+        "\n"
+        "all layers of all images: 595 bytes as pushed, 2 kB unpacked\n"
+        "each layer once: 275 bytes as pushed (46%), 825 bytes unpacked\n"
+        "in every image: 1 layer, 60 bytes as pushed\n"
+        "\n"
+        "layer: as pushed, unpacked\n"
+        "  2 images  torch   sha256:torch  200 bytes  600 bytes  large, other\n"
+        "  3 images  debian  sha256:base    60 bytes  180 bytes  all\n"
+        "  and 2 more\n"
+    )
+
+
+def test_an_image_beside_another() -> None:
+    assert size_tables.compared(difference(SMALL, LARGE)) == (
+        "small → large: +195 bytes, +585 bytes unpacked; 1 layer of 60 bytes in both\n"
+        "  torch  +200 bytes  0 bytes  →  200 bytes  +600 bytes unpacked\n"
+        "  mpi      -5 bytes  5 bytes  →    0 bytes   -15 bytes unpacked\n"
+    )
+    assert size_tables.compared(difference(SMALL, SMALL)) == (
+        "small → small: no change, no change unpacked; 2 layers of 65 bytes in both\n"
+        "  every part weighs the same\n"
+    )
+
+
+def test_an_image_beside_its_release() -> None:
+    assert size_tables.released(since_release(LARGE, [], RECORD)) == (
+        "large, released 2026-11-20 (sha256:4f4f4f4f4f4f): the same image\n"
+    )
+    assert size_tables.released(since_release(SIZE, [("torch", "2.9.0"), ("debian", "12")], RECORD)) == (
+        "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): the same image\n"
+    )
+    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    assert size_tables.released(since_release(other, [("torch", "2.9.0"), ("sshd", "9.2")], RECORD)) == (
+        "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): 150 bytes → 160 bytes (+10 bytes)\n"
+        "  torch  2.8.0  →  2.9.0\n"
+        "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
+    )
+
+
+def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
+    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
+    for anew, told in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
+        text = size_tables.released(since_release(other, [], RECORD, anew))
+        assert text.splitlines()[-1] == f"  layers that the release has not: {told}"
+
+
+def test_an_image_of_the_same_versions_as_its_release() -> None:
+    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    versions = [(part.component, part.version) for part in RECORD.parts]
+    assert size_tables.released(since_release(other, versions, RECORD)).splitlines()[1] == (
+        "  every part has the version it had: how one is made has changed, or what the recipe itself adds"
+    )
+
+
+def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
+    document = json.loads(size_tables.as_json([SIZE], None, 1, [since_release(SIZE, [], RECORD)]))
+
+    [image] = document["images"]
+    assert image["parts"][0] == {
+        "name": "torch",
+        "layers": 1,
+        "stored": 201_879_078,
+        "unpacked": 1_699_535_721,
+    }
+    assert [len(image[name]) for name in ("layers", "folders", "twice", "unseen")] == [2, 1, 1, 1]
+    assert (image["twice_bytes"], image["unseen_bytes"]) == (10_020_000, 1_300_000)
+    assert document["against"][0]["is_same"] is True
+    assert document["fleet"] is None
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (5_400, "5 kB"), (99_999, "100 kB"), (150_000, "0.1 MB"),
+     (1_240_000_000, "1.24 GB"), (-83_240_000, "-83.2 MB")],
+)  # fmt: skip
+def test_sizes_are_told_in_the_unit_that_fits(number: int, text: str) -> None:
+    assert size_text(number) == text
+
+
+def test_what_trimming_took_and_could_take() -> None:
+    trims = (
+        TrimSize("torch", "libraries", False, 218_000_000, 3, "nothing names them"),
+        TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
+    )
+
+    found = size_tables.report(replace(SIZE, trims=trims), (), 5)
+
+    assert (
+        """\
+trim: what is out, and what `trim` could take out, unpacked
+  libraries of torch  218.0 MB  3 files  nothing names them
+  headers of torch         out           compilers read them
+"""
+        in found
+    )

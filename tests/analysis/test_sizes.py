@@ -1,0 +1,201 @@
+"""Where the bytes of an image lie."""
+
+import io
+from collections.abc import Sequence
+
+import pytest
+
+from bakehouse.analysis import layers, sizes
+from bakehouse.analysis.image_archive import Blob, SavedImage
+from bakehouse.analysis.layers import HASHED_BYTES, Contents, File
+from bakehouse.analysis.sizes import (
+    Copies,
+    FolderSize,
+    ImageSize,
+    Kind,
+    KindSize,
+    PartSize,
+    Placed,
+    TrimSize,
+    kind_of,
+    trims_of,
+)
+from bakehouse.catalog.component import Trim
+from bakehouse.catalog.trim import Choice
+from tests.support.layer_archives import Member, layer
+
+BLOB = bytes(HASHED_BYTES)
+KB = bytes(1024)
+OTHER = b"\1" * HASHED_BYTES
+
+
+def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
+    """The sizes of an image whose layers are stored in ten times their number of bytes."""
+    contents = {str(number): layers.read(io.BytesIO(layer(*one))) for number, (_, one) in enumerate(brought)}
+    blobs = tuple(Blob(str(number), 10 * (number + 1), "gzip") for number in range(len(brought)))
+    saved = SavedImage(blobs, tuple("COPY" for _ in brought), 5)
+    return sizes.size_of("small", "sha256:0", saved, [owner for owner, _ in brought], contents)
+
+
+def test_layers_of_one_part_are_summed_up() -> None:
+    found = size(
+        ("debian", [Member("a", b"1")]), ("sshd", [Member("b", b"22")]), ("sshd", [Member("c", b"1")])
+    )
+
+    assert found.parts == (PartSize("sshd", 2, 50, 3), PartSize("debian", 1, 10, 1))
+    assert [(one.owner, one.stored, one.unpacked, one.files) for one in found.layers] == [
+        ("debian", 10, 1, 1),
+        ("sshd", 20, 2, 1),
+        ("sshd", 30, 1, 1),
+    ]
+    assert (found.stored, found.unpacked) == (65, 4)
+
+
+def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
+    found = size(("debian", [Member("bin/a", BLOB)]), ("torch", [Member("bin/a", BLOB)]))
+
+    assert found.unseen == (Placed("/bin/a", "debian", HASHED_BYTES),)
+    assert found.twice == ()
+    assert found.folders == (FolderSize("/bin", HASHED_BYTES, 1),)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Member("opt/.wh.lib"),
+        Member("opt/lib", b"a file now"),
+        Member("opt/lib", link="elsewhere"),
+        Member("opt/lib/x/y", b"in a folder now"),
+        Member(".wh.opt"),
+        Member("opt/lib/.wh..wh..opq"),
+        Member("opt/lib/.wh.x"),
+    ],
+)
+def test_what_a_later_layer_removes_is_never_seen(later: Member) -> None:
+    found = size(("debian", [Member("opt/lib/x", b"12"), Member("etc/y", b"1")]), ("apt", [later]))
+
+    assert found.unseen == (Placed("/opt/lib/x", "debian", 2),)
+
+
+def test_what_a_layer_brings_into_a_folder_that_it_empties_is_seen() -> None:
+    found = size(
+        ("debian", [Member("opt/x", b"12")]), ("apt", [Member("opt/.wh..wh..opq"), Member("opt/x", b"1")])
+    )
+
+    assert found.unseen == (Placed("/opt/x", "debian", 2),)
+    assert found.folders == (FolderSize("/opt", 1, 1),)
+
+
+def test_a_file_with_a_name_left_is_seen() -> None:
+    linked = [Member("bin/a", b"12"), Member("bin/b", hard="bin/a")]
+
+    assert size(("debian", linked), ("apt", [Member("bin/.wh.a")])).unseen == ()
+    left = size(
+        ("debian", [Member("bin/a", BLOB), linked[1]]), ("apt", [Member("bin/.wh.a"), Member("c", BLOB)])
+    )
+    assert [one.path for one in left.twice[0].files] == ["/bin/b", "/c"]
+    gone = size(("debian", linked), ("apt", [Member("bin/.wh.a"), Member("bin/.wh.b")]))
+    assert gone.unseen == (Placed("/bin/a", "debian", 2),)
+
+
+def test_the_same_content_in_two_places_is_there_twice() -> None:
+    found = size(
+        ("numpy", [Member("a/libx", BLOB), Member("a/linked", hard="a/libx"), Member("small", b"1")]),
+        ("scipy", [Member("b/libx", BLOB), Member("b/else", OTHER), Member("small2", b"1")]),
+    )
+
+    [copies] = found.twice
+    assert copies.files == (
+        Placed("/a/libx", "numpy", HASHED_BYTES),
+        Placed("/b/libx", "scipy", HASHED_BYTES),
+    )
+    assert copies.again == HASHED_BYTES
+
+
+def test_a_library_of_one_name_in_two_folders_is_told_whatever_its_version() -> None:
+    found = size(
+        (
+            "torch",
+            [
+                Member("torch/lib/libnccl.so.2", KB * 4),
+                Member("torch/lib/libc10.so", KB * 1),
+                Member("torch/lib/libgomp-a34b3233.so.1.0.0", KB * 2),
+            ],
+        ),
+        (
+            "nccl",
+            [
+                Member("usr/lib/libnccl.so.2.21.5", KB * 3),
+                Member("usr/lib/libnccl.so", link="libnccl.so.2.21.5"),
+                Member("usr/lib/libgomp-98b21ff3-a34b3233.so.1", KB * 1),
+                Member("usr/lib/libcudart.so.12", KB * 1),
+                Member("usr/lib/libcudart.so.11", KB * 1),
+                Member("share/libc10.so-gdb.py", KB),
+                Member("share/libgomp.so", b"INPUT(libgomp.so.1)"),
+            ],
+        ),
+    )
+
+    assert found.libraries == (
+        Copies("libnccl.so", (Placed("/torch/lib/libnccl.so.2", "torch", 4 * 1024),
+                              Placed("/usr/lib/libnccl.so.2.21.5", "nccl", 3 * 1024))),
+        Copies("libgomp.so", (Placed("/torch/lib/libgomp-a34b3233.so.1.0.0", "torch", 2 * 1024),
+                              Placed("/usr/lib/libgomp-98b21ff3-a34b3233.so.1", "nccl", 1 * 1024))),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libc.a", Kind.STATIC),
+        ("/opt/venv/lib/python3.11/site-packages/torch/include/ATen/ATen.h", Kind.HEADERS),
+        ("/usr/include/c++/12/vector", Kind.HEADERS),
+        ("/opt/venv/lib/python3.11/site-packages/scipy/linalg/tests/test_basic.py", Kind.TESTS),
+        ("/opt/venv/lib/python3.11/site-packages/scipy/tests/__pycache__/a.pyc", Kind.TESTS),
+        ("/usr/lib/python3.11/test/support/__init__.py", Kind.TESTS),
+        ("/opt/venv/lib/python3.11/site-packages/numpy/__pycache__/a.pyc", Kind.BYTE_CODE),
+        ("/usr/lib/debug/.build-id/aa/bb", Kind.SYMBOLS),
+        ("/opt/tests/run.sh", None),
+        ("/opt/venv/lib/python3.11/site-packages/numpy/testing/overrides.py", None),
+        ("/opt/venv/lib/python3.11/site-packages/test.py", None),
+        ("/usr/bin/sha256sum", None),
+    ],
+)
+def test_a_file_is_of_the_kind_that_its_path_tells(path: str, kind: Kind | None) -> None:
+    assert kind_of(path) is kind
+
+
+def test_kinds_are_summed_up_with_whose_they_are() -> None:
+    found = size(
+        ("apt", [Member("usr/lib/libc.a", b"123"), Member("usr/lib/libm.a", b"1")]),
+        ("torch", [Member("torch/lib/libx.a", b"12345")]),
+    )
+
+    assert found.kinds == (KindSize(Kind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
+
+
+def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> None:
+    files = [Member("opt/venv/lib/torch/a", b"x" * 95), Member("opt/venv/lib/numpy/b", b"x" * 4)]
+
+    found = size(("torch", [*files, Member("usr/c", b"x")]))
+
+    assert found.folders == (
+        FolderSize("/opt/venv/lib/torch", 95, 1),
+        FolderSize("/opt/venv/lib/numpy", 4, 1),
+        FolderSize("/usr", 1, 1),
+    )
+
+
+def test_what_could_still_go_is_weighed_in_its_own_layers_only() -> None:
+    spare = Trim("libraries", ("opt/lib/libspare.so*",), "nothing names it")
+    gone = Trim("headers", ("opt/include",), "compilers read them", "never-loaded")
+    choices = [("torch", Choice(gone, is_taken=True)), ("torch", Choice(spare, is_taken=False))]
+    torch = Contents((File("/opt/lib/libspare.so.1", 70), File("/opt/lib/libtorch.so", 5)))
+    other = Contents((File("/opt/lib/libspare.so", 900),))
+
+    found = trims_of(choices, [("base", other), ("torch", torch)])
+
+    assert found == (
+        TrimSize("torch", "libraries", False, 70, 1, "nothing names it"),
+        TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
+    )

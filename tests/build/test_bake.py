@@ -1,0 +1,81 @@
+"""Baking with a feed: what was fetched is told, and who lacks a file is known by name."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import bake as feeding
+from bakehouse.build.build_inputs import Feed, Supplies
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.engine.buildkit_errors import ImagesFailed
+from bakehouse.engine.buildx import Target
+from bakehouse.errors import BuildError
+from bakehouse.fetch.cache import Store
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.required_files import Wanted
+from tests.support.fake_commands import put
+from tests.support.file_server import wanted
+
+LOST = wanted(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
+FAILS = """\
+echo '{"vertexes": [{"digest": "d", "name": "[two part 2/2] RUN fetch", "error": "exit code: 1"}]}' >&2
+exit 1"""
+
+
+class Oven:
+    """Images `one`, `two` and `three`; the last two want a file that nobody has."""
+
+    def __init__(self, folder: Path, fetcher: Fetcher) -> None:
+        self.folder, self.fetcher, self.told = folder, fetcher, io.StringIO()
+        self.feed = Feed(Wanted((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
+        for name in ("one", "two", "three"):
+            (folder / name).mkdir()
+            (folder / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
+
+    def bake(self, *names: str) -> dict[str, str]:
+        with Progress(self.told, Mode.LINES) as progress:
+            return feeding.bake(
+                [Target(name, name, Path(name, "docker-bake.json")) for name in names],
+                cwd=self.folder,
+                state=self.folder,
+                feed=self.feed,
+                supplies=Supplies(),
+                progress=progress,
+            )
+
+    def lose(self) -> None:
+        """Let somebody have asked for the file in vain."""
+        assert self.fetcher.ask(LOST).done.wait(30)
+
+
+@pytest.fixture
+def oven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Oven]:
+    put(tmp_path, monkeypatch, docker=FAILS)
+    local = Mirrors((), Hashes(tmp_path / "hashes.json"))
+    with Fetcher(Store(tmp_path / "store", print), local) as fetcher:
+        yield Oven(tmp_path, fetcher)
+
+
+def test_a_file_that_can_not_be_had_fails_those_of_the_images_that_want_it(oven: Oven) -> None:
+    oven.lose()
+    with pytest.raises(ImagesFailed) as caught:
+        oven.bake("one", "two")
+    assert caught.value.images == {"two"}
+    assert caught.value.diagnostics[0].message == "1 file can't be had"
+
+
+def test_a_file_that_only_other_images_want_says_nothing_of_these(oven: Oven) -> None:
+    oven.lose()
+    with pytest.raises(BuildError) as caught:
+        oven.bake("one")
+    assert caught.value.diagnostics[0].message != "1 file can't be had"
+
+
+def test_what_was_fetched_is_told(oven: Oven) -> None:
+    oven.fetcher.say("fetched part.tgz: 5.0 MB in 1 s")
+    with pytest.raises(BuildError):
+        oven.bake("one")
+    assert "fetched part.tgz: 5.0 MB in 1 s\n" in oven.told.getvalue()

@@ -1,0 +1,211 @@
+"""Making a base, with stand-ins for mmdebstrap, apt and docker."""
+
+import hashlib
+import io
+import json
+import tarfile
+import threading
+import zlib
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import base_image
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import BakehouseError, BuildError, EngineError
+from bakehouse.plan.model import BootstrappedBase
+from tests.support import feeds
+from tests.support.fake_commands import only, put
+from tests.support.fake_engine import FakeEngine, Run
+
+BASE = BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", ("ca-certificates", "python3"))
+TARGETS = "echo 'Debian|Debian|http://user:word@mirror.example/debian|bookworm|main'"
+
+
+class Engine(FakeEngine):
+    """Has the images whose archives `docker load` has written down."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(lambda spec: Run())
+        self.loaded = folder / "loaded.tar"
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage("sha256:0", 1) if self.loaded.exists() else None
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    put(
+        tmp_path,
+        monkeypatch,
+        apt_get=TARGETS,
+        apt_config="echo 'Acquire::http::Proxy \"http://proxy.example\";'",
+        unshare='while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
+        mmdebstrap='echo "I: extracting archives..." >&2; printf "%s\\n" "$@" > "$(dirname "$0")/arguments"; '
+        'echo "$SOURCE_DATE_EPOCH" >> "$(dirname "$0")/arguments"; printf layer',
+        docker=f"cat > {tmp_path}/loading.tar && mv {tmp_path}/loading.tar {tmp_path}/loaded.tar",
+    )
+    return Engine(tmp_path)
+
+
+def ensure(engine: Engine, folder: Path, said: list[str] | None = None) -> None:
+    say = (said if said is not None else []).append
+    base_image.ensure(BASE, engine=engine, state=folder, say=say, get=feeds.get)
+
+
+def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:
+    with pytest.raises(BakehouseError) as caught:
+        ensure(engine, folder)
+    return caught.value, failure_text(caught.value.diagnostics[0])
+
+
+def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: Engine, tmp_path: Path) -> None:
+    said: list[str] = []
+    ensure(engine, tmp_path, said)
+    with tarfile.open(engine.loaded) as archive:
+        contents = {entry.name: archive.extractfile(entry) for entry in archive}
+        texts = {name: stream.read() for name, stream in contents.items() if stream}
+    (manifest,) = json.loads(texts["manifest.json"])
+    config = texts[manifest["Config"]]
+    assert manifest["RepoTags"] == [BASE.reference]
+    assert manifest["Config"] == f"{hashlib.sha256(config).hexdigest()}.json"
+    assert zlib.decompress(texts[manifest["Layers"][0]], 31) == b"layer"
+    assert json.loads(config) == {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": "2026-01-01T00:00:00Z",
+        "config": {
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "Cmd": ["bash"],
+            "Labels": {"org.bakehouse.base": BASE.reference},
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(b'layer').hexdigest()}"]},
+        "history": [{"created": "2026-01-01T00:00:00Z", "created_by": "mmdebstrap bookworm"}],
+    }
+    assert said == [
+        "base bakehouse/debian:12-12345678: Debian bookworm with ca-certificates, python3",
+        "base bakehouse/debian:12-12345678: extracting archives",
+        "base bakehouse/debian:12-12345678: 0 MB, 0 compressed; loading",
+    ]
+
+
+def test_two_makings_are_the_same_bytes(engine: Engine, tmp_path: Path) -> None:
+    ensure(engine, tmp_path)
+    first = engine.loaded.read_bytes()
+    engine.loaded.unlink()
+    ensure(engine, tmp_path)
+    assert engine.loaded.read_bytes() == first
+
+
+def test_mirrors_and_settings_are_the_machines_and_no_credential_is_an_argument(
+    engine: Engine, tmp_path: Path
+) -> None:
+    ensure(engine, tmp_path)
+    arguments = (tmp_path / "commands/arguments").read_text().splitlines()
+    assert "--variant=minbase" in arguments
+    assert "--include=ca-certificates,python3" in arguments
+    assert arguments[-1] == "1767225600"
+    assert not any("word" in argument for argument in arguments)
+
+
+def test_a_base_that_is_there_is_not_made(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.loaded.touch()
+    only(tmp_path, monkeypatch)
+    ensure(engine, tmp_path)
+
+
+def test_of_two_at_once_one_makes_it(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, monkeypatch, mmdebstrap=f"echo made >> {tmp_path}/made; sleep 0.5; printf layer")
+    said: list[str] = []
+    threads = [threading.Thread(target=ensure, args=(engine, tmp_path, said)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "made").read_text() == "made\n"
+    assert "another run is making a base: waiting for it" in said
+
+
+def test_nothing_is_left_of_a_making_that_failed(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, mmdebstrap="echo 'E: bad things' >&2; printf half; exit 1")
+    error, text = failure(engine, tmp_path)
+    assert isinstance(error, BuildError)
+    assert text.startswith(
+        """\
+error: base `bakehouse/debian:12-12345678` could not be made
+  mirror  http://mirror.example/debian
+    | E: bad things
+"""
+    )
+    assert not engine.loaded.exists()
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+def test_a_mirror_that_does_not_answer(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "Err:1 http://mirror.example bookworm InRelease\\n  Could not resolve 'mirror.example'"
+    put(tmp_path, monkeypatch, mmdebstrap=f'printf "%b\\n" "{said}" >&2; exit 1')
+    _, text = failure(engine, tmp_path)
+    assert text == (
+        """\
+error: base `bakehouse/debian:12-12345678` could not be made: a mirror of `bookworm` can't be reached
+  mirror  http://mirror.example/debian
+    | Err:1 http://mirror.example bookworm InRelease
+    |   Could not resolve 'mirror.example'
+
+hint: the mirrors are those of this machine's apt: see that `apt-get update` works
+"""
+    )
+
+
+def test_a_machine_without_mmdebstrap(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (put(tmp_path, monkeypatch) / "mmdebstrap").unlink()
+    only(tmp_path, monkeypatch)
+    error, text = failure(engine, tmp_path)
+    assert isinstance(error, EngineError)
+    assert text == (
+        """\
+error: base `bakehouse/debian:12-12345678` is made with mmdebstrap, which is not on this machine
+
+hint: `apt-get install mmdebstrap`, on Debian or Ubuntu
+"""
+    )
+
+
+def test_a_machine_that_can_check_no_signature_of_debians(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, mmdebstrap="echo 'W: GPG error: NO_PUBKEY 0E98404D386FA1D9' >&2; exit 1")
+    _, text = failure(engine, tmp_path)
+    assert text.startswith(
+        "error: base `bakehouse/debian:12-12345678` could not be made: "
+        "nobody vouches for a mirror of `bookworm`\n"
+    )
+    assert text.endswith("hint: `apt-get install debian-archive-keyring`\n")
+
+
+def test_an_engine_that_refuses_the_base(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker="echo 'Error: no space left on device' >&2; exit 1")
+    _, text = failure(engine, tmp_path)
+    assert text == (
+        """\
+error: the engine did not take base `bakehouse/debian:12-12345678`
+    | Error: no space left on device
+"""
+    )
+
+
+def test_the_archive_is_a_plain_tar(engine: Engine, tmp_path: Path) -> None:
+    ensure(engine, tmp_path)
+    with tarfile.open(fileobj=io.BytesIO(engine.loaded.read_bytes()), mode="r:") as archive:
+        assert [entry.mtime for entry in archive] == [0, 0, 0]

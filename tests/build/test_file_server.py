@@ -1,0 +1,103 @@
+"""What steps of a build are handed: the files of their plan, and nothing else."""
+
+import http.client
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bakehouse.build import file_server
+from bakehouse.fetch.cache import Store
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.fetch.sources import Machine
+from tests.support.file_server import FileServer, serving, wanted
+
+ONE = wanted(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
+TWO = wanted(b"two", "tiny_part-2.0.tar.gz", "sdist", "tiny-part==2.0")
+ARCHIVE = wanted(b"archive", "part.tgz", "url", "")
+LOST = wanted(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
+
+
+class Steps:
+    """A server of two stages' files, its mirror, and what came into its store."""
+
+    def __init__(self, url: str, mirror: FileServer, fetcher: Fetcher) -> None:
+        self.url, self.mirror, self.fetcher = url, mirror, fetcher
+
+    def get(self, path: str) -> bytes:
+        with urllib.request.urlopen(self.url + path, timeout=30) as response:
+            return bytes(response.read())
+
+    def status(self, path: str) -> int:
+        url = urlsplit(self.url)
+        connection = http.client.HTTPConnection(url.netloc, timeout=30)
+        connection.request("GET", path if path.startswith("//") else url.path + path)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Iterator[Steps]:
+    stages: tuple[tuple[WantedFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST))
+    files = tuple(one for stage in stages for one in stage)
+    plan = Wanted(files, dict.fromkeys(files, ("image",)), stages)
+    with serving() as mirror:
+        for file, content in ((ONE, b"one"), (TWO, b"two"), (ARCHIVE, b"archive")):
+            mirror.files[f"/{file.sha256}/{file.file.replace('+', '%2B')}"] = content
+        mirror.files[f"/{'0' * 64}/nobody-wants.tgz"] = b"anything"
+        machine = Machine((mirror.url,), PipConfig(no_index=True), None, {})
+        store = Store(tmp_path / "store", print)
+        fetcher = Fetcher(store, Mirrors((), Hashes(tmp_path / "hashes")), offers=machine.offers)
+        with fetcher, file_server.serve(plan, fetcher, "127.0.0.1") as url:
+            yield Steps(url, mirror, fetcher)
+
+
+def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
+    one, two = ONE.sha256, TWO.sha256
+    assert steps.get("/simple/Tiny_Part/").decode() == (
+        "<!DOCTYPE html><html><body>\n"
+        f'<a href="../../sha256/{one}/Tiny.Part-1.0%2Bcpu-py3-none-any.whl#sha256={one}">'
+        "Tiny.Part-1.0+cpu-py3-none-any.whl</a><br>\n"
+        f'<a href="../../sha256/{two}/tiny_part-2.0.tar.gz#sha256={two}">tiny_part-2.0.tar.gz</a><br>\n'
+        "</body></html>\n"
+    )
+    assert steps.mirror.asked == []
+
+
+def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Steps) -> None:
+    assert steps.get(f"/sha256/{ONE.sha256}/{ONE.file.replace('+', '%2B')}") == b"one"
+    transfers = steps.fetcher.transfers
+    assert {one.file for one in transfers} == {ONE, TWO}
+    for one in transfers:
+        assert one.done.wait(30)
+    assert len(steps.mirror.asked) == 2
+
+
+def test_a_file_that_can_not_be_had_is_not_there_and_is_known(steps: Steps) -> None:
+    assert steps.status(f"/sha256/{LOST.sha256}/{LOST.file}") == 404
+    assert [one.file for one in steps.fetcher.take_failures()] == [LOST]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/sha256/{'0' * 64}/nobody-wants.tgz",
+        f"/sha256/{ONE.sha256}/{TWO.file}",
+        f"/sha256/unknown/{ARCHIVE.file}",
+        f"/sha256/{ONE.sha256}/..%2F..%2F..%2Fetc%2Fpasswd",
+        "/simple/other/",
+        "/simple/part-tgz/",
+        "/simple/",
+        "/index/0/x/",
+        "//wrong/simple/tiny-part/",
+    ],
+)
+def test_what_the_plan_does_not_name_is_refused(steps: Steps, path: str) -> None:
+    assert steps.status(path) == 404
+    assert steps.mirror.asked == []

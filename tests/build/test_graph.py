@@ -1,0 +1,170 @@
+"""Building as a whole, with a stand-in for docker: bases, the call to buildx, verification."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build.build_inputs import Supplies
+from bakehouse.build.graph import BuiltImage, build, leaders, verify_all
+from bakehouse.build.progress import Mode, Progress
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.plan.model import Image, Part, RegistryBase, Stage, StageKey
+from tests.support import fake_engine, feeds
+from tests.support.fake_commands import put
+from tests.support.fake_engine import FakeEngine, Run
+
+DIGEST = "sha256:" + "aa" * 32
+BAKE = f"""\
+case $1 in
+info) echo "$(dirname "$0")"; exit ;;
+esac
+for argument; do case $argument in --metadata-file=*) metadata=${{argument#*=}} ;; esac; done
+echo '{{"a": {{"containerimage.digest": "{DIGEST}"}}}}' > "$metadata"
+"""
+
+
+# The last arguments are the targets: `b` fails whenever it is among them.
+BROKEN = f"""\
+case "$*" in
+*" b") echo '{{"vertexes": [{{"digest": "d", "name": "[b m 2/2] RUN make", "error": "exit code: 2"}}]}}' >&2
+    exit 1 ;;
+esac
+{BAKE}"""
+
+
+class Engine(FakeEngine):
+    """Holds what its set says."""
+
+    def __init__(self, *held: str) -> None:
+        super().__init__(lambda spec: Run())
+        self.held = set(held)
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(reference, 42) if reference in self.held else None
+
+
+IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
+
+
+class Bakehouse:
+    """A project whose one image is built with buildx's stand-in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.verified: list[BuiltImage] = []
+        self.engine = Engine(DIGEST)
+        self.expected = 0
+
+    def build(self, *images: Image) -> tuple[BuiltImage, ...]:
+        return build(
+            images or [IMAGE],
+            root=self.folder,
+            state=self.folder / "state",
+            engine=self.engine,
+            feed=feeds.nothing(self.folder),
+            supplies=Supplies(),
+            progress=Progress(io.StringIO(), Mode.LINES),
+            verify=self.verified.append,
+            expected_bytes=self._expected,
+            restart=lambda: False,
+        )
+
+    def _expected(self, images: Sequence[Image]) -> int:
+        assert images[0].name == "a"
+        return self.expected
+
+
+@pytest.fixture
+def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
+    put(tmp_path, monkeypatch, docker=BAKE)
+    folder = tmp_path / "images/a"
+    folder.mkdir(parents=True)
+    (folder / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
+    return Bakehouse(tmp_path)
+
+
+def test_a_built_image_has_the_stores_digest_and_bytes(bakehouse: Bakehouse) -> None:
+    (built,) = bakehouse.build()
+    assert (built.image.name, built.digest, built.bytes) == ("a", DIGEST, 42)
+
+
+def test_what_was_built_is_verified(bakehouse: Bakehouse) -> None:
+    built = bakehouse.build()
+    assert tuple(bakehouse.verified) == built
+
+
+def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    with pytest.raises(EngineError) as caught:
+        bakehouse.build()
+    lines = failure_text(caught.value.diagnostics[0]).splitlines()
+    assert lines[0] == "error: the disk is too full to build `a`"
+    assert lines[1] == "  needed  about 2000000000.0 GB"
+    assert lines[2].startswith("  free    ")
+    assert lines[2].endswith(f" GB in {bakehouse.folder}/commands")
+    assert lines[4] == (
+        "hint: `docker system df` shows what fills it; `docker builder prune` drops unused build cache"
+    )
+
+
+def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    bakehouse.engine.held.add(IMAGE.reference)
+    bakehouse.build()
+
+
+def test_an_image_that_somebody_removed_meanwhile(bakehouse: Bakehouse) -> None:
+    bakehouse.engine.held.clear()
+    with pytest.raises(BuildError) as caught:
+        bakehouse.build()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: image `a` was built and then removed from the engine by something else
+
+hint: run the same command again
+"""
+    )
+
+
+def test_an_image_that_fails_does_not_keep_others_from_being_built(
+    bakehouse: Bakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker=BROKEN)
+    folder = tmp_path / "images/b"
+    folder.mkdir()
+    (folder / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
+
+    with pytest.raises(BuildError, match="image `b` did not build"):
+        bakehouse.build(IMAGE, replace(IMAGE, name="b"))
+
+    assert [one.image.name for one in bakehouse.verified] == ["a"]
+
+
+def test_all_that_differs_from_what_is_declared_is_told() -> None:
+    def verify(built: BuiltImage) -> None:
+        if built.image.name != "b":
+            raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))
+
+    built = [BuiltImage(replace(IMAGE, name=name), fake_engine.DIGEST, 42) for name in "abc"]
+    with pytest.raises(BuildError) as caught:
+        verify_all(built, verify)
+    assert [one.message for one in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
+
+
+def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
+    python = Part("python", "3.11", "distribution")
+    stage = Stage("python", StageKey("b" * 64), python, Path("python"), "", {}, (), (), (), {}, {})
+    small, large = (
+        replace(IMAGE, name=name, stages=(stage,) * parts) for name, parts in (("small", 1), ("large", 2))
+    )
+    alone = replace(large, name="alone", apt=("gcc",))
+    assert leaders([large, small, alone]) == {"small"}
+
+
+def test_an_image_that_shares_no_layers_waits_for_none() -> None:
+    assert leaders([IMAGE]) == frozenset()

@@ -1,0 +1,507 @@
+"""All files of a plan: into the cache, into a folder that is a mirror then, or refused by name."""
+
+import errno
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import prefetch
+from bakehouse.build.build_inputs import Feed
+from bakehouse.build.progress import Mode
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.component import Artifact
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.python_lock import Package
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cli.fetch_progress import FetchProgress
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import BuildError, Location, UsageError
+from bakehouse.fetch.cache import Store
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.local_mirror import Hashes
+from bakehouse.fetch.required_files import WantedFile, wanted
+from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.util.oci import Digest, Sha256
+from bakehouse.util.terminal import Redrawn
+from tests.support import fake_engine
+from tests.support.fake_commands import put
+from tests.support.file_server import FileServer, serving
+
+HERE = Location(Path("x"), 1, 1)
+WHEEL, SOURCE, ARCHIVE = b"a wheel", b"a source", b"an archive"
+CANARY = "canary-4711"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def package(content: bytes, file: str) -> Package:
+    name, version = file.split("-")[:2]
+    return Package(name, version.removesuffix(".tar.gz"), sha256(content), file, len(content), HERE)
+
+
+def artifact(content: bytes | None, file: str, url: str) -> Artifact:
+    return Artifact("source", "url", url, file, sha256(content) if content else None, HERE)
+
+
+def stage(name: str, *packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
+    return Stage(
+        name=name,
+        key=StageKey(name),
+        part=Part(name, "1", ""),
+        source=Path(),
+        template="",
+        artifacts={one.name: one for one in artifacts},
+        wheels=tuple(one for one in packages if not one.is_sdist),
+        sdists=tuple(one for one in packages if one.is_sdist),
+        build_apt=(),
+        facts={},
+        files={},
+    )
+
+
+def an_image(name: str, *stages: Stage) -> Image:
+    base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", ())
+    return replace(fake_engine.image(name), stages=stages, base=base)
+
+
+class EmptyEngine(fake_engine.FakeEngine):
+    """Has but the images that it is told."""
+
+    here: tuple[str, ...] = ()
+
+    def image(self, reference: str) -> StoredImage | None:
+        return super().image(reference) if reference in self.here else None
+
+
+class Gathering:
+    """A machine with a mirror, a cache and no index."""
+
+    def __init__(self, folder: Path, server: FileServer) -> None:
+        self.folder, self.server, self.said = folder, server, list[str]()
+        self.project = Project(folder, (), mirrors=(server.url,), cache=folder / "cache")
+        self.images = [
+            an_image("one", stage("a", package(WHEEL, "tiny-1-py3-none-any.whl"))),
+            an_image(
+                "two",
+                stage("a", package(WHEEL, "tiny-1-py3-none-any.whl")),
+                stage("b", package(SOURCE, "src-2.tar.gz"), artifacts=(self.archive(ARCHIVE),)),
+            ),
+        ]
+
+    def archive(self, content: bytes | None) -> Artifact:
+        return artifact(content, "part.tgz", f"{self.server.url}/origin/part.tgz?key={CANARY}")
+
+    def put(self, *contents: bytes) -> None:
+        for content in contents:
+            name = {WHEEL: "tiny-1-py3-none-any.whl", SOURCE: "src-2.tar.gz", ARCHIVE: "part.tgz"}[content]
+            self.server.put(content, name)
+
+    def fetch(self, to: Path | None = None, source: str = "", offline: bool = False) -> str:
+        needed = wanted(self.images)
+        environment = {"HOME": str(self.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+        with prefetch.fetcher(
+            self.project, self.said.append, to=to, source=source, offline=offline, environment=environment
+        ) as fetcher:
+            if offline:
+                prefetch.require_here(
+                    self.images, EmptyEngine(lambda spec: fake_engine.Run()), fetcher, source
+                )
+                return ""
+            return prefetch.summary(prefetch.gather(needed, fetcher, self.show))
+
+    def show(self, fetcher: Fetcher) -> None:
+        self.said += fetcher.lines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathering]:
+    put(tmp_path, monkeypatch, apt_config="true", apt_get="true")
+    with serving() as server:
+        yield Gathering(tmp_path, server)
+
+
+def test_each_file_stands_once_with_all_images_that_want_it(machine: Gathering) -> None:
+    found = wanted(machine.images)
+    assert [(one.kind, one.file, found.images[one]) for one in found.files] == [
+        ("wheel", "tiny-1-py3-none-any.whl", ("one", "two")),
+        ("url", "part.tgz", ("two",)),
+        ("sdist", "src-2.tar.gz", ("two",)),
+    ]
+
+
+def test_an_artifact_that_a_lock_names_too_has_its_size(machine: Gathering) -> None:
+    tools = Artifact("tools", "pypi", "tiny==1", "tiny-1-py3-none-any.whl", sha256(WHEEL), HERE)
+    images = [
+        an_image("one", stage("a", artifacts=(tools,))),
+        an_image("two", stage("b", package(WHEEL, "tiny-1-py3-none-any.whl"))),
+    ]
+    [file] = wanted(images).files
+    assert (file.kind, file.bytes, file.project) == ("wheel", len(WHEEL), "tiny")
+    assert wanted(images).images[file] == ("one", "two")
+    assert wanted(images).stages == ((file,),) * len(wanted(images).stages)
+
+
+def test_counts_and_bytes_of_each_kind_are_told(machine: Gathering) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    assert machine.fetch() == (
+        "wheels               1      0.0 MB, 0.0 MB fetched now\n"
+        "Python sources       1      0.0 MB, 0.0 MB fetched now\n"
+        "archives             1      0.0 MB, 0.0 MB fetched now\n"
+    )
+    assert machine.fetch() == (
+        "wheels               1      0.0 MB\n"
+        "Python sources       1      0.0 MB\n"
+        "archives             1      0.0 MB\n"
+    )
+
+
+def test_a_folder_that_was_filled_is_a_mirror_on_any_web_server(machine: Gathering, tmp_path: Path) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    machine.fetch(to=tmp_path / "disk")
+    machine.server.files = {
+        f"/{path.relative_to(tmp_path / 'disk')}": path.read_bytes()
+        for path in (tmp_path / "disk").rglob("*")
+        if path.is_file()
+    }
+    machine.project = replace(machine.project, cache=tmp_path / "another")
+    machine.fetch()
+    assert Store(tmp_path / "another", print).weigh()[0] == 3
+
+
+def test_a_folder_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_path: Path) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    machine.fetch()
+    machine.server.files.clear()
+    machine.server.asked.clear()
+    machine.fetch(to=tmp_path / "disk")
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == sorted(
+        map(sha256, (WHEEL, SOURCE, ARCHIVE))
+    )
+    assert machine.server.asked == []
+    assert (tmp_path / "disk" / sha256(WHEEL) / "tiny-1-py3-none-any.whl").read_bytes() == WHEEL
+
+
+def test_one_error_names_all_that_can_not_be_had(machine: Gathering) -> None:
+    machine.put(WHEEL)
+    with pytest.raises(BuildError) as caught:
+        machine.fetch()
+    url = machine.server.url
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: 2 files can't be had
+
+missing:
+  part.tgz  for two
+
+said of it:
+  mirror `{url}`           does not have it
+  `{url}/origin/part.tgz`  does not have it
+
+missing:
+  src-2.tar.gz  for two
+
+said of it:
+  mirror `{url}`  does not have it
+
+hint: put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]
+"""
+    )
+
+
+def test_what_nobody_can_look_for_is_refused(machine: Gathering) -> None:
+    machine.images = [an_image("one", stage("a", artifacts=(machine.archive(None),)))]
+    with pytest.raises(UsageError) as caught:
+        machine.fetch()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: nobody knows the sha256 of 1 file
+
+wanted by:
+  part.tgz  one
+
+hint: `./bake lock` finds it out and writes it down
+"""
+    )
+
+
+def test_without_a_network_what_is_missing_is_named_before_the_build(
+    machine: Gathering, tmp_path: Path
+) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    with pytest.raises(BuildError) as caught:
+        machine.fetch(offline=True, source=str(tmp_path))
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: what the build needs is not all here: 4 missing
+
+missing:
+  tiny-1-py3-none-any.whl       for one, two
+  part.tgz                      for two
+  src-2.tar.gz                  for two
+  bakehouse/debian:12-00000000  the base of two
+
+hint: where there is a network, run `./bake fetch one two --to {tmp_path}`; then `--offline --from {tmp_path}`
+"""
+    )
+    assert machine.server.asked == []
+
+
+def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) -> None:
+    base = RegistryBase("vendor/cuda:1", Digest(f"sha256:{'ab' * 32}"), locks_apt=True)
+    image = replace(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
+    engine = EmptyEngine(lambda spec: fake_engine.Run())
+    engine.here = ("vendor/cuda:1",)
+    fetcher = prefetch.fetcher(Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"})
+    with fetcher as found:
+        with pytest.raises(BuildError) as caught:
+            prefetch.require_here([image], engine, found, "")
+        engine.here = (base.pinned, "vendor/cuda:1-devel")
+        prefetch.require_here([image], engine, found, "")
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: what the build needs is not all here: 2 missing
+
+missing:
+  {base.pinned}  the base of one
+  vendor/cuda:1-devel{" " * (len(base.pinned) - 19)}  the base of one
+
+hint: where there is a network, run `./bake fetch one --to FOLDER`; then `--offline --from FOLDER`; \
+`docker pull` gets bases
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"), [("https://mirror.example", "FOLDER"), ("our disk", "'{}/our disk'")]
+)
+def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
+    machine: Gathering, tmp_path: Path, source: str, folder: str
+) -> None:
+    (tmp_path / "our disk").mkdir()
+    with pytest.raises(BuildError) as caught:
+        machine.fetch(offline=True, source=source if "://" in source else str(tmp_path / source))
+    to = folder.format(tmp_path)
+    assert caught.value.diagnostics[0].hint == (
+        f"where there is a network, run `./bake fetch one two --to {to}`; then `--offline --from {to}`"
+    )
+
+
+def test_mirrors_that_are_none_are_told_and_left(machine: Gathering) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    machine.fetch(source="ftp://u:word@x.example/a")
+    assert machine.said == ["mirror `ftp://x.example/a` is no folder, and no address of a mirror: left out"]
+
+
+def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> None:
+    server = machine.server
+    server.login = f"user:{CANARY}"
+    server.files["/simple/src/"] = b'<a href="/f/src-2.tar.gz">x</a>'
+    server.files["/f/src-2.tar.gz"] = b"another source"
+    address = server.url.replace("//", f"//user:{CANARY}@")
+    machine.project = replace(
+        machine.project, mirrors=(f"{address}/mirror?key={CANARY}", f"s3://{CANARY[:3]}")
+    )
+    machine.images = [an_image("one", stage("b", package(SOURCE, "src-2.tar.gz")))]
+    environment = {
+        "HOME": str(tmp_path),
+        "PIP_INDEX_URL": f"{address}/simple",
+        "PIP_CONFIG_FILE": "/dev/null",
+    }
+    with (
+        pytest.raises(BuildError) as caught,
+        prefetch.fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
+    ):
+        prefetch.gather(wanted(machine.images), fetcher, machine.show)
+    told = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
+    assert "index" in told
+    assert CANARY not in told
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in kept if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_lines_where_nobody_watches(machine: Gathering) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    moments = iter([0.0, *range(3, 300, 3)])
+    stream = io.StringIO()
+    needed = wanted(machine.images)
+    environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    with (
+        prefetch.fetcher(machine.project, print, environment=environment) as fetcher,
+        FetchProgress(stream, 3, mode=Mode.LINES, clock=lambda: next(moments)) as progress,
+    ):
+        prefetch.gather(needed, fetcher, lambda _: None)
+        for _ in range(4):
+            progress.show(fetcher)
+    assert stream.getvalue() == "   12 s  3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
+
+
+def test_a_table_where_somebody_watches(machine: Gathering) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    stream = io.StringIO()
+    moments = iter([0.0, *range(1, 100)])
+    needed = wanted(machine.images)
+    environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    with (
+        prefetch.fetcher(machine.project, print, environment=environment) as fetcher,
+        FetchProgress(stream, 3, mode=Mode.TABLE, clock=lambda: next(moments)) as progress,
+    ):
+        prefetch.gather(needed, fetcher, lambda _: None)
+        progress.show(fetcher)
+        fetcher.say("a line")
+        progress.show(fetcher)
+    row = "3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
+    assert stream.getvalue() == (f"    1 s  {row}\033[1F\033[J    2 s  a line\n    2 s  {row}\033[1F\033[J")
+
+
+def test_a_row_takes_one_line_of_a_narrow_terminal() -> None:
+    stream = io.StringIO()
+    rows = Redrawn(stream, width=10)
+    rows.draw(["0123456789", "short"])
+    rows.erase()
+    rows.erase()
+    assert stream.getvalue() == "01234567…\nshort\n\033[2F\033[J"
+
+
+def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path, print)
+    file = WantedFile("url", "x.tgz", Sha256(sha256(b"x")), 1, "")
+    with store.claim(Sha256(sha256(b"x")), lambda: None) as part, part.writing(0, "", ""):
+        part.write(b"x")
+    with store.claim(Sha256(sha256(b"x")), lambda: None) as part:
+        store.keep(part, Sha256(sha256(b"x")), file.file)
+    (tmp_path / "theirs").write_text("theirs")
+    assert store.weigh() == (1, 1)
+    store.clear()
+    assert {path.name for path in tmp_path.rglob("*")} == {".locks", sha256(b"x"), "theirs"}
+    assert not (tmp_path / sha256(b"x")).exists()
+
+
+def test_a_store_leaves_what_is_being_received(tmp_path: Path) -> None:
+    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(one, lambda: None) as part:
+        with part.writing(0, "", ""):
+            part.write(b"x")
+        Store(tmp_path, print).clear()
+        assert store.keep(part, one, "x.tgz").read_bytes() == b"x"
+    with store.claim(one, lambda: None) as part, part.writing(0, "", ""):
+        part.write(b"x")
+    store.clear()
+    assert not (tmp_path / ".parts").exists()
+
+
+def test_a_disk_without_links_and_rights_has_files_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(one, lambda: None) as part:
+        with part.writing(0, "", ""):
+            part.write(b"x")
+        store.keep(part, one, "x.tgz")
+    assert store.find(one, "y.tgz") == tmp_path / one / "y.tgz"
+    assert sorted(path.name for path in (tmp_path / one).iterdir()) == ["x.tgz", "y.tgz"]
+
+
+def test_a_file_that_was_changed_and_given_its_old_time_is_hashed_again(tmp_path: Path) -> None:
+    path, hashes = tmp_path / "file", Hashes(tmp_path / "hashes.json")
+    path.write_bytes(b"one")
+    stat = path.stat()
+    assert hashes.sha256(path) == sha256(b"one")
+    hashes.save()
+    path.write_bytes(b"two")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"two")
+
+
+@pytest.mark.parametrize("memory", ["{", "[]", '{"%s": 5}', '{"%s": [1, 2, "x"]}', '{"%s": []}'])
+def test_a_memory_that_somebody_else_wrote_counts_for_nothing(tmp_path: Path, memory: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one")
+    (tmp_path / "hashes.json").write_text(memory.replace("%s", str(path)))
+    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"one")
+
+
+def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gathering, tmp_path: Path) -> None:
+    machine.server.put(WHEEL, "tiny-1-py3-none-any.whl")
+    machine.server.files["/other.whl"] = WHEEL
+    machine.images = [
+        an_image(
+            "one",
+            stage("a", package(WHEEL, "tiny-1-py3-none-any.whl")),
+            stage("b", artifacts=(artifact(WHEEL, "other.whl", f"{machine.server.url}/other.whl"),)),
+        )
+    ]
+    machine.fetch(to=tmp_path / "disk")
+    assert sorted(path.name for path in (tmp_path / "disk" / sha256(WHEEL)).iterdir()) == [
+        "other.whl",
+        "tiny-1-py3-none-any.whl",
+    ]
+
+
+def test_what_this_machine_can_not_keep_is_no_sources_fault(machine: Gathering, tmp_path: Path) -> None:
+    machine.put(WHEEL, SOURCE, ARCHIVE)
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(BuildError) as caught:
+        machine.fetch()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"""\
+error: 3 files can't be kept on this machine
+  because `{tmp_path}/cache` is a file, and no folder
+
+hint: `fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them
+"""
+    )
+
+
+def test_packages_of_debian_are_files_like_any_other() -> None:
+    base = fake_engine.image("one").base
+    assert isinstance(base, BootstrappedBase)
+    [deb] = base.debs
+    [file] = wanted([replace(an_image("one"), base=base)]).files
+    assert (file.kind, file.file, file.sha256, file.bytes, file.address) == (
+        "deb", deb.file, deb.sha256, deb.bytes, deb.path
+    )  # fmt: skip
+
+
+def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp_path: Path) -> None:
+    content = b"a package"
+    deb = Deb("tiny", "1", sha256(content), len(content), "pool/main/t/tiny/tiny_1_amd64.deb")
+    machine.server.put(content, deb.file)
+    base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
+    plan = wanted([replace(an_image("one"), base=base)])
+    environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    with prefetch.fetcher(machine.project, print, environment=environment) as fetcher:
+        prefetch.put(Feed(plan, fetcher), [deb], tmp_path / "repository")
+        assert (tmp_path / "repository" / deb.file).read_bytes() == content
+
+        missing = replace(deb, sha256="0" * 64)
+        with pytest.raises(BuildError, match="1 file can't be had"):
+            prefetch.put(Feed(plan, fetcher), [missing], tmp_path / "repository")
+
+
+def test_a_folder_that_was_named_and_is_not_there_is_refused(machine: Gathering, tmp_path: Path) -> None:
+    named = prefetch.feed(
+        [],
+        machine.project,
+        EmptyEngine(lambda spec: fake_engine.Run()),
+        print,
+        source=f"{tmp_path}/none",
+        offline=True,
+    )
+    with pytest.raises(UsageError) as caught, named:
+        pass
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: `{tmp_path}/none` is no folder, and no address of a mirror\n\n"
+        "hint: `./bake fetch IMAGE --to FOLDER` fills one\n"
+    )

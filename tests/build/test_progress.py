@@ -1,0 +1,209 @@
+"""What a person sees of a build."""
+
+import io
+import json
+import os
+import pty
+
+import pytest
+
+from bakehouse.build.progress import Mode, Progress, mode_for
+from bakehouse.engine.buildkit_events import Log, Step, Tick, Transfer
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def step(
+    started: float | None = 1000.0,
+    completed: float | None = None,
+    *,
+    target: str = "a",
+    digest: str = "d",
+    stage: str = "metis",
+    text: str = "RUN --mount=type=secret,id=ca make",
+    cached: bool = False,
+    error: str = "",
+) -> Step:
+    return Step(digest, target, stage, "2/4", text, started, completed, cached, error)
+
+
+def shown(mode: Mode, *, width: int = 60) -> tuple[Progress, Clock, io.StringIO]:
+    clock, stream = Clock(), io.StringIO()
+    return Progress(stream, mode, width=width, clock=clock), clock, stream
+
+
+def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    with progress:
+        progress.say("base bakehouse/debian:12: made")
+        progress(step())
+        progress(step(target="b"))
+        clock.now += 1.5
+        progress(Tick())
+        progress(Log("d", "cc one.c\ncc two.c\n", 1001.0))
+        clock.now += 31.0
+        progress(Tick())
+        progress(Tick())
+        clock.now += 2.0
+        progress(step(completed=1034.5))
+        progress(step(completed=1034.5, target="b"))
+    assert stream.getvalue() == (
+        "  0.0 s  base bakehouse/debian:12: made\n"
+        "  1.5 s  metis 2/4: RUN make (a, b)\n"
+        "   32 s  metis 2/4: running for 32 s (a, b): cc two.c\n"
+        "   34 s  metis 2/4: done in 34 s (a, b)\n"
+    )
+
+
+def test_brief_and_cached_steps_are_counted_not_told() -> None:
+    progress, _, stream = shown(Mode.LINES)
+    progress(step(completed=1000.2))
+    progress(step(completed=1090.0, digest="e", cached=True))
+    assert stream.getvalue() == ""
+    assert progress.summary() == "2 steps, 1 of them cached"
+
+
+def test_a_failing_step_is_told_however_brief() -> None:
+    progress, _, stream = shown(Mode.LINES)
+    progress(step(completed=1000.2, error="exit code: 1"))
+    assert stream.getvalue() == "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
+
+
+def test_a_step_that_was_stopped_and_runs_again_is_told_again() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(completed=1000.2, error="context canceled"))
+    clock.now += 1.0
+    progress(step(1001.0))
+    clock.now += 2.0
+    progress(Tick())
+    progress(step(1001.0, completed=1003.0))
+    assert stream.getvalue() == (
+        "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
+        "  3.0 s  metis 2/4: RUN make (a)\n"
+        "  3.0 s  metis 2/4: done in 2.0 s (a)\n"
+    )
+
+
+def test_an_engine_that_says_nothing_is_told_of() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    for _ in range(3):
+        progress(Tick())
+        clock.now += 16
+    assert stream.getvalue() == "   32 s  nothing runs, and the engine has said nothing for 30 s\n"
+
+
+def test_bytes_are_told_where_they_matter() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(text=f"FROM registry.example/base:1@sha256:{'0' * 64}"))
+    progress(Transfer("d", "sha256:1", 120_000_000, 410_000_000, False))
+    clock.now += 40
+    progress(Tick())
+    clock.now += 40
+    progress(Tick())
+    assert stream.getvalue() == (
+        "   40 s  base: FROM registry.example/base:1 (a)\n"
+        "   80 s  base: running for 80 s, 120 of 410 MB (a): sha256:1\n"
+    )
+
+
+def test_the_text_of_a_heredoc_step_has_no_heredoc() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(text='RUN --mount=type=secret,id=apt,target=/x <<"END" (set -e...)'))
+    clock.now += 2
+    progress(Tick())
+    assert stream.getvalue() == "  2.0 s  metis 2/4: RUN (a)\n"
+
+
+def test_an_export_says_what_it_is_at() -> None:
+    progress, clock, stream = shown(Mode.TABLE)
+    progress(Step("e", "a", "", "", "exporting to image", 1000.0))
+    progress(Transfer("e", "exporting layers", 0, 0, True))
+    progress(Transfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
+    clock.now += 3
+    progress(Tick())
+    assert stream.getvalue().endswith("    3.0 s  export  a  unpacking to docker.io/bakehouse/a:1\n")
+
+
+def test_of_many_images_a_few_are_named() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    for number in range(9):
+        progress(step(target=f"image-{number}"))
+    clock.now += 2
+    for number in range(9):
+        progress(step(target=f"image-{number}", completed=1002.0))
+
+    assert stream.getvalue().endswith("(image-0, image-1, image-2 and 6 more)\n")
+
+
+def test_json_lines() -> None:
+    progress, clock, stream = shown(Mode.JSON)
+    progress.say("hello")
+    progress(step())
+    clock.now += 2
+    progress(Tick())
+    progress(step(completed=1002.0))
+    progress(step(completed=1003.0, digest="e", cached=True))
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert events[0] == {"at": 0.0, "event": "note", "text": "hello"}
+    assert [event["event"] for event in events] == ["note", "started", "done", "cached"]
+    assert events[2] == {
+        "at": 2.0,
+        "event": "done",
+        "step": "metis 2/4",
+        "text": "RUN --mount=type=secret,id=ca make",
+        "images": ["a"],
+        "seconds": 2.0,
+        "bytes": 0,
+        "bytes_total": 0,
+    }
+
+
+def test_the_table_is_redrawn_in_place_and_never_wider_than_the_terminal() -> None:
+    progress, clock, stream = shown(Mode.TABLE, width=40)
+    with progress:
+        progress(step())
+        progress(Log("d", "x" * 100 + "\n", 1001.0))
+        clock.now += 10
+        progress(Tick())
+        first = stream.getvalue()
+        assert first.endswith(
+            "   10 s  0 steps, 0 of them cached, 1 …\n     10 s  metis 2/4  a  xxxxxxxxxxxxx…\n"
+        )
+        clock.now += 1
+        progress(Tick())
+        assert stream.getvalue().removeprefix(first).startswith("\033[2F\033[J")
+    assert stream.getvalue().endswith("\033[2F\033[J")
+
+
+def test_the_table_has_few_rows() -> None:
+    progress, clock, stream = shown(Mode.TABLE, width=100)
+    for number in range(9):
+        progress(step(digest=str(number), stage=f"stage{number}"))
+    clock.now += 10
+    progress(Tick())
+    last = stream.getvalue().rpartition("\033[J")[2]
+    assert len(last.splitlines()) == 8
+    assert last.endswith("and 3 more\n")
+
+
+def test_colour_is_only_where_it_is_asked_for() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = Progress(stream, Mode.TABLE, colour=True, width=40, clock=clock)
+    clock.now += 10
+    progress(step(started=clock.now))
+    assert "\033[2m" in stream.getvalue()
+
+
+def test_a_table_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERM", raising=False)
+    reader, writer = pty.openpty()
+    with os.fdopen(reader, "rb"), os.fdopen(writer, "w") as terminal:
+        assert mode_for(terminal) is Mode.TABLE
+        monkeypatch.setenv("TERM", "dumb")
+        assert mode_for(terminal) is Mode.LINES
+    assert mode_for(io.StringIO()) is Mode.LINES

@@ -1,0 +1,99 @@
+"""The configuration of docker's that a build gets: the user's own, and logins to where bases lie."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build.registry_auth import logins, of_bases, pulled
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
+from bakehouse.plan.model import RegistryBase
+from bakehouse.registry import destination
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from tests.support import fake_engine
+
+HOST = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
+AWS = Credentials("AWS", "token-1")
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Path:
+    """A user's folder of docker's."""
+    folder = tmp_path / ".docker"
+    (folder / "contexts").mkdir(parents=True)
+    return folder
+
+
+def given(docker: Path, config: object, said: list[str] | None = None) -> dict[str, object]:
+    """What docker would read."""
+    docker.joinpath("config.json").write_text(json.dumps(config))
+    environment = {"DOCKER_CONFIG": str(docker)}
+    say = (said if said is not None else []).append
+    state = docker.parent / "state"
+    with logins([HOST], lambda _: AWS, state=state, say=say, environment=environment) as found:
+        folder = Path(found["DOCKER_CONFIG"])
+        assert (folder / "config.json").stat().st_mode & 0o077 == 0
+        assert (folder / "contexts").resolve() == docker / "contexts"
+        assert found["BUILDX_CONFIG"] == str(docker / "buildx")
+        read = dict(json.loads((folder / "config.json").read_text()))
+    assert list((state / "private").iterdir()) == []
+    assert docker.joinpath("contexts").is_dir()
+    return read
+
+
+def test_the_user_s_own_logins_stay(docker: Path) -> None:
+    own = {"auths": {"registry.example.com": {"auth": "eDp5"}}, "currentContext": "far"}
+    assert given(docker, own) == {
+        "auths": {"registry.example.com": {"auth": "eDp5"}, HOST: {"auth": "QVdTOnRva2VuLTE="}},
+        "currentContext": "far",
+    }
+
+
+def test_a_store_of_credentials_is_not_asked_for_what_is_in_the_file(docker: Path) -> None:
+    found = given(docker, {"credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}})
+    assert found["credHelpers"] == {"gcr.io": "gcloud", HOST: ""}
+    assert found["credsStore"] == "desktop"
+
+
+def test_a_helper_that_the_user_has_set_up_is_left_to_it(docker: Path) -> None:
+    docker.joinpath("config.json").write_text(json.dumps({"credHelpers": {HOST: "ecr-login"}}))
+
+    def never(host: str) -> Credentials:
+        raise AssertionError(host)
+
+    environment = {"DOCKER_CONFIG": str(docker)}
+    with logins([HOST], never, state=docker.parent, say=print, environment=environment) as found:
+        assert found == {}
+
+
+def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> None:
+    said: list[str] = []
+
+    def refuse(host: str) -> Credentials:
+        raise RegistryAuthError(Diagnostic("no AWS credentials were found", reasons=(Reason("nowhere"),)))
+
+    environment = {"DOCKER_CONFIG": str(docker)}
+    with logins([HOST], refuse, state=docker.parent, say=said.append, environment=environment) as found:
+        assert found == {}
+    assert said == [f"no login to `{HOST}`, where a base lies: no AWS credentials were found; nowhere"]
+
+
+def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    @contextlib.contextmanager
+    def registry(project: Project, host: str, say: object) -> Iterator[NamedRegistry]:
+        asked.append(host)
+        yield NamedRegistry(host, lambda _: AWS)
+
+    monkeypatch.setattr(destination, "registry", registry)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
+    images = [replace(fake_engine.image("a"), base=base) for base in bases]
+    with of_bases(pulled(images), Project(tmp_path, ()), print) as variables:
+        assert "DOCKER_CONFIG" in variables
+    assert asked == [HOST]

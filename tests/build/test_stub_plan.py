@@ -1,0 +1,305 @@
+"""Rehearsals as plans: what gets a stand-in, and that nothing else of an image changes."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import rehearse, stub_bases, stub_files, stub_plan
+from bakehouse.build.stub_plan import BaseNeed, Made, Need, Rehearsal
+from bakehouse.catalog.component import Artifact
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.python_lock import Package
+from bakehouse.errors import Location
+from bakehouse.fetch.required_files import wanted
+from bakehouse.plan import dockerfile as rendering
+from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.util.oci import Sha256
+from tests.conftest import templates
+from tests.support import fake_engine
+from tests.support.dockerfiles import Instruction, instructions
+
+DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
+FAMILIES = ("mpi-cpu", "pytorch-cpu", "pytorch-1.10-cu113-py38-smp", "pytorch-2.5-cu124-py311-smp2")
+SHA = Sha256("ab" * 32)
+NOWHERE = Location(Path("component.yaml"), 1, 1)
+
+
+def package(file: str, size: int = 1000) -> Package:
+    name, version = file.removesuffix(".tar.gz").split("-")[:2]
+    return Package(name, version, "0" * 64, file, size, NOWHERE)
+
+
+def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
+    return Stage(
+        name="part",
+        key=StageKey("b" * 64),
+        part=Part("part", "1.0", ""),
+        source=Path("part"),
+        template="",
+        artifacts={one.name: one for one in artifacts},
+        wheels=tuple(one for one in packages if not one.is_sdist),
+        sdists=tuple(one for one in packages if one.is_sdist),
+        build_apt=(),
+        facts={},
+        files={},
+    )
+
+
+def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str = "3.11") -> Image:
+    plain = fake_engine.image(parts=(Part("python", python, ""),))
+    return replace(plain, stages=(stage(*packages, artifacts=artifacts),), base_part=Part("debian", "12", ""))
+
+
+def stood_in(one: Image, text: str = "", *, real: bool = False) -> list[str]:
+    return [need.file for need in stub_plan.file_needs(one, {"part": text}, real=real)["part"]]
+
+
+def rehearsed(one: Image, text: str = "") -> Rehearsal:
+    needs = stub_plan.file_needs(one, {"part": text})
+    made = Made(dict.fromkeys(needs["part"], SHA), dict.fromkeys(stub_plan.base_needs(one), "bases:1"))
+    return stub_plan.rehearse(one, needs, made)
+
+
+def test_large_wheels_get_stand_ins_and_small_ones_are_real() -> None:
+    small, large = package("small-1-py3-none-any.whl"), package("large-1-py3-none-any.whl", 20_000_001)
+
+    assert stood_in(image(small, large)) == ["large-1-py3-none-any.whl"]
+
+
+def test_of_a_stage_that_is_heavy_as_a_whole_only_the_smallest_wheels_are_real() -> None:
+    heavy = [package(f"heavy{number}-1-py3-none-any.whl", 100_000_000) for number in range(3)]
+    small, middling = package("small-1-py3-none-any.whl"), package("middling-1-py3-none-any.whl", 2_000_001)
+
+    assert "middling-1-py3-none-any.whl" not in stood_in(image(small, middling))
+    assert "middling-1-py3-none-any.whl" in stood_in(image(*heavy, small, middling))
+    assert "small-1-py3-none-any.whl" not in stood_in(image(*heavy, small, middling))
+
+
+def test_all_packages_are_real_where_that_is_asked() -> None:
+    assert stood_in(image(package("large-1-py3-none-any.whl", 30_000_000)), real=True) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "python", "expected"),
+    [
+        ("one-1-cp311-cp311-manylinux_2_17_x86_64.whl", "3.11", False),
+        ("one-1-cp38-cp38-manylinux_2_17_x86_64.whl", "3.8", True),
+        ("one-1-cp38-abi3-manylinux_2_17_x86_64.whl", "3.8", False),
+        ("one-1-py3-none-manylinux_2_17_x86_64.whl", "3.8", False),
+        ("one-1-py2.py3-none-any.whl", "3.8", False),
+        ("one-1.tar.gz", "3.8", False),
+        ("one-1.tar.gz", "3.11", False),
+        ("one-1.tar.gz", "3.13", True),
+    ],
+)
+def test_what_is_compiled_for_a_python_that_is_not_here_gets_a_stand_in(
+    file: str, python: str, expected: bool
+) -> None:
+    assert bool(stood_in(image(package(file), python=python))) is expected
+
+
+def test_artifacts_of_vendors_get_stand_ins_and_those_of_debian_are_real() -> None:
+    vendor = Artifact("source", "url", "https://example.org/a.tar.gz", "a.tar.gz", None, NOWHERE)
+    debian = Artifact("other", "debian", "metis=5.1.0", "metis.tar.xz", SHA, NOWHERE)
+
+    assert stood_in(image(artifacts=(vendor, debian))) == ["a.tar.gz"]
+
+
+def test_one_stand_in_of_a_stage_has_what_the_stage_drops() -> None:
+    text = "finish part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
+    needs = stub_plan.file_needs(
+        image(package("a-1-py3-none-any.whl", 30_000_000), package("b-1-py3-none-any.whl", 30_000_000)),
+        {"part": text},
+    )["part"]
+
+    patterns = ("opt/venv/lib/python3.11/site-packages/torch/test", "opt/venv/bin/x")
+    assert [need.dropped for need in needs] == [patterns, ()]
+
+
+def test_names_of_the_distribution_s_packages_are_read_from_what_is_run() -> None:
+    text = 'RUN <<"END"\napt-get install -q -y --no-install-recommends gcc libssl1.1=1.1.1f-1 g++\nEND\n'
+
+    assert stub_plan.apt_names(text) == {"gcc", "libssl1.1=1.1.1f-1", "g++"}
+
+
+def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -> None:
+    one = image(package("small-1-py3-none-any.whl"))
+    made = rehearsed(one)
+
+    assert made.image.key != one.key
+    assert made.image.stages[0].key != one.stages[0].key
+    assert made.image.base.reference == "bases:1"
+    assert made.reference == f"bakehouse/rehearsal/mpi-cpu:{made.image.key[:8]}"
+    assert made.real.key == one.key
+    assert made.standins == ()
+    assert made.is_real("part")
+
+
+def test_nothing_that_stands_on_a_stand_in_of_a_base_counts_as_real() -> None:
+    one = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
+
+    assert rehearsed(one).standins == ("debian",)
+    assert not rehearsed(one).is_real("part")
+
+
+def test_the_key_changes_with_a_stand_in() -> None:
+    one = image(package("large-1-py3-none-any.whl", 30_000_000))
+    needs = stub_plan.file_needs(one, {})
+    bases = dict.fromkeys(stub_plan.base_needs(one), "bases:1")
+    keys = {
+        stub_plan.rehearse(one, needs, Made({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
+        for digest in "ab"
+    }
+
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("provides", "expected"),
+    [
+        ({"ubuntu": "20.04"}, "3.8"),
+        ({"ubuntu": "24.04"}, "3.12"),
+        ({"ubuntu": "20.04", "python": "3.10.14"}, "3.10"),
+        ({"amazon-linux": "2023"}, "3.11"),
+    ],
+)
+def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str], expected: str) -> None:
+    assert stub_plan.python_of(provides) == expected
+
+
+def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
+    provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
+    need = BaseNeed(Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
+    files = {
+        file.path: file.content.decode(errors="replace") for file in stub_bases.context(need, "debian:1")
+    }
+
+    assert 'VERSION_ID="24.04"' in files["tree/usr/lib/os-release"]
+    assert "ln -s cuda-12.8 /usr/local/cuda" in files["Dockerfile"]
+    assert "*v = 12080;" in files["Dockerfile"]
+    assert "ENV CUDA_VERSION=12.8.1" in files["Dockerfile"]
+    assert not [path for path in files if "nvcc" in path or "libnccl" in path]
+
+
+def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
+    part = Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
+    paths = {file.path for file in stub_bases.context(BaseNeed(part, None, is_build_base=True), "debian:1")}
+
+    assert {"tree/usr/local/cuda-12.8/bin/nvcc", "tree/usr/local/cuda-12.8/include/cuda.h"} <= paths
+
+
+def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
+    need = BaseNeed(Part("debian", "12", ""), DEBIAN)
+    dockerfile, *_ = stub_bases.context(need, DEBIAN.reference)
+    last = dockerfile.content.decode().rpartition("\nFROM ")[2]
+
+    assert last.startswith(f"{DEBIAN.reference}\n")
+    assert [one.word for one in instructions(f"FROM {last}")] == ["FROM", "COPY", "COPY", "RUN", "LABEL"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: str, tmp_path: Path) -> None:
+    workspace = open_workspace()
+    [one] = plan_images(workspace, [name]).images
+    [made] = rehearse.prepare([one], workspace.templates, DEBIAN, tmp_path)
+    folder = tmp_path / "rehearsal" / "images" / name
+    real = rendering.render_image(one, templates())[0].content.decode()
+
+    written = (folder / "Dockerfile").read_text()
+
+    assert _comparable(written, made) == _comparable(real, made)
+    assert "rehearsed, not built" in written.splitlines()[0]
+    assert 'org.bakehouse.rehearsed="rehearsed, not built"' in written
+    [(target, bake)] = json.loads((folder / "docker-bake.json").read_text())["target"].items()
+    assert target == one.target
+    assert bake["tags"] == [made.reference]
+    lock = json.loads((folder / "standins.lock").read_text())
+    assert lock["key"] == one.key
+    assert {row["stand_in"] for row in lock["files"]} == {digest for _, digest in made.files}
+    for need, digest in made.files:
+        assert (tmp_path / "rehearsal" / "files" / digest / need.file).is_file()
+
+
+@pytest.mark.parametrize("name", FAMILIES[:3])
+def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path: Path) -> None:
+    workspace = open_workspace()
+    images = plan_images(workspace, [name]).images
+    [made] = rehearse.prepare(images, workspace.templates, DEBIAN, tmp_path)
+    text = (tmp_path / "rehearsal" / "images" / name / "Dockerfile").read_text()
+    asked = set(re.findall(r"(?:^|^ *fetch |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
+
+    assert asked
+    assert asked <= {file.sha256 for file in wanted([made.image]).files}
+
+
+def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
+    """Instructions without what a rehearsal may change."""
+    bases = [reference for _, reference in made.bases]
+    bases += [made.real.build_base] if made.real.build_base else []
+    base = made.real.base
+    bases += [base.pinned if isinstance(base, RegistryBase) else base.reference]
+    found = []
+    for one in instructions(dockerfile):
+        rest, bodies = (
+            re.sub(r"\b([0-9a-f]{64}|unknown)\b", "SHA256", text)
+            for text in (one.rest, "\0".join(one.heredocs))
+        )
+        if one.word == "FROM":
+            words = one.rest.split(" ")
+            rest = " ".join(["BASE" if words[0] in bases else words[0], *words[1:]])
+        if one.word != "LABEL":
+            found.append(Instruction(one.word, rest, (bodies,)))
+    return found
+
+
+def test_a_need_says_what_it_is_for() -> None:
+    need = Need(
+        "wheel", Part("pytorch", "2.9.1", "cu128"), Path("pytorch"), "torch", "2.9.1", "torch-2.9.1.whl"
+    )
+
+    assert need.text == "pytorch 2.9.1: torch-2.9.1.whl"
+
+
+def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
+    base = image(package("framework-1-py3-none-any.whl", 30_000_000))
+    above = replace(stage(package("against-1.tar.gz")), name="above")
+    one = replace(base, stages=(*base.stages, above))
+    text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
+
+    assert [need.file for need in stub_plan.file_needs(one, {"above": text})["above"]] == ["against-1.tar.gz"]
+    assert stub_plan.file_needs(one, {"above": "FROM toolchain AS above\n"})["above"] == []
+
+
+def test_what_a_stand_in_provides_is_not_real_either() -> None:
+    one = image(package("large-1-py3-none-any.whl", 30_000_000))
+    one = replace(one, parts=(Part("part", "1.0", "", provides=(("cuda", "12.8"),)), Part("other", "1", "")))
+    made = rehearsed(one)
+
+    assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]
+
+
+def test_steps_get_stand_ins_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
+    real = replace(package("small-1-py3-none-any.whl"), sha256=hashlib.sha256(b"small").hexdigest())
+    plain = image(real, package("large-1-py3-none-any.whl", 30_000_000))
+    project = Project(tmp_path, (), cache=tmp_path / "cache")
+    cached = project.cache / real.sha256 / real.file
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"small")
+    needs = stub_plan.file_needs(plain, {"part": ""})
+    files = stub_files.make_all(needs["part"], project.state / "rehearsal" / "files")
+    [(need, digest)] = files.items()
+    one = stub_plan.rehearse(plain, needs, Made(files, dict.fromkeys(stub_plan.base_needs(plain), "bases:1")))
+
+    with rehearse.feed([one], DEBIAN, project, print) as feed:
+        wheels = [file for file in feed.wanted.files if file.kind == "wheel"]
+        found = {file.file: feed.fetcher.local(file) for file in wheels}
+
+    assert found == {
+        real.file: cached,
+        need.file: project.state / "rehearsal" / "files" / digest / need.file,
+    }

@@ -1,0 +1,276 @@
+"""Declared equals installed: what components answer, and what follows from it."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from bakehouse.build import verify
+from bakehouse.build.verify import Answer, CheckAnswer, Outcome
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.errors import BuildError
+from bakehouse.plan.model import Part
+from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
+
+LOG = Path("components.log")
+
+
+def smoke_file(folder: Path, name: str, text: str = "def installed(): return '1.0'\n") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(dedent(text))
+    return path
+
+
+def lines(*answers: dict[str, object]) -> str:
+    return "".join(json.dumps(answer) + "\n" for answer in answers)
+
+
+def ask_here(*arguments: str) -> list[dict[str, object]]:
+    """Run the script that runs inside images."""
+    command = [sys.executable, str(verify.PROBES / "checks.py"), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("declared", "installed", "same"),
+    [
+        ("2.13.0", "2.13.0", True),
+        ("2.13.0", "2.13.0+cpu", True),
+        ("2.13.0+cu130", "2.13.0+cpu", False),
+        ("2.13.0+cu130", "2.13.0", False),
+        ("2.13", "2.13.0", True),
+        ("3.1", "3.10", False),
+        ("9.2p1", "9.2p1", True),
+        ("9.2p1", "9.2p2", False),
+        ("2.13.0", "2.12.1", False),
+    ],
+)
+def test_versions_are_the_same_when_they_mean_the_same(declared: str, installed: str, same: bool) -> None:
+    assert verify.same_version(declared, installed) is same
+
+
+def test_what_a_component_prints_does_not_come_between_the_answers(tmp_path: Path) -> None:
+    path = smoke_file(
+        tmp_path, "noisy", "print('hello')\ndef installed():\n    print('again')\n    return '1.0'\n"
+    )
+
+    assert ask_here(f"noisy={path}") == [{"component": "noisy", "installed": "1.0"}]
+
+
+def test_checks_run_only_when_asked(tmp_path: Path) -> None:
+    path = smoke_file(tmp_path, "one", "def check_a(): raise RuntimeError('boom')\n")
+
+    assert ask_here(f"one={path}") == [{"component": "one", "installed": None}]
+
+
+def test_each_check_tells_how_it_ended_and_where(tmp_path: Path) -> None:
+    path = smoke_file(
+        tmp_path,
+        "one",
+        """\
+        import unittest
+        def check_good(): pass
+        def check_bad():
+            raise ValueError("boom")
+        def check_absent():
+            raise unittest.SkipTest("needs a GPU")
+        """,
+    )
+
+    answers = [answer for answer in ask_here("--checks", f"one={path}") if answer.get("outcome") != "started"]
+
+    for answer in answers[1:]:
+        assert answer.pop("seconds") is not None
+    assert answers == [
+        {"component": "one", "installed": None},
+        {"component": "one", "check": "good", "outcome": "passed", "reason": "", "line": 0},
+        {"component": "one", "check": "bad", "outcome": "failed", "reason": "ValueError: boom", "line": 4},
+        {"component": "one", "check": "absent", "outcome": "not tested", "reason": "needs a GPU", "line": 0},
+    ]
+
+
+def test_a_component_that_crashes_or_hangs_does_not_silence_the_others(tmp_path: Path) -> None:
+    crash = smoke_file(tmp_path, "crash", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    hang = smoke_file(tmp_path, "hang", "import time\ntime.sleep(60)\n")
+    broken = smoke_file(tmp_path, "broken", "\nimport nowhere\n")
+    good = smoke_file(tmp_path, "good")
+
+    answers = ask_here("--seconds", "1", *(f"{path.stem}={path}" for path in (crash, hang, broken, good)))
+
+    assert answers == [
+        {"component": "crash", "ended": "killed by SIGSEGV"},
+        {"component": "hang", "ended": "no answer within 1 s"},
+        {"component": "broken", "error": "ModuleNotFoundError: No module named 'nowhere'", "line": 2},
+        {"component": "good", "installed": "1.0"},
+    ]
+
+
+def test_each_part_gets_an_answer(tmp_path: Path) -> None:
+    smoke = tmp_path / "smoke.py"
+    parts = (
+        Part("a", "1.0", "", smoke),
+        Part("b", "1.0", "", smoke),
+        Part("c", "1.0", "", smoke),
+        Part("d", "1.0", ""),
+    )
+    told = lines(
+        {"component": "a", "installed": "1.0"},
+        {"component": "b", "error": "ImportError: no", "line": 3},
+    )
+
+    answers = verify.read_answers(parts, told.splitlines(), 1.0, LOG)
+
+    assert answers.versions == (
+        Answer("a", "1.0", "1.0", "", str(smoke)),
+        Answer("b", "1.0", None, "ImportError: no", f"{smoke}:3"),
+        Answer("c", "1.0", None, "no answer", ""),
+        Answer("d", "1.0"),
+    )
+    assert [answer.agrees for answer in answers.versions] == [True, False, False, True]
+
+
+def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Path) -> None:
+    smoke = tmp_path / "smoke.py"
+    told = lines(
+        {"component": "a", "installed": "1.0"},
+        {"component": "a", "check": "x", "outcome": "started"},
+        {"component": "a", "ended": "killed by SIGSEGV"},
+    )
+
+    answers = verify.read_answers((Part("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
+
+    assert answers.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
+    assert answers.versions[0].agrees
+
+
+def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path) -> None:
+    parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
+    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
+
+    verify.ask(engine, image(parts=parts), DIGEST, log=tmp_path / "log", with_checks=True, seconds=20)
+
+    (spec,) = engine.specs
+    assert spec.command == (
+        *("python3", "/run/bakehouse/checks.py", "--checks", "--seconds", "10.0"),
+        "a=/run/bakehouse/smoke/a.py",
+        "contents=/run/bakehouse/smoke/contents.py",
+    )
+    assert set(spec.files) == {
+        "/run/bakehouse/checks.py",
+        "/run/bakehouse/smoke/a.py",
+        "/run/bakehouse/smoke/contents.py",
+    }
+    assert spec.network == "none"
+
+
+def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
+    text = "def installed(): return '1.0'\ndef provided(): return {'nccl': '2.29.7'}\n"
+
+    assert ask_here(f"one={smoke_file(tmp_path, 'one', text)}") == [
+        {"component": "one", "installed": "1.0", "provided": {"nccl": "2.29.7"}}
+    ]
+
+
+def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: Path) -> None:
+    provides = (("cuda", "13.0.3"), ("cudnn", "9.20"), ("nccl", "2.29.7"))
+    parts = (Part("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
+    answer: dict[str, object] = {
+        "component": "torch",
+        "installed": "2.13.0",
+        "provided": {"cuda": "13.0", "nccl": "2.29.3"},
+    }
+    engine = FakeEngine(lambda spec: Run(prints=lines(answer)))
+
+    with pytest.raises(BuildError) as caught:
+        verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
+
+    [wrong] = caught.value.diagnostics
+    assert wrong.message == "`nccl` in image `mpi-cpu` is not the version that was declared"
+    assert ("declared", "2.29.7") in wrong.facts
+    assert ("installed", "2.29.3") in wrong.facts
+
+
+def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> None:
+    parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
+    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0+cpu"})))
+
+    first = verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
+    second = verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
+
+    assert first == second == verify.Verified(DIGEST, {"a": "1.0+cpu"}, ("b",))
+    assert len(engine.specs) == 1
+
+
+def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -> None:
+    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
+    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+
+    verify.verify(engine, image(parts=(replace(part, version="1.0.0"),)), DIGEST, tmp_path)
+    smoke_file(tmp_path, "a", "def installed(): return '1.0'\n# another way\n")
+    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+
+    assert len(engine.specs) == 3
+
+
+def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
+    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
+    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+    (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").write_text('{"asked"')
+
+    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+
+    assert len(engine.specs) == 2
+
+
+def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
+    smoke = smoke_file(tmp_path, "torch")
+    part = Part("torch", "2.13.0", "", smoke)
+    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "torch", "installed": "2.12.1"})))
+
+    with pytest.raises(BuildError) as caught:
+        verify.verify(engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+        error: `torch` in image `pytorch-cpu` is not the version that was declared
+          image      pytorch-cpu sha256:4f4f4f4f4f4f
+          declared   2.13.0
+          installed  2.12.1
+          from       {smoke}
+          full log   {tmp_path}/verified/pytorch-cpu/components.log
+        """)
+
+
+def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
+    smoke = smoke_file(tmp_path, "mpi4py")
+    part = Part("mpi4py", "4.1.2", "", smoke)
+    error = "ImportError: libmpi.so.40: cannot open shared object file"
+    told = lines({"component": "mpi4py", "error": error, "line": 9})
+
+    with pytest.raises(BuildError) as caught:
+        verify.verify(FakeEngine(lambda spec: Run(prints=told)), image(parts=(part,)), DIGEST, tmp_path)
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+        error: `mpi4py` in image `mpi-cpu` can't say its version
+          image     mpi-cpu sha256:4f4f4f4f4f4f
+          declared  4.1.2
+          answered  ImportError: libmpi.so.40: cannot open shared object file
+          from      {smoke}:9
+          full log  {tmp_path}/verified/mpi-cpu/components.log
+        """)
+    assert not (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").exists()
+
+
+def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) -> None:
+    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    engine = FakeEngine(lambda spec: Run(exit_code=137))
+
+    answers = verify.ask(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
+
+    assert answers.versions[0].error == "exited with 137"

@@ -1,0 +1,95 @@
+"""Which images suit an instance type."""
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from bakehouse.catalog.instance_gpus import FILE, InstanceGpus, find_gpus, is_within
+from bakehouse.catalog.instance_types import gpus_text
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan.workspace import open_workspace
+
+AMPERE = InstanceGpus("ml.p4d.24xlarge", gpu=True, architecture="8.0")
+
+
+def test_the_committed_table_is_the_catalogues(request: pytest.FixtureRequest) -> None:
+    found = gpus_text(open_workspace().catalog)
+    if request.config.getoption("--update-snapshots"):
+        FILE.write_text(found, encoding="utf-8")
+    assert FILE.read_text(encoding="utf-8") == found
+
+
+def test_what_is_known_of_a_type() -> None:
+    assert find_gpus("ml.p4d.24xlarge") == AMPERE
+    assert find_gpus("ml.c5.2xlarge") == InstanceGpus("ml.c5.2xlarge", gpu=False)
+    assert find_gpus("local") == InstanceGpus("local", gpu=False)
+    assert find_gpus("local_gpu") == InstanceGpus("local_gpu", gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "hint"),
+    [
+        ("ml.p4d.24xlagre", "unknown instance type `ml.p4d.24xlagre`", "did you mean `ml.p4d.24xlarge`?"),
+        ("x", "unknown instance type `x`", "name an image, as `./bake list` shows them"),
+        (
+            "ml.g7.2xlarge",
+            "nobody has written down which GPUs `ml.g7.2xlarge` has",
+            "name an image, as `./bake list` shows them",
+        ),
+        (
+            "ml.c7g.xlarge",
+            "no image is for `ml.c7g.xlarge`: its processor is Arm, the images are for x86",
+            "types with NVIDIA's GPUs, or with none, are for these images",
+        ),
+        (
+            "ml.p6e-gb200.36xlarge",
+            "no image is for `ml.p6e-gb200.36xlarge`: its processor is Arm, the images are for x86",
+            "types with NVIDIA's GPUs, or with none, are for these images",
+        ),
+        (
+            "ml.trn1.2xlarge",
+            "no image is for `ml.trn1.2xlarge`: it has Neuron devices",
+            "types with NVIDIA's GPUs, or with none, are for these images",
+        ),
+    ],
+)
+def test_types_that_no_image_is_for(name: str, told: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_gpus(name)
+    assert caught.value.diagnostics == (Diagnostic(told, hint=hint),)
+
+
+@pytest.mark.parametrize("ranges", ["", ">=7.5", ">=5.0,<10", "==8.0.*", ">7.5,<=8.0,!=8.6"])
+def test_gpus_that_an_image_has_code_for(ranges: str) -> None:
+    assert AMPERE.unfit(gpu=True, architecture=ranges) == ""
+
+
+@pytest.mark.parametrize("ranges", [">=8.6", ">=3.5,<8", "==7.5.*", "!=8.0", ">8.0", "<=7.5", ">=10"])
+def test_gpus_that_an_image_has_no_code_for(ranges: str) -> None:
+    told = f"has code for GPUs of architecture {ranges}, and `ml.p4d.24xlarge` has 8.0"
+    assert AMPERE.unfit(gpu=True, architecture=ranges) == told
+
+
+@pytest.mark.parametrize("sign", ["", ">", ">=", "<", "<=", "==", "!=", "~="])
+def test_ranges_are_read_as_packaging_reads_them(sign: str) -> None:
+    """The look-up has no time for packaging, and what is checked before a job is sent has to say the same."""
+    architectures = ["3.7", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12"]
+    bounds = [f"{sign}{one}" for one in architectures if sign and not (sign == "~=" and "." not in one)] or [
+        ""
+    ]
+    if sign in ("==", "!="):
+        bounds += ["==8.*", "!=8.*", "==8.0.*", "!=8.6.*"]
+    ranges = [*bounds, *(f"{one},<10" for one in bounds if one), *(f">=7.5, {one}" for one in bounds if one)]
+    differing = [
+        (has, one)
+        for has in architectures
+        for one in ranges
+        if is_within(has, one) != SpecifierSet(one).contains(has)
+    ]
+    assert differing == []
+
+
+def test_images_for_cpus_and_images_for_gpus() -> None:
+    assert AMPERE.unfit(gpu=False, architecture="") == "is for CPUs alone, and `ml.p4d.24xlarge` has GPUs"
+    plain = InstanceGpus("ml.c5.xlarge", gpu=False)
+    assert plain.unfit(gpu=True, architecture=">=7.5") == "is for GPUs, and `ml.c5.xlarge` has none"
+    assert plain.unfit(gpu=False, architecture="") == ""

@@ -1,0 +1,212 @@
+"""Where a project lies and how it is set up."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog import project
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import load_recipes
+from bakehouse.errors import RecipeError
+from tests.conftest import COMPONENTS, Tree, said
+
+OWN = """\
+[project]
+name = "theirs"
+
+[tool.bakehouse]
+recipes = ["recipes", "more"]
+registry = "ecr"
+region = "eu-west-1"
+repository_prefix = "team"
+mirrors = ["wheels"]
+ca = "ca.pem"
+registry_port = 5055
+"""
+
+
+@pytest.fixture
+def own(empty: Tree) -> Tree:
+    """A user's own project."""
+    empty.write("pyproject.toml", OWN)
+    empty.write("recipes/.keep", "")
+    empty.write("more/.keep", "")
+    empty.write("src/deep/er/.keep", "")
+    return empty
+
+
+def test_settings_are_found_from_a_folder_below(own: Tree) -> None:
+    found = project.find(own.root / "src" / "deep" / "er", {})
+
+    assert found.root == own.root
+    assert found.recipe_roots == (HOME / "recipes", own.root / "recipes", own.root / "more")
+    assert (found.registry, found.region, found.repository_prefix) == ("ecr", "eu-west-1", "team")
+    assert (found.mirrors, found.ca, found.registry_port) == (
+        (str(own.root / "wheels"),),
+        own.root / "ca.pem",
+        5055,
+    )
+    assert (found.images, found.state) == (own.root / "images", own.root / "build")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[tool.bakehouse]\n",
+        "[tool.bakehouse.prices]\n",
+        "[tool]\nbakehouse = {}\n",
+        'tool.bakehouse.registry = "ecr"\n',
+        '[project]\nname = "theirs"\n',
+        '[project]\nname = "bakehouse"\n',
+        '[project]\nname = """\n[tool.bakehouse]\n"""\n',
+    ],
+)
+def test_the_folder_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, text: str) -> None:
+    empty.write("pyproject.toml", text)
+    empty.write("src/.keep", "")
+
+    assert project.images_folder(empty.root / "src") == project.find(empty.root / "src", {}).images
+
+
+def test_a_project_file_that_is_no_text_is_told_where_ledgers_are_looked_for(empty: Tree) -> None:
+    (empty.root / "pyproject.toml").write_bytes(b"\xff")
+
+    with pytest.raises(RecipeError):
+        project.images_folder(empty.root)
+
+
+def test_a_project_without_our_table_is_passed_over(own: Tree) -> None:
+    own.write("src/deep/pyproject.toml", '[project]\nname = "inner"\n[tool.ruff]\nline-length = 88\n')
+
+    assert project.find(own.root / "src" / "deep" / "er", {}).root == own.root
+
+
+def test_outside_of_any_project_it_is_bakehouse_itself(empty: Tree) -> None:
+    found = project.find(empty.root, {})
+
+    assert (found.root, found.recipe_roots) == (HOME, (HOME / "recipes",))
+    assert (found.registry, found.region, found.mirrors, found.ca) == ("local", None, (), None)
+    assert found.registry_port == 5050
+
+
+def test_an_empty_table_is_a_project(empty: Tree) -> None:
+    empty.write("pyproject.toml", "[tool.bakehouse]\n")
+
+    assert project.find(empty.root, {}).root == empty.root
+
+
+def test_the_environment_wins_over_the_file(own: Tree) -> None:
+    variables = {
+        "BAKEHOUSE_REGISTRY": "registry.example.org",
+        "BAKEHOUSE_REGISTRY_PORT": "6000",
+        "BAKEHOUSE_CA": "/etc/own.pem",
+        "BAKEHOUSE_MIRRORS": "/mnt/a  https://mirror.example.org/b",
+    }
+    found = project.find(own.root, variables)
+
+    assert (found.registry, found.registry_port, found.ca) == (
+        "registry.example.org",
+        6000,
+        Path("/etc/own.pem"),
+    )
+    assert found.mirrors == (str(own.root / "wheels"), "/mnt/a", "https://mirror.example.org/b")
+
+
+@pytest.mark.parametrize(
+    "text", ["fifty", "0", "65536", "-1", "5050.0", "\u0665", "99999999999999999999", " 5"]
+)
+def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": text})
+
+    assert said(caught.value) == (
+        f"error: `BAKEHOUSE_REGISTRY_PORT` is `{text}`; it has to be a port number, from 1 to 65535\n"
+    )
+
+
+def test_an_empty_variable_is_none(empty: Tree) -> None:
+    found = project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": "", "BAKEHOUSE_CA": ""})
+
+    assert (found.registry_port, found.ca) == (5050, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"tool = 3\n", ""),
+        (b"\xff\n", "`pyproject.toml` is not UTF-8 text"),
+        (b"a = \n", "this is not TOML"),
+        (b"[tool.bakehouse]\nrecipes = [\n", "this is not TOML"),
+        (b"", ""),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_no_traceback(content: bytes, message: str, empty: Tree) -> None:
+    empty.write("pyproject.toml", content)
+    if message:
+        with pytest.raises(RecipeError, match=message):
+            project.find(empty.root, {})
+    else:
+        assert project.find(empty.root, {}).root == HOME
+
+
+def test_a_mistake_in_an_inline_table_is_told_without_its_line(empty: Tree) -> None:
+    empty.write("pyproject.toml", "[tool]\nbakehouse = {regoin = 'x'}\n")
+    with pytest.raises(RecipeError, match=r"unknown key `regoin` in \[tool\.bakehouse\]"):
+        project.find(empty.root, {})
+
+
+def test_prices_of_instance_types(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse.prices]\n"ml.p4d.24xlarge" = 37.688\n"ml.c5.xlarge" = 1\n')
+
+    assert project.find(empty.root, {}).prices == {"ml.p4d.24xlarge": 37.688, "ml.c5.xlarge": 1.0}
+
+
+@pytest.mark.parametrize("price", ["0", "-1", '"1.5"', "true", "[]"])
+def test_a_price_is_a_number(price: str, empty: Tree) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse.prices]\n"ml.c5.xlarge" = {price}\n')
+    with pytest.raises(
+        RecipeError, match=r"`ml\.c5\.xlarge` in \[tool\.bakehouse\.prices\] has to be a number"
+    ):
+        project.find(empty.root, {})
+
+
+def test_prices_are_a_table(empty: Tree) -> None:
+    empty.write("pyproject.toml", "[tool.bakehouse]\nprices = 3\n")
+    with pytest.raises(RecipeError, match="has to be a table of instance types and prices"):
+        project.find(empty.root, {})
+
+
+def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> None:
+    own.write("recipes/images/mpi-cpu.yaml", 'summary: Ours\nbase: {debian: "12"}\ncomponents: {ours: "*"}\n')
+    own.write("recipes/components/ours/component.yaml", 'summary: Ours\nreleases: [{version: "1"}]\n')
+    own.write("more/components/python/component.yaml", COMPONENTS["python"].replace("3.12", "3.99"))
+    found = project.find(own.root / "src", {})
+    catalog = load_catalog(found.recipe_roots)
+    recipes = load_recipes(found.recipe_roots, catalog)
+
+    assert recipes["mpi-cpu"].summary == "Ours"
+    assert [one.name for one in recipes["mpi-cpu"].components] == ["ours"]
+    assert [one.version for one in catalog.components["python"].releases] == ["3.99", "3.11"]
+    assert {"ours", "pytorch", "sshd"} <= catalog.components.keys()
+
+
+def test_a_team_s_ledger_lies_in_s3(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse]\nledger = "s3://our-bucket/team/releases"\n')
+
+    assert project.find(empty.root, {}).ledger == "s3://our-bucket/team/releases"
+
+
+@pytest.mark.parametrize("address", ["our-bucket", "s3://", "s3://B", "https://our-bucket.s3.amazonaws.com"])
+def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nledger = "{address}"\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3" in said(caught.value)
+
+
+def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
+    assert project.find(empty.root, {}).state == HOME / "build"
+    assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")

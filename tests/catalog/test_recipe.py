@@ -1,0 +1,251 @@
+"""Images as their authors ask for them."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog import user_files
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes
+from bakehouse.errors import RecipeError
+from tests.conftest import IMAGE, SHA, Tree
+
+HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
+
+
+def read(tree: Tree, text: str) -> Recipe:
+    tree.image(HEAD + text)
+    return tree.recipes()["small"]
+
+
+def content(tree: Tree, text: str) -> Content:
+    return read(tree, text).content
+
+
+def refusal(tree: Tree, text: str) -> str:
+    tree.image(HEAD + text)
+    with pytest.raises(RecipeError) as caught:
+        tree.recipes()
+    return caught.value.diagnostics[0].message
+
+
+def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
+    found = read(
+        tree,
+        'status: frozen\ncomponents: {python: "3.11", torch: "*"}\n'
+        'variants: {torch: "cpu-*"}\nwithout: [python]\n',
+    )
+
+    assert (found.name, found.summary, found.status) == ("small", "A small image", "frozen")
+    assert (found.base.name, found.base.specifier) == ("debian", "==12.*")
+    assert [(one.name, one.specifier) for one in found.components] == [("python", "==3.11.*"), ("torch", "")]
+    assert found.variants["torch"].text == "cpu-*"
+    assert found.without == {"python"}
+    assert found.content == Content()
+
+
+def test_a_base_of_any_version_is_named_alone(tree: Tree) -> None:
+    tree.image("summary: x\nbase: debian\n")
+    found = tree.recipes()["small"].base
+
+    assert (found.name, found.specifier) == ("debian", "")
+
+
+def test_root_may_be_named_as_the_user(tree: Tree) -> None:
+    assert read(tree, "user: root\n")
+    assert read(tree, "user: 0\n")
+
+
+def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
+    tree.write("images/data/a b.bin", b"\x00\xff")
+    tree.write("images/data/sub/é", "e")
+    tree.write("images/data/__pycache__/x.pyc", "")
+    tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
+    found = content(
+        tree,
+        "files:\n- {from: data/, to: /opt/data}\n- {from: run.sh, to: /usr/local/bin/}\n"
+        "- {from: run.sh, to: /opt/start}\n",
+    )
+
+    assert [(one.target, one.content, one.is_executable) for one in found.files] == [
+        ("/opt/data/a b.bin", b"\x00\xff", False),
+        ("/opt/data/sub/é", b"e", False),
+        ("/usr/local/bin/run.sh", b"#!/bin/sh\n", True),
+        ("/opt/start", b"#!/bin/sh\n", True),
+    ]
+
+
+def test_training_code_lies_where_sagemaker_looks(tree: Tree) -> None:
+    tree.write("images/src/train.py", "pass\n")
+    tree.write("images/src/lib/model.py", "pass\n")
+    found = content(tree, "code: {directory: src, entry_point: lib/model.py}\n")
+
+    assert [one.target for one in found.code] == ["/opt/ml/code/lib/model.py", "/opt/ml/code/train.py"]
+    assert found.entry_point == "lib/model.py"
+
+
+def test_code_and_files_must_not_meet(tree: Tree) -> None:
+    tree.write("images/src/train.py", "pass\n")
+    text = "code: {directory: src, entry_point: train.py}\nfiles: [{from: src/train.py, to: /opt/ml/code/}]\n"
+
+    assert refusal(tree, text) == "two files would be `/opt/ml/code/train.py`"
+
+
+def test_sources_may_lie_beside_the_recipes_but_not_at_a_place_of_this_machine(tree: Tree) -> None:
+    tree.write("src/train.py", "pass\n")
+
+    assert content(tree, "code: {directory: ../src, entry_point: train.py}\n").code
+    text = f"code: {{directory: {tree.root}/src, entry_point: train.py}}\n"
+    assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
+
+
+def test_a_folder_of_very_many_files_is_refused_before_they_are_read(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        tree.write(f"images/src/{number}", "")
+    text = "files: [{from: src, to: /opt/src}]\n"
+    monkeypatch.setattr(user_files, "MAX_FILES", 4)
+    assert len(content(tree, text).files) == 4
+
+    monkeypatch.setattr(user_files, "MAX_FILES", 3)
+    assert refusal(tree, text) == "`src` holds more than 3 files"
+
+
+def test_a_very_large_file_is_refused_before_it_is_read(tree: Tree) -> None:
+    with tree.write("images/model.bin", "").open("wb") as file:
+        file.truncate(200_000_001)
+
+    assert refusal(tree, "files: [{from: model.bin, to: /opt/}]\n") == "`model.bin` has more than 200 MB"
+
+
+def test_the_whole_machine_is_not_read(tree: Tree) -> None:
+    text = "code: {directory: /, entry_point: init}\n"
+
+    assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
+
+
+def test_a_lock_may_be_the_requirements_themselves(tree: Tree) -> None:
+    tree.write("images/own.lock", f"numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10\n")
+    found = read(tree, "requirements: own.lock\n")
+
+    assert [one.name for one in found.content.packages] == ["numpy"]
+    assert found.requirements is None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> None:
+    given = tree.write("images/requirements.txt", "numpy\n")
+    first = f"# of requirements.txt sha256:{sha256(given.read_bytes()).hexdigest()}"
+    tree.write(
+        "images/requirements.txt.lock", f"{first}{end}numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10{end}"
+    )
+    found = read(tree, "requirements: requirements.txt\n")
+
+    assert [one.version for one in found.content.packages] == ["2.0"]
+    assert found.requirements == given
+
+
+def test_apt_packages_are_sorted_and_may_have_versions(tree: Tree) -> None:
+    assert content(tree, 'apt: ["vim=2:9.0-1+b1", "g++", libstdc++6]\n').apt == (
+        "g++",
+        "libstdc++6",
+        "vim=2:9.0-1+b1",
+    )
+
+
+def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:
+    found = content(
+        tree, 'environment: {A: "1", B: " $HOME\\t\\"x\\" "}\nrun:\n- echo a\n- |\n  echo b\n  echo c\n'
+    )
+
+    assert found.environment == (("A", "1"), ("B", ' $HOME\t"x" '))
+    assert found.run == ("echo a", "echo b\necho c\n")
+
+
+@pytest.mark.parametrize(
+    "target", ["/opt/./x", "/..", "/opt/..", "/opt/x/../y", "/a//b", "/a/", "/.", "/ä", "/$x"]
+)
+def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: str) -> None:
+    tree.write("images/note", "")
+    text = f'files: [{{from: note, to: "{target}"}}]\n'
+    if target == "/a/":
+        assert content(tree, text).files[0].target == "/a/note"
+    else:
+        assert refusal(tree, text) == f"`{target}` is no plain absolute path"
+
+
+@pytest.mark.parametrize(
+    "entry_point", ["/opt/train.py", "../train.py", "a/../../train.py", "a b.py", "$(id).py", "."]
+)
+def test_an_entry_point_lies_below_its_folder(tree: Tree, entry_point: str) -> None:
+    tree.write("images/src/train.py", "")
+    text = f'code: {{directory: src, entry_point: "{entry_point}"}}\n'
+
+    assert refusal(tree, text) == f"`{entry_point}` is no plain path"
+
+
+@pytest.mark.parametrize("name", ["a", "pytorch-cu130", "a_b", "1"])
+def test_image_names_are_what_registries_and_bake_take(tree: Tree, name: str) -> None:
+    tree.image(IMAGE, name)
+
+    assert name in tree.recipes()
+
+
+@pytest.mark.parametrize("name", ["A", "a..b", "a--b", "-a", "a-", "a b", "ä", "a" * 101, "a_-b"])
+def test_others_are_refused(tree: Tree, name: str) -> None:
+    tree.image(IMAGE, name)
+    with pytest.raises(RecipeError, match="is no image name"):
+        tree.recipes()
+
+
+def test_a_later_folder_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -> None:
+    later = Tree(tmp_path / "later")
+    later.image("summary: Theirs\nbase: debian\n")
+    later.image("summary: New\nbase: debian\n", "new")
+    found = load_recipes([tree.root, later.root], tree.catalog())
+
+    assert (found["small"].summary, found["small"].components) == ("Theirs", ())
+    assert found["new"].summary == "New"
+
+
+def test_what_bakehouse_brings_can_be_read() -> None:
+    catalog = load_catalog([HOME / "recipes"])
+
+    assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= load_recipes(
+        [HOME / "recipes"], catalog
+    ).keys()
+
+
+def test_required_checks_are_jobs_or_what_components_answer(tree: Tree) -> None:
+    found = read(tree, "required: [gpu, nccl_all_reduce, gpu, components.pytorch.computes_on_gpu]\n")
+
+    assert found.required == ("gpu", "nccl_all_reduce", "components.pytorch.computes_on_gpu")
+
+
+def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:
+    assert refusal(tree, "required: [nccl]\n") == "there is no smoke check `nccl`"
+
+
+def test_what_is_required_is_no_part_of_the_key(tree: Tree) -> None:
+    tree.image(HEAD)
+    key = tree.one().key
+    tree.image(HEAD + "required: [gpu]\n")
+
+    assert (tree.one().key, tree.one().required) == (key, ("gpu",))
+
+
+@pytest.mark.parametrize(("text", "required"), [("", GPU_CHECKS), ("required: []\n", ())])
+def test_an_image_for_gpus_has_to_be_seen_on_some_unless_its_recipe_says_otherwise(
+    tree: Tree, text: str, required: tuple[str, ...]
+) -> None:
+    tree.component(
+        "torch",
+        "summary: x\norder: 20\nlaunchers: [torchrun]\nreleases:\n  - version: '2.13'\n    gpu: true\n",
+        "{% block build %}\nFROM toolchain AS torch\nRUN finish torch\n{% endblock %}\n",
+    )
+    tree.image(HEAD + "components: {torch: '*'}\n" + text)
+
+    assert (tree.one().gpu, tree.one().required) == (True, required)

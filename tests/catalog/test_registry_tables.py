@@ -1,0 +1,192 @@
+"""The tables of `[tool.bakehouse.registries]`, and each mistake in them at its place."""
+
+import json
+import re
+
+import pytest
+
+from bakehouse.catalog import project
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.registry_settings import Creation, RegistrySettings
+from bakehouse.catalog.registry_tables import CREATE, KEYS
+from bakehouse.errors import RecipeError
+from tests.conftest import Tree
+
+TEAM = """\
+[tool.bakehouse]
+registry = "team"
+
+[tool.bakehouse.registries.team]
+account = "123456789012"
+regions = ["eu-west-1", "us-east-1"]
+prefix = "team/images"
+role = "arn:aws:iam::123456789012:role/Pusher"
+profile = "ci"
+fips = true
+scan = "HIGH"
+
+[tool.bakehouse.registries.team.create]
+scan_on_push = true
+encryption = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+tags = {team = "ml"}
+untagged_days = 14
+pull_accounts = ["210987654321"]
+pull_organization = "o-a1b2c3d4e5"
+
+[tool.bakehouse.registries.own]
+host = "registry.example.com:5000"
+"""
+
+
+def read(tree: Tree, text: str) -> dict[str, RegistrySettings]:
+    tree.write("pyproject.toml", text)
+    return dict(project.find(tree.root, {}).registries)
+
+
+def test_a_registry_of_several_regions_and_another_one(empty: Tree) -> None:
+    assert read(empty, TEAM) == {
+        "team": RegistrySettings(
+            name="team",
+            account="123456789012",
+            regions=("eu-west-1", "us-east-1"),
+            prefix="team/images",
+            role="arn:aws:iam::123456789012:role/Pusher",
+            profile="ci",
+            fips=True,
+            scan="HIGH",
+            create=Creation(
+                scan_on_push=True,
+                encryption="arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+                tags={"team": "ml"},
+                untagged_days=14,
+                pull_accounts=("210987654321",),
+                pull_organization="o-a1b2c3d4e5",
+            ),
+        ),
+        "own": RegistrySettings(name="own", host="registry.example.com:5000"),
+    }
+
+
+def test_the_account_is_that_of_the_role(empty: Tree) -> None:
+    table = 'role = "arn:aws-cn:iam::210987654321:role/a/b"\nregions = ["cn-north-1"]\n'
+
+    assert read(empty, f"[tool.bakehouse.registries.team]\n{table}")["team"].account == "210987654321"
+
+
+@pytest.mark.parametrize(
+    ("lines", "spot", "message", "hint"),
+    [
+        ("regoins = []", (4, 1), "unknown key `regoins` in [{}]", "did you mean `regions`?"),
+        (
+            'role = "Pusher"',
+            (4, 1),
+            "`role` in [{}] can't be `Pusher`",
+            "such as `arn:aws:iam::123456789012:role/Pusher`",
+        ),
+        (
+            'host = "registry.example.com"',
+            (2, 1),
+            "`account` in [{}] is for Amazon ECR, and `host` names another registry",
+            "name ECR's registries by `account` and `regions`",
+        ),
+        (
+            '  prefix = "Team"',
+            (4, 3),
+            "`Team` can't be the name of a repository",
+            "registries take 2 to 256 characters: lower-case letters and digits, "
+            "joined by `.`, `_`, `-` or `/`",
+        ),
+        (
+            'scan = "bad"',
+            (4, 1),
+            "`scan` in [{}] can't be `bad`",
+            "one of CRITICAL, HIGH, MEDIUM, LOW, INFORMATIONAL, UNDEFINED",
+        ),
+        ("fips = 1", (4, 1), "`fips` in [{}] has to be true or false", ""),
+        ("create = 1", (4, 1), "`create` in [{}] has to be a table", ""),
+        ("profile = 1", (4, 1), "`profile` in [{}] has to be a text", ""),
+        (
+            "create = {pull_accounts = ['12']}",
+            (4, 1),
+            "`pull_accounts` in [{}.create] can't hold `12`",
+            "12 digits",
+        ),
+        (
+            "[tool.bakehouse.registries.team.create]\nencryption = 'mine'",
+            (5, 1),
+            "`encryption` in [{}.create] can't be `mine`",
+            "`AES256`, `KMS`, or the ARN of a key",
+        ),
+        (
+            "[tool.bakehouse.registries.team.create]\nuntagged_days = 0",
+            (5, 1),
+            "`untagged_days` in [{}.create] has to be a whole number above 0",
+            "",
+        ),
+        (
+            "[tool.bakehouse.registries.team.create]\nlifecycle = 'none.json'",
+            (5, 1),
+            "can't read `none.json`: no such file or directory",
+            "",
+        ),
+    ],
+)
+def test_a_mistake_is_told_at_its_place(
+    lines: str, spot: tuple[int, int], message: str, hint: str, empty: Tree
+) -> None:
+    start = '[tool.bakehouse.registries.team]\naccount = "123456789012"\nregions = ["eu-west-1"]\n'
+    with pytest.raises(RecipeError) as caught:
+        read(empty, f"{start}{lines}\n")
+
+    told = caught.value.diagnostics[0]
+    assert (told.message, told.hint) == (message.format("tool.bakehouse.registries.team"), hint)
+    assert told.location
+    assert (told.location.line, told.location.column) == spot
+
+
+def test_a_table_that_names_no_registry(empty: Tree) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(empty, '[tool.bakehouse.registries.team]\nprefix = "team"\n')
+
+    [told] = caught.value.diagnostics
+    assert told.message == "[tool.bakehouse.registries.team] names neither `account` nor `role` nor `host`"
+    assert told.location
+    assert (told.location.line, told.location.column) == (1, 28)
+
+
+@pytest.mark.parametrize("name", ["local", "ecr", "Team", "a.b"])
+def test_names_that_mean_something_else(name: str, empty: Tree) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(empty, f'[tool.bakehouse.registries."{name}"]\nhost = "registry.example.com"\n')
+
+    assert caught.value.diagnostics[0].message == f"`{name}` can't be the name of a registry"
+
+
+def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> None:
+    rule = {"rulePriority": 1, "action": {"type": "expire"}}
+    days = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
+    table = (
+        '[tool.bakehouse.registries.team]\naccount = "123456789012"\nregions = ["eu-west-1"]\n'
+        '[tool.bakehouse.registries.team.create]\nlifecycle = "policy.json"\n'
+    )
+    fine = {"rules": [{**rule, "selection": {**days, "tagStatus": "untagged"}}]}
+    empty.write("policy.json", json.dumps(fine))
+    assert read(empty, table)["team"].create.lifecycle == empty.root / "policy.json"
+
+    empty.write("policy.json", json.dumps({"rules": [{**rule, "selection": {**days, "tagStatus": "any"}}]}))
+    with pytest.raises(RecipeError) as caught:
+        read(empty, table)
+    assert caught.value.diagnostics[0].message == (
+        "`policy.json` has a rule for any images: it would expire what the ledger holds"
+    )
+
+
+def test_the_settings_in_the_docs_are_read(empty: Tree) -> None:
+    text = (HOME / "docs/ecr.md").read_text()
+    [block] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    found = read(empty, block)
+
+    assert found["team"].regions == ("eu-west-1", "us-east-1")
+    assert found["own"].host == "registry.example.com:5000"
+    documented = set(re.findall(r"(?m)^(\w+) = ", block))
+    assert documented == {*KEYS, *CREATE} - {"create", "lifecycle"}

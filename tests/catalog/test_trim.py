@@ -1,0 +1,175 @@
+"""What images go without: what components say can go, what recipes ask for, what is dropped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog import trim
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.component import Trim
+from bakehouse.catalog.project import HOME
+from bakehouse.errors import RecipeError
+from tests.conftest import IMAGE, Tree, said
+
+TORCH = """\
+summary: Torch
+order: 40
+trim:
+  headers: {because: compilers read them, evidence: never-loaded}
+  libraries: {because: nothing names them, evidence: cpu}
+  static: {because: kernels are linked with it, evidence: cpu}
+  tests: {because: seen on an H100, evidence: gpu}
+releases:
+  - version: "2.9.1"
+    trim:
+      headers: {files: [opt/torch/include]}
+      libraries: {files: ["opt/torch/lib/libspare*.so", opt/torch/lib/libother.so]}
+      static: {files: [opt/torch/lib/libdevice.a]}
+      tests: {files: [opt/torch/test]}
+    variants:
+      - {name: cpu-py311}
+      - {name: cu128-py311, gpu: true}
+"""
+TEMPLATE = "{% block build %}\nFROM toolchain AS torch\nRUN {{ stage.finish }}\n{% endblock %}\n"
+GPU = IMAGE.replace("cpu-*", "cu128-*")
+
+
+@pytest.fixture
+def torch(tree: Tree) -> Tree:
+    tree.component("torch", TORCH, TEMPLATE)
+    return tree
+
+
+def finished(tree: Tree, recipe: str) -> str:
+    tree.image(recipe)
+    return next(line for line in tree.dockerfile().splitlines() if line.startswith("RUN finish torch"))
+
+
+def test_what_a_gpu_may_load_goes_on_no_evidence_from_cpus(torch: Tree) -> None:
+    expected = "RUN finish torch opt/torch/include opt/torch/test '!opt/torch/lib/libdevice.a'"
+    assert finished(torch, GPU) == finished(torch, GPU + "trim: safe\n") == expected
+
+
+def test_a_part_for_cpus_goes_without_what_was_missed_on_none(torch: Tree) -> None:
+    expected = (
+        "RUN finish torch opt/torch/include 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so "
+        "opt/torch/test"
+    )
+    assert finished(torch, IMAGE) == expected
+
+
+def test_a_recipe_can_go_without_everything(torch: Tree) -> None:
+    assert finished(torch, GPU + "trim: all\n") == finished(torch, IMAGE)
+
+
+def test_a_recipe_can_keep_everything(torch: Tree) -> None:
+    assert finished(torch, GPU + "trim: none\n") == "RUN finish torch '!**/*.a' '!**/*.la'"
+
+
+def test_a_recipe_can_name_the_kinds_that_go(torch: Tree) -> None:
+    listed = GPU + "trim: [libraries, static]\n"
+    assert finished(torch, listed) == (
+        "RUN finish torch 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so"
+    )
+
+
+def test_trimming_enters_the_key_of_the_stage_and_of_the_image(torch: Tree) -> None:
+    torch.image(GPU)
+    before = torch.one()
+    torch.image(GPU + "trim: all\n")
+    after = torch.one()
+
+    stages = [{stage.name: stage.key for stage in image.stages} for image in (before, after)]
+    assert before.key != after.key
+    assert stages[0]["torch"] != stages[1]["torch"]
+    assert stages[0]["toolkit"] == stages[1]["toolkit"]
+
+
+def test_a_variant_can_take_back_what_the_component_says(torch: Tree) -> None:
+    torch.component(
+        "torch", TORCH.replace("gpu: true}", "gpu: true, trim: {headers: {files: []}}}"), TEMPLATE
+    )
+    assert finished(torch, GPU) == "RUN finish torch opt/torch/test '!opt/torch/lib/libdevice.a'"
+
+
+def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> None:
+    faces = [
+        variant.face
+        for component in load_catalog([HOME / "recipes"]).components.values()
+        for release in component.releases
+        for variant in release.variants
+        if variant.face.gpu
+    ]
+    taken = [
+        one.trim
+        for face in faces
+        for one in trim.choices(face.trims.values(), None, gpu=True)
+        if one.is_taken
+    ]
+    assert {one.kind for one in taken} <= {"headers", "documentation", "tools"}
+    assert not [path for one in taken for path in one.files if ".so" in path]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_meant"),
+    [
+        ("opt/*/include", "/opt/torch/include/torch/a.h", True),
+        ("opt/*/include", "/opt/a/b/include/a.h", False),
+        ("opt/lib*.so*", "/opt/libspare.so.1", True),
+        ("opt/lib*.so*", "/opt/lib/spare.so.1", False),
+        ("bin/*[Tt]est*", "/bin/a_Test_b", True),
+        ("bin/*[Tt]est*", "/bin/a_best", False),
+        ("**/*.a", "/opt/lib/libdevice.a", True),
+        ("**/*.a", "/libdevice.a", True),
+        ("**/*.a", "/opt/lib/libdevice.ab", False),
+        ("a.b", "/axb", False),
+    ],
+)
+def test_a_pattern_means_the_paths_that_the_build_drops(pattern: str, path: str, is_meant: bool) -> None:
+    assert bool(trim.expression(pattern).fullmatch(path)) == is_meant
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["opt/include"], ["opt/lib/libtorch.so"]),
+        (["opt/include", "!opt/lib/libdev*.a"], ["opt/lib/libdevice.a", "opt/lib/libtorch.so"]),
+        (
+            ["!**/*.a", "!**/*.la"],
+            ["opt/include/a.h", "opt/lib/libdevice.a", "opt/lib/libmuch.a", "opt/lib/libtorch.so"],
+        ),
+    ],
+)
+def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
+    tmp_path: Path, words: list[str], left: list[str]
+) -> None:
+    out = tmp_path / "out"
+    for name in ("include/a.h", "lib/libdevice.a", "lib/libmuch.a", "lib/libtorch.so"):
+        path = out / "opt" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    program = tmp_path / "finish"
+    text = (HOME / "templates/finish.py").read_text(encoding="utf-8")
+    program.write_text(text.replace('Path("/out")', f"Path({str(out)!r})"))
+
+    subprocess.run(
+        [sys.executable, program, "torch", *words], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"}
+    )
+
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert found == [*left, "usr/share/bakehouse/torch"]
+
+
+def test_evidence_is_from_cpus_where_nobody_says_more() -> None:
+    assert not trim.choices([Trim("headers", ("a",))], None, gpu=True)[0].is_taken
+
+
+def test_one_kind_is_a_list_too(tree: Tree) -> None:
+    tree.image(IMAGE + "trim: headers\n")
+    with pytest.raises(RecipeError) as caught:
+        tree.recipes()
+    assert "error: `headers` is no trim\n" in said(caught.value)
+    assert "hint: a list: `trim: [headers]`\n" in said(caught.value)

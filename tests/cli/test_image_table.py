@@ -1,0 +1,160 @@
+"""What there is to build, as a table and as objects."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import run_log
+from bakehouse.build.run_log import Level
+from bakehouse.catalog.project import Project
+from bakehouse.cli import image_table
+from bakehouse.errors import StaleError
+from bakehouse.plan.planner import make_plan
+from bakehouse.plan.workspace import Workspace
+from bakehouse.resolve.resolver import resolve
+from bakehouse.util.files import write_whole
+from tests.conftest import IMAGE, Tree, templates
+
+FAMILY = """\
+summary: PyTorch with Python ${python}
+name: small-py${python|tag}
+status: legacy
+base: {debian: "12"}
+components: {python: "${python}", torch: "*"}
+matrix: {python: ["3.11", "3.12"]}
+"""
+
+
+@pytest.fixture
+def workspace(tree: Tree) -> Workspace:
+    tree.component("pytorch", 'summary: PyTorch\nreleases: [{version: "2.9.1", provides: {cuda: "12.8"}}]\n')
+    tree.image(FAMILY.replace("torch", "pytorch"), "family")
+    tree.image(IMAGE)
+    return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
+
+
+def found(workspace: Workspace) -> tuple[image_table.Entry, ...]:
+    return image_table.inventory(workspace, workspace.recipes.values())
+
+
+def write(workspace: Workspace, table: str) -> Path:
+    path = workspace.project.root / "docs/images.md"
+    write_whole(path, table)
+    return path
+
+
+def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(workspace: Workspace) -> None:
+    one = next(entry for entry in found(workspace) if entry.recipe.name == "small-py311")
+
+    assert image_table.as_object(one) == {
+        "image": "small-py311",
+        "family": "family",
+        "status": "legacy",
+        "summary": "PyTorch with Python 3.11",
+        "base": "debian 12",
+        "parts": ["debian 12", "python 3.11", "pytorch 2.9.1"],
+        "versions": {"cuda": "12.8", "debian": "12", "glibc": "2.36", "python": "3.11", "pytorch": "2.9.1"},
+        "committed": True,
+        "run": "rendered",
+    }
+
+
+def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) -> None:
+    recipe = workspace.recipes["small"]
+    broken = replace(recipe, base=replace(recipe.base, specifier="==13"))
+    [entry] = image_table.inventory(workspace, [broken])
+
+    assert (entry.versions, entry.level) == (None, Level.RENDERED)
+
+
+def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
+    told = image_table.table(found(workspace))
+
+    assert (
+        told.partition("## ")[2]
+        == """\
+family
+
+PyTorch with Python 3.11; and 1 more like it
+
+| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| small-py311 | PyTorch 2.9.1 | 12.8 | 3.11 | - | - | - | - | - | legacy | rendered |
+| small-py312 | PyTorch 2.9.1 | 12.8 | 3.12 | - | - | - | - | - | legacy | rendered |
+
+## small
+
+A small image
+
+| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| small | - | - | 3.11 | - | - | - | - | - | current | rendered |
+"""
+    )
+
+
+def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
+    path = workspace.project.root / "docs" / "images.md"
+    assert not image_table.write_table(workspace)
+    image_table.check_table(workspace)
+
+    write_whole(path, b"")
+    with pytest.raises(StaleError) as caught:
+        image_table.check_table(workspace)
+    assert caught.value.diagnostics[0].message == "`docs/images.md` is out of date"
+    assert image_table.write_table(workspace)
+    assert not image_table.write_table(workspace)
+    image_table.check_table(workspace)
+
+
+def test_a_file_of_the_users_that_has_the_tables_name_is_left_alone(workspace: Workspace) -> None:
+    path = write(workspace, "# Our photographs\n")
+
+    assert not image_table.write_table(workspace)
+    image_table.check_table(workspace)
+    assert path.read_text() == "# Our photographs\n"
+
+
+def test_bakehouses_images_are_in_no_table_of_a_users_project(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(workspace, "")
+    monkeypatch.setattr("bakehouse.plan.workspace.HOME", workspace.project.root / "home")
+    small = workspace.recipes["small"]
+    brought = replace(small.location, path=workspace.project.root / "home/recipes/images/small.yaml")
+    recipes = {**workspace.recipes, "small": replace(small, location=brought)}
+
+    image_table.write_table(replace(workspace, recipes=recipes))
+
+    assert "\n2 images of 1 recipe; 2 rendered.\n" in path.read_text()
+
+
+def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_next_writing(
+    workspace: Workspace,
+) -> None:
+    project = workspace.project
+    write_whole(project.root / "docs/images.md", "")
+    image_table.write_table(workspace)
+    [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
+    run_log.record(
+        project.state, {"small": run_log.built(image, date(2026, 11, 21))}, project.state / "locks"
+    )
+
+    image_table.check_table(workspace)
+    levels = {entry.recipe.name: entry.level for entry in found(workspace)}
+    assert levels["small"] is Level.BUILT
+    assert image_table.write_table(workspace)
+    assert run_log.load(project.images)["small"].key == image.key
+
+
+def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> None:
+    project = workspace.project
+    old = run_log.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
+    run_log.record(project.state, {"small": old}, project.state / "locks")
+    told = image_table.table(found(workspace))
+    assert (
+        "| small | - | - | 3.11 | - | - | - | - | - | current |"
+        " rendered (rehearsed 2026-11-20, changed since) |\n" in told
+    )

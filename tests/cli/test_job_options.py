@@ -1,0 +1,224 @@
+"""The words of `./bake run` as a job, and what is said about those that make none."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli import job_options
+from bakehouse.cluster.job import Cut, Group
+from bakehouse.errors import Diagnostic, UsageError
+
+HERE = str(Path(__file__).parent)
+
+
+def test_hosts_of_one_type() -> None:
+    found = job_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
+
+    assert found == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
+
+
+def test_groups_of_several_types_with_their_share_of_the_machine() -> None:
+    words = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
+
+    assert job_options.cluster(words, 0, "", ["data=1.5"], 1) == (
+        Group("data", "ml.c5.18xlarge", 2, 1.5, 1),
+        Group("dnn", "ml.p4d.24xlarge", 1, None, 1),
+    )
+
+
+def test_hyperparameters_are_json_where_they_can_be() -> None:
+    assert job_options.hyperparameters(["lr=0.1", "name=x y", "deep=[1, 2]", "equal=a=b"]) == {
+        "lr": 0.1,
+        "name": "x y",
+        "deep": [1, 2],
+        "equal": "a=b",
+    }
+
+
+def test_a_name_is_given_once() -> None:
+    words = ["train=s3://a/b", "train=s3://a/c"]
+    for read, option in [
+        (job_options.inputs, "--input"),
+        (job_options.environment, "--environment"),
+        (job_options.hyperparameters, "--hyperparameter"),
+        (job_options.channels, "--channel"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            read(words)
+        assert caught.value.diagnostics == (
+            Diagnostic(f"`{option}` names `train` twice", hint="leave one of them out"),
+        )
+
+
+def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
+    text = '{"mpi": {"enabled": true}}'
+    (tmp_path / "mpi.json").write_text(text)
+
+    assert job_options.distribution(text) == job_options.distribution(str(tmp_path / "mpi.json"))
+    assert job_options.distribution("") == {}
+
+
+def test_code_lies_in_a_folder_or_in_the_image(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    assert job_options.code(str(tmp_path), "train.py") == tmp_path
+    assert job_options.code("", "train.py") is None
+
+
+def test_code_that_a_command_starts_needs_no_entry_point(tmp_path: Path) -> None:
+    assert job_options.code(str(tmp_path), "", "torchrun /opt/ml/code/train.py") == tmp_path
+
+
+def test_a_command_is_parted_as_a_shell_parts_it() -> None:
+    assert job_options.command("python -c 'import sys'", "") == ("python", "-c", "import sys")
+
+
+def test_the_sdk_lies_in_a_folder_or_in_a_virtual_environment(tmp_path: Path) -> None:
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    (packages / "sagemaker").mkdir(parents=True)
+
+    assert job_options.sdk(str(tmp_path / "venv")) == job_options.sdk(str(packages)) == packages
+    assert job_options.sdk("") is None
+
+
+def test_channels_are_folders(tmp_path: Path) -> None:
+    assert job_options.channels([f"training={tmp_path}"]) == {"training": tmp_path}
+
+
+def test_what_dies_and_when() -> None:
+    assert job_options.kills(["algo-2@10s", "algo-1@0.5"]) == {
+        "algo-2": 10.0,
+        "algo-1": 0.5,
+    }
+
+
+def test_what_is_cut_off_from_what_and_when() -> None:
+    assert job_options.cuts(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
+        Cut("data", "dnn", 10.0),
+        Cut("algo-1", "algo-2", 0.5),
+    )
+
+
+@pytest.mark.parametrize(("text", "found"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
+def test_sizes(text: str, found: int | None) -> None:
+    assert job_options.size(text, "--memory") == found
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "hint"),
+    [
+        (
+            lambda: job_options.cluster(["a=ml.x"], 2, "", [], 0),
+            "`--group` takes the place of `--hosts` and `--instance-type`",
+            "give every group its type and count: `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: job_options.cluster(["data"], 0, "", [], 0),
+            "`--group data` is no group",
+            "write `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: job_options.cluster(["a=ml.x:0"], 0, "", [], 0),
+            "`--group a=ml.x:0` is no group",
+            "write `--group data=ml.c5.18xlarge:2`",
+        ),
+        (
+            lambda: job_options.cluster(["a=ml.x", "a=ml.y"], 0, "", [], 0),
+            "two groups have the same name",
+            "SageMaker takes each name once",
+        ),
+        (
+            lambda: job_options.cluster([f"g{n}=ml.x" for n in range(6)], 0, "", [], 0),
+            "6 groups",
+            "SageMaker takes at most 5",
+        ),
+        (
+            lambda: job_options.cluster([], 65, "", [], 0),
+            "more than 64 hosts",
+            "try fewer: they share this machine",
+        ),
+        (
+            lambda: job_options.cluster(["a=ml.x"], 0, "", ["b=1"], 0),
+            "`--cpus` names group `b`",
+            "there are a",
+        ),
+        (
+            lambda: job_options.cluster(["a=ml.x"], 0, "", ["a=many"], 0),
+            "`--cpus` with `many`",
+            "a number of cores above 0, such as `data=1.5`",
+        ),
+        (
+            lambda: job_options.hyperparameters(["lr"]),
+            "`--hyperparameter lr` has no `=`",
+            "write `--hyperparameter name=value`",
+        ),
+        (
+            lambda: job_options.code("no/such", "train.py"),
+            "there is no folder `no/such`",
+            "`--source-dir` is the folder that holds the entry point",
+        ),
+        (
+            lambda: job_options.code(HERE, ""),
+            "`--source-dir` without `--entry-point`",
+            "`--entry-point train.py` names the script",
+        ),
+        (
+            lambda: job_options.code(HERE, "trian.py"),
+            f"`{HERE}` holds no `trian.py`",
+            "`--entry-point` is a path below `--source-dir`",
+        ),
+        (
+            lambda: job_options.channels(["training=no/such"]),
+            "channel `training` has no folder `no/such`",
+            "`--channel training=data` mounts the folder `data`",
+        ),
+        (
+            lambda: job_options.distribution("no/such.json"),
+            "can't read `no/such.json` as a distribution",
+            """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a file that holds it""",
+        ),
+        (
+            lambda: job_options.distribution("{'mpi': 1}"),
+            "the distribution is no JSON: Expecting property name enclosed in double quotes:"
+            " line 1 column 2 (char 1)",
+            "keys and texts need double quotes",
+        ),
+        (
+            lambda: job_options.kills(["algo-2"]),
+            "`--kill algo-2` names no host and time",
+            "write `--kill algo-2@10s`",
+        ),
+        (
+            lambda: job_options.command("torchrun train.py", "train.py"),
+            "`--command` takes the place of `--entry-point`",
+            "name it in the command: /opt/ml/code/…",
+        ),
+        (
+            lambda: job_options.command("echo 'a", ""),
+            "`--command` can't be parted into words: No closing quotation",
+            "as a shell would take it",
+        ),
+        (
+            lambda: job_options.sdk("no/such"),
+            "`--sdk no/such` holds no SageMaker SDK",
+            "`pip install --target sdk sagemaker-train`",
+        ),
+        (
+            lambda: job_options.cuts(["data@10s"]),
+            "`--cut data@10s` names no two groups and a time",
+            "write `--cut data,dnn@10s`",
+        ),
+        (
+            lambda: job_options.size("much", "--memory"),
+            "`--memory much` is no size",
+            "such as `512m` or `2g`",
+        ),
+    ],
+)
+def test_what_makes_no_job_is_told(call: object, told: str, hint: str) -> None:
+    assert callable(call)
+    with pytest.raises(UsageError) as caught:
+        call()
+
+    [found] = caught.value.diagnostics
+    assert (found.message, found.hint) == (told, hint)

@@ -1,0 +1,307 @@
+"""A job as SageMaker lays it out and runs it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.cluster import cluster
+from bakehouse.cluster.job import Cut, Group, Job, homogeneous, input_files
+from bakehouse.engine.protocol import ContainerSpec
+from tests.support.fake_engine import DIGEST, FakeEngine, Run
+
+JOB = Job(
+    DIGEST,
+    "mpi-2x2",
+    groups=homogeneous(2),
+    processes=2,
+    source={"train.py": b"print()"},
+    entry_point="train.py",
+    hyperparameters={"sagemaker_mpi_enabled": True, "lr": 0.1, "name": "x"},
+    channels={"training": {"part/0.bin": b"\x00"}},
+    deadline=0.2,
+    grace=0.1,
+)
+
+
+def config(name: str, job: Job = JOB, host: str = "algo-2") -> object:
+    return json.loads(input_files(job, host)[f"/opt/ml/input/config/{name}.json"])
+
+
+def test_each_host_is_told_who_it_is_and_who_the_others_are() -> None:
+    assert config("resourceconfig") == {
+        "current_group_name": "homogeneousCluster",
+        "current_host": "algo-2",
+        "current_instance_type": "ml.c5.xlarge",
+        "hosts": ["algo-1", "algo-2"],
+        "instance_groups": [
+            {
+                "hosts": ["algo-1", "algo-2"],
+                "instance_group_name": "homogeneousCluster",
+                "instance_type": "ml.c5.xlarge",
+            }
+        ],
+        "network_interface_name": "eth0",
+    }
+
+
+def test_hyperparameters_are_strings_of_json() -> None:
+    assert config("hyperparameters") == {
+        "lr": "0.1",
+        "name": '"x"',
+        "sagemaker_job_name": '"mpi-2x2"',
+        "sagemaker_mpi_enabled": "true",
+        "sagemaker_program": '"train.py"',
+        "sagemaker_submit_directory": '"/opt/ml/input/data/code"',
+    }
+
+
+def test_without_a_toolkit_hyperparameters_are_the_users_texts() -> None:
+    job = replace(JOB, has_toolkit=False, hyperparameters={"lr": 0.1, "name": "x"})
+
+    assert config("hyperparameters", job) == {"lr": "0.1", "name": "x"}
+
+
+def test_a_gpu_belongs_to_one_host() -> None:
+    job = replace(JOB, groups=(Group("data"), Group("dnn", count=2, gpus=2)), seed=1)
+    data, dnn = job.hosts_by_group["data"], job.hosts_by_group["dnn"]
+
+    assert [job.gpus_of(host) for host in (*data, *dnn)] == [(), (0, 1), (2, 3)]
+
+
+def test_channels_and_code_lie_where_the_toolkit_looks() -> None:
+    files = input_files(JOB, "algo-1")
+
+    assert files["/opt/ml/input/data/training/part/0.bin"] == b"\x00"
+    assert files["/opt/ml/input/data/code/train.py"] == b"print()"
+    channel = {
+        "RecordWrapperType": "None",
+        "S3DistributionType": "FullyReplicated",
+        "TrainingInputMode": "File",
+    }
+    assert config("inputdataconfig") == {"code": channel, "training": channel}
+
+
+def test_code_that_is_baked_in_is_not_delivered() -> None:
+    job = replace(JOB, source={}, baked={"more.py": b""})
+
+    assert "sagemaker_submit_directory" not in str(config("hyperparameters", job))
+    assert "/opt/ml/code/more.py" in input_files(job, "algo-1")
+
+
+def test_hosts_start_as_sagemaker_starts_them(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run())
+
+    cluster.run(engine, JOB, tmp_path)
+
+    first, second = engine.specs
+    assert (first.hostname, second.hostname) == ("algo-1", "algo-2")
+    assert (first.command, first.keep_entrypoint) == (("train",), True)
+    assert first.mounts == ("/opt/ml/input", "/opt/ml/output", "/opt/ml/model", "/opt/ml/checkpoints")
+    assert first.network == second.network == "network of mpi-2x2"
+    assert first.environment == {"TRAINING_JOB_NAME": "mpi-2x2"}
+
+
+def test_what_a_job_left_behind_is_read(tmp_path: Path) -> None:
+    left = {
+        "/opt/ml/output/success": b"",
+        "/opt/ml/model/a/model.bin": b"12345",
+        "/opt/ml/output/data/ranks/0.jsonl": b'{"rank": 0, "host": "algo-1", "step": "arrived", "at": 1}\n',
+    }
+
+    end = cluster.run(FakeEngine(lambda spec: Run(files=left)), replace(JOB, groups=homogeneous()), tmp_path)
+
+    assert end.hosts[0].success
+    assert end.hosts[0].failure is None
+    assert end.hosts[0].model == {"a/model.bin": 5}
+    assert [note.step for note in end.notes] == ["arrived"]
+
+
+def test_each_rank_gets_a_log_of_its_own_on_the_host_where_it_ran(tmp_path: Path) -> None:
+    def behave(spec: ContainerSpec) -> Run:
+        return Run(
+            prints="map\n[1,0]<stdout>:zero\n[1,3]<stdout>:three\n" if spec.hostname == "algo-1" else ""
+        )
+
+    cluster.run(FakeEngine(behave), JOB, tmp_path)
+
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "algo-1.log": "map\n[1,0]<stdout>:zero\n[1,3]<stdout>:three\n",
+        "algo-1-rank-0.log": "zero\n",
+        "algo-2-rank-3.log": "three\n",
+        "algo-2.log": "",
+    }
+
+
+def test_the_failure_of_one_host_ends_the_job(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(exit_code=1), "algo-2": Run(exit_code=None)}
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, deadline=60), tmp_path)
+
+    assert end.exit_codes == (1, None)
+    assert hosts["algo-2"].stopped
+    assert not end.timed_out
+    assert end.seconds < 5
+
+
+def test_a_job_that_does_not_end_is_stopped_at_its_deadline(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(), "algo-2": Run(exit_code=None)}
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), JOB, tmp_path)
+
+    assert end.timed_out
+    assert end.exit_codes == (0, None)
+    assert hosts["algo-2"].stopped
+
+
+GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("dnn", "ml.p4d.24xlarge", 1))
+
+
+def test_hosts_are_dealt_to_groups_at_random_and_the_same_way_for_a_seed() -> None:
+    job = replace(JOB, groups=GROUPS, seed=1)
+
+    dealt = {frozenset(replace(job, seed=seed).hosts_by_group["dnn"]) for seed in range(20)}
+
+    assert dealt == {frozenset({host}) for host in ("algo-1", "algo-2", "algo-3")}
+    assert job.hosts_by_group == replace(job).hosts_by_group
+    assert sorted(host for hosts in job.hosts_by_group.values() for host in hosts) == [*job.host_names]
+
+
+def test_each_host_is_told_its_own_group_and_all_others() -> None:
+    job = replace(JOB, groups=GROUPS, seed=3)
+    [trainer] = job.hosts_by_group["dnn"]
+    told = json.loads(input_files(job, trainer)["/opt/ml/input/config/resourceconfig.json"])
+
+    assert (told["current_group_name"], told["current_instance_type"]) == ("dnn", "ml.p4d.24xlarge")
+    assert {one["instance_group_name"]: tuple(one["hosts"]) for one in told["instance_groups"]} == (
+        job.hosts_by_group
+    )
+
+
+def test_ranks_are_those_of_the_groups_that_the_launcher_starts_in() -> None:
+    job = replace(JOB, groups=GROUPS, seed=3, launched_in=("data",), processes=2)
+
+    assert job.ranks == 4
+    assert [job.host_of(rank) for rank in range(4)] == [
+        host for host in job.hosts_by_group["data"] for _ in range(2)
+    ]
+
+
+def test_code_in_s3_is_named_by_its_address() -> None:
+    job = replace(JOB, source={}, submit_directory="s3://code/source.tar.gz")
+
+    assert '\\"s3://code/source.tar.gz\\"' in json.dumps(config("hyperparameters", job))
+
+
+def test_a_folder_is_a_channel_that_the_hosts_can_read(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run())
+    cluster.run(engine, replace(JOB, folders={"more": "/data"}), tmp_path)
+
+    assert {folder for spec in engine.specs for folder in spec.folders.items()} == {
+        ("/opt/ml/input/data/more", "/data")
+    }
+    assert "more" in str(config("inputdataconfig", replace(JOB, folders={"more": "/data"})))
+
+
+def test_a_job_that_is_stopped_gets_sigterm_first(tmp_path: Path) -> None:
+    runs = [Run(None), Run(None)]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=5.0, deadline=9.0), tmp_path)
+
+    assert [run.signals for run in runs] == [["SIGTERM"], ["SIGTERM"]]
+    assert (end.stopped, end.timed_out, end.exit_codes) == (True, False, (143, 143))
+
+
+def test_a_job_that_does_not_heed_is_ended_after_the_grace(tmp_path: Path) -> None:
+    runs = [Run(None, heeds_sigterm=False), Run()]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=0.1, deadline=9.0), tmp_path)
+
+    assert runs[0].stopped
+    assert end.exit_codes == (None, 0)
+
+
+def test_a_host_that_is_killed_gives_the_others_their_time_to_notice(tmp_path: Path) -> None:
+    runs = [Run(None), Run(None)]
+    engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
+
+    end = cluster.run(engine, replace(JOB, kills={"algo-2": 0.0}, deadline=1.0, grace=0.0), tmp_path)
+
+    assert [run.signals for run in runs] == [[], ["SIGKILL"]]
+    assert end.exit_codes == (None, 137)
+    assert end.seconds >= 1.0
+
+
+def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
+    heard: list[tuple[str, bytes]] = []
+    cluster.run(
+        FakeEngine(lambda spec: Run(prints=f"I am {spec.hostname}\n")),
+        JOB,
+        tmp_path,
+        heard=lambda host, data: heard.append((host, data)),
+    )
+
+    assert heard == [("algo-1", b"I am algo-1\n"), ("algo-2", b"I am algo-2\n")]
+
+
+def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:
+    left = {"/opt/ml/model/a/weights": b"x"}
+    cluster.run(
+        FakeEngine(lambda spec: Run(files=left)), JOB, tmp_path, kept={"/opt/ml/model": tmp_path / "model"}
+    )
+
+    assert (tmp_path / "model/algo-2/a/weights").read_bytes() == b"x"
+
+
+def test_a_loss_is_noted_with_those_who_could_notice(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(None), "algo-2": Run(None), "algo-3": Run()}
+    job = replace(JOB, groups=homogeneous(3), kills={"algo-2": 0.1}, deadline=0.6)
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    [loss] = end.losses
+    assert (loss.what, loss.killed, loss.witnesses) == ("algo-2 was killed", "algo-2", ("algo-1",))
+
+
+def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -> None:
+    job = replace(JOB, groups=GROUPS, seed=None, cuts=(Cut("data", "dnn", 0.0),), deadline=0.5)
+    hosts = {host: Run(None) for host in job.host_names}
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert [loss.what for loss in end.losses] == ["data and dnn were cut off from each other"]
+    addresses = {host: run.address() for host, run in hosts.items()}
+    assert hosts["algo-1"].refused == hosts["algo-2"].refused == [addresses["algo-3"]]
+    assert hosts["algo-3"].refused == [addresses["algo-1"], addresses["algo-2"]]
+
+
+def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(), "algo-2": Run()}
+
+    cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, netem="delay 1ms"), tmp_path)
+
+    assert {run.netem for run in hosts.values()} == {"delay 1ms"}
+
+
+def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run(full=("/opt/ml/model", "/opt/ml/input")))
+
+    end = cluster.run(engine, replace(JOB, room=2**20), tmp_path)
+
+    assert engine.specs[0].room == {
+        "/opt/ml/model": 2**20,
+        "/opt/ml/output": 2**20,
+        "/opt/ml/checkpoints": 2**20,
+    }
+    assert end.hosts[0].full == ("/opt/ml/model",)
+
+
+def test_a_host_that_fails_before_its_kill_is_a_failure_of_the_job(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(exit_code=None), "algo-2": Run(exit_code=1)}
+    job = replace(JOB, deadline=60, kills={"algo-2": 30.0})
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert (end.exit_codes, end.losses, end.timed_out) == ((None, 1), (), False)
+    assert end.seconds < 5

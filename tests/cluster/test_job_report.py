@@ -1,0 +1,253 @@
+"""What SageMaker would have said of a job, and what this machine saw besides."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.cluster.cluster import HostEnd, JobEnd, Loss
+from bakehouse.cluster.job import Group, Job, homogeneous
+from bakehouse.cluster.job_report import Status, as_json, report, text
+from bakehouse.cluster.ranks import Note, SplitLog, Step
+from tests.support.fake_engine import DIGEST
+
+FOLDER = Path("build/runs/x")
+JOB = Job(DIGEST, "mpi-cpu-1", homogeneous(2), processes=2, deadline=60.0)
+DONE = JobEnd(
+    hosts=(HostEnd("algo-1", 0, success=True, seconds=9.5), HostEnd("algo-2", 0, success=True, seconds=10.0)),
+    notes=(),
+    logs={"algo-1": "one\n", "algo-2": "two\n"},
+    split={"algo-1": SplitLog({}, "one\n"), "algo-2": SplitLog({}, "two\n")},
+    timed_out=False,
+    seconds=10.0,
+)
+
+
+def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = False) -> JobEnd:
+    second = HostEnd("algo-2", code, out_of_memory=out_of_memory, failure=failure, seconds=3.0)
+    return replace(DONE, hosts=(replace(DONE.hosts[0], exit_code=None, seconds=None), second))
+
+
+def test_a_job_that_completed() -> None:
+    found = report(JOB, DONE, FOLDER)
+
+    assert found.passed
+    assert text(found) == (
+        """\
+mpi-cpu-1: Completed after 10.0 s, as SageMaker would say
+  algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
+  algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10.0 s
+  no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_nccl_whose_log_is_off_is_told() -> None:
+    job = replace(JOB, groups=homogeneous(2, gpus=1))
+
+    assert "NCCL did not say how ranks talked: `--environment NCCL_DEBUG=INFO` lets it\n" in text(
+        report(job, DONE, FOLDER)
+    )
+
+
+def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> None:
+    found = report(JOB, failed(3, "ValueError: no\nmore"), FOLDER)
+
+    assert (found.status, found.reason) == (
+        Status.FAILED,
+        "AlgorithmError: ValueError: no\nmore, exit code: 3",
+    )
+    assert text(found) == (
+        """\
+mpi-cpu-1: Failed after 10.0 s, as SageMaker would say
+  AlgorithmError: ValueError: no …
+  algo-1  homogeneousCluster  ml.c5.xlarge  still running
+  algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
+  first to fail: algo-2: exited with 3
+    | two
+  its log: build/runs/x/logs/algo-2.log
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_sagemaker_keeps_the_first_1024_characters() -> None:
+    reason = report(JOB, failed(1, "x" * 2000), FOLDER).reason
+
+    assert reason == f"AlgorithmError: {'x' * 1024}, exit code: 1"
+
+
+def test_a_host_that_ran_out_of_memory() -> None:
+    found = report(JOB, failed(137, out_of_memory=True), FOLDER)
+
+    assert found.hosts[1].end == "exit 137: out of memory"
+    assert (found.cause, found.hint) == (
+        "ran out of memory",
+        "take a larger instance type, or a smaller batch",
+    )
+
+
+def test_a_crash_is_told_by_its_signal() -> None:
+    assert report(JOB, failed(139), FOLDER).cause == "crashed (segmentation fault)"
+
+
+def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
+    note = Note(3, "algo-2", Step.FAILED, 2.0, "ValueError: no")
+    split = {**DONE.split, "algo-1": SplitLog({3: "three\n"}, "")}
+    found = report(JOB, replace(failed(), notes=(note,), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
+    assert """\
+  first to fail: rank 3 on algo-2: ValueError: no
+    | three
+  its log: build/runs/x/logs/algo-2-rank-3.log
+""" in text(found)
+
+
+RAISED = "Traceback (most recent call last):\n  File x\nValueError: no such thing\nmore\n"
+
+
+def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
+    split = {
+        "algo-1": SplitLog({3: RAISED}, "MPI_ABORT was invoked on rank 3 in\n"),
+        "algo-2": SplitLog({}, ""),
+    }
+    found = report(JOB, replace(failed(), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
+    assert found.tail[-1] == "ValueError: no such thing"
+
+
+def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
+    rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
+    end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, split={"algo-1": SplitLog({}, rest)})
+    end = replace(end, split={**end.split, "algo-2": SplitLog({}, "")})
+    found = report(JOB, end, FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-1", "the script exited with 3")
+    assert found.log == FOLDER / "logs/algo-1.log"
+
+
+def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
+    rest = "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
+    split = {"algo-1": SplitLog({3: RAISED}, rest), "algo-2": SplitLog({}, "")}
+    found = report(JOB, replace(failed(1, out_of_memory=True), split=split), FOLDER)
+
+    assert (found.failed_rank, found.cause) == (3, "ran out of memory")
+    assert report(JOB, replace(failed(), split=split), FOLDER).cause == "exited on signal 9 (Killed)"
+
+
+def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
+    split = {"algo-1": SplitLog({0: "well\n", 3: RAISED}, "ORTE_ERROR_LOG\n"), "algo-2": SplitLog({}, "")}
+    found = report(JOB, replace(failed(), split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
+
+
+def test_of_ranks_that_failed_in_the_same_second_the_one_that_noticed_the_other_is_passed_over() -> None:
+    logs = {
+        host: f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n"
+        "Root Cause (first observed failure):\n  time      : 10:00:00\n"
+        f"  rank      : {rank} (local_rank: 0)\n  exitcode  : 1 (pid: 39)\n"
+        for host, rank, words in (
+            ("algo-1", 0, "RuntimeError: Connection closed by peer [192.168.128.3]:64160"),
+            ("algo-2", 1, "ValueError: no such thing"),
+        )
+    }
+    split = {host: SplitLog({}, log) for host, log in logs.items()}
+    ends = (HostEnd("algo-1", 1, seconds=3.0), HostEnd("algo-2", 1, seconds=3.5))
+    found = report(replace(JOB, processes=1), replace(DONE, hosts=ends, logs=logs, split=split), FOLDER)
+
+    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
+
+
+def test_a_folder_that_was_full_is_named() -> None:
+    log = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
+    end = failed()
+    full = replace(end.hosts[1], full=("/opt/ml/model",))
+    end = replace(end, hosts=(end.hosts[0], full), logs={**end.logs, "algo-2": log})
+
+    assert report(JOB, end, FOLDER).cause == "/opt/ml/model is full"
+
+
+def test_a_job_that_took_too_long() -> None:
+    end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
+    found = report(JOB, end, FOLDER)
+
+    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 60 s")
+    assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
+    assert (
+        "  not ended: algo-1: no end within 60 s\n    | one\n  its log: build/runs/x/logs/algo-1.log\n"
+        in (text(found))
+    )
+
+
+def test_a_job_that_was_stopped() -> None:
+    found = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), FOLDER)
+
+    assert (found.status, found.reason, found.passed) == (Status.STOPPED, "stopped after 5 s", False)
+
+
+def test_a_host_that_was_killed_here_is_a_lost_host() -> None:
+    found = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), FOLDER)
+
+    assert (found.status, found.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
+    assert found.hosts[1].end == "killed by this run"
+    assert (found.failed_host, found.cause) == ("algo-2", "killed by this run")
+
+
+THREE = replace(JOB, groups=homogeneous(3))
+
+
+def test_how_long_the_others_took_to_notice_a_loss() -> None:
+    ends = (
+        HostEnd("algo-1", 1, seconds=13.4),
+        HostEnd("algo-2", 137, seconds=10.3),
+        HostEnd("algo-3", None),
+    )
+    loss = Loss("algo-2 was killed", 10.0, "algo-2", ("algo-1", "algo-3"))
+    logs = dict.fromkeys(THREE.host_names, "")
+    split = {host: SplitLog({}, "") for host in THREE.host_names}
+    end = replace(DONE, hosts=ends, losses=(loss,), seconds=60.0, timed_out=True, logs=logs, split=split)
+
+    found = report(replace(THREE, kills={"algo-2": 10.0}), end, FOLDER)
+
+    assert """\
+  after 10.0 s algo-2 was killed
+    algo-1  exit 1, 3.4 s later
+    algo-3  still running, 50.0 s later
+  first to fail: algo-2: killed by this run
+""" in text(found)
+    assert found.hint == "algo-3 did not notice: let the script wait for others no longer than it has to"
+
+
+def test_a_failure_after_a_cut_is_told_to_be_this_run_s_doing() -> None:
+    loss = Loss("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
+    found = report(JOB, replace(failed(), losses=(loss,)), FOLDER)
+
+    assert found.hint == "this run did that: data and dnn were cut off from each other"
+
+
+def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
+    job = replace(JOB, groups=(Group("dnn", "ml.p4d.24xlarge", 2),), seed=7)
+    log = "x [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1\n"
+    end = replace(DONE, logs={**DONE.logs, "algo-1": log})
+
+    assert report(job, end, FOLDER).passed
+    found = report(job, end, FOLDER, frozenset({"ml.p4d.24xlarge"}))
+
+    assert not found.passed
+    assert text(found).endswith(
+        """\
+  hosts were dealt to groups by --seed 7
+  NCCL: NET/Socket
+  failed: the ranks talked through TCP sockets (NET/Socket); ml.p4d.24xlarge has EFA for that
+  logs of hosts and ranks: build/runs/x
+"""
+    )
+
+
+def test_the_report_is_json_for_programs() -> None:
+    found = json.loads(as_json(report(JOB, DONE, FOLDER)))
+
+    assert (found["status"], found["passed"], found["folder"]) == ("Completed", True, "build/runs/x")

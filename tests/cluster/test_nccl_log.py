@@ -1,0 +1,40 @@
+"""What NCCL's log says of the ways it took."""
+
+import pytest
+
+from bakehouse.cluster.nccl_log import Transports, transports
+
+EFA = """\
+NCCL version 2.27.5+cuda12.8
+algo-1:42:99 [0] NCCL INFO Using network AWS Libfabric
+algo-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 2[0] [receive] via NET/AWS Libfabric/0/GDRDMA
+algo-1:42:99 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+"""
+TCP = """\
+algo-1:42:99 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal net plugin.
+algo-1:42:99 [0] NCCL INFO Using network Socket
+algo-1:42:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1
+"""
+
+
+def test_efa_is_told_with_its_direct_way_to_the_gpu() -> None:
+    assert transports([EFA]) == Transports(
+        "2.27.5", ("AWS Libfabric",), ("NET/AWS Libfabric/GDRDMA", "P2P/CUMEM/read")
+    )
+    assert not transports([EFA]).falls_back
+
+
+def test_the_silent_fallback_is_seen() -> None:
+    assert transports([EFA, TCP]).falls_back
+
+
+def test_one_host_that_would_use_sockets_and_needs_no_network_does_not_fall_back() -> None:
+    alone = TCP.replace("NET/Socket/1", "SHM/direct/direct")
+
+    assert transports([alone]) == Transports("", ("Socket",), ("SHM/direct/direct",))
+    assert not transports([alone]).falls_back
+
+
+@pytest.mark.parametrize("log", ["", "no NCCL here\n", "NCCL INFO Bootstrap: Using eth0\n"])
+def test_a_log_without_ways_says_nothing(log: str) -> None:
+    assert not transports([log])

@@ -1,0 +1,143 @@
+"""A smoke run: which checks ran, what is kept of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke import Outcome, SmokeReport, smoke
+from bakehouse.engine.protocol import ContainerSpec
+from bakehouse.errors import SmokeError, UsageError
+from tests.support.fake_engine import DIGEST, FakeEngine, Run, built, image
+
+STEPS = ("started", "arrived", "finished")
+
+
+def good(spec: ContainerSpec) -> Run:
+    """A container of an image in which everything works."""
+    if not spec.hostname:
+        return Run()
+    if "train-failure" in spec.network:
+        return Run(exit_code=1, files={"/opt/ml/output/failure": b"Framework Error"})
+    first = 2 if spec.hostname == "algo-2" else 0
+    notes = "".join(
+        f'{{"rank": {rank}, "host": "{spec.hostname}", "step": "{step}", "at": 1.0}}\n'
+        for rank in (first, first + 1)
+        for step in STEPS
+    )
+    left = {
+        "/opt/ml/output/success": b"",
+        "/opt/ml/model/model.json": b"{}",
+        "/opt/ml/output/data/ranks/all.jsonl": notes.encode(),
+    }
+    return Run(files=left)
+
+
+def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    report = smoke(FakeEngine(good), built(image()), tmp_path, progress=said.append)
+
+    assert report.passed
+    assert (report.image, report.digest, report.transport) == ("mpi-cpu", DIGEST, "mpi")
+    assert {check.name: check.outcome for check in report.checks} == {
+        "components": Outcome.NOT_TESTED,
+        "mpi_2x2": Outcome.PASSED,
+        "train_success": Outcome.PASSED,
+        "train_failure": Outcome.PASSED,
+        "torchrun_1x2": Outcome.NOT_TESTED,
+        "mpirun_1x2": Outcome.PASSED,
+        "no_private_keys": Outcome.PASSED,
+    }
+    assert smoke_report.load(tmp_path, DIGEST) == report
+    assert "torchrun_1x2 not tested: the image carries no torchrun" in said
+    assert "mpi_2x2 started" in said
+    assert "torchrun_1x2 started" not in said
+
+
+def test_a_private_key_fails_the_image(tmp_path: Path) -> None:
+    keys = {"/root/.ssh/id_rsa": b"-----BEGIN OPENSSH PRIVATE KEY-----\n", "/etc/ssh/sshd_config": b""}
+
+    report = smoke(
+        FakeEngine(lambda spec: Run(files=keys)), built(image()), tmp_path, only=["no_private_keys"]
+    )
+
+    assert report.checks[0].reason == "the image holds `/root/.ssh/id_rsa`"
+    assert not report.passed
+
+
+def test_one_check_alone_is_no_report_of_the_image(tmp_path: Path) -> None:
+    report = smoke(FakeEngine(good), built(image()), tmp_path, only=["train_success"])
+
+    assert [check.name for check in report.checks] == ["train_success"]
+    assert smoke_report.load(tmp_path, DIGEST) is None
+
+
+def test_a_check_that_is_run_again_replaces_its_result(tmp_path: Path) -> None:
+    def fails(spec: ContainerSpec) -> Run:
+        return Run(exit_code=3) if "train-success" in spec.network else good(spec)
+
+    first = smoke(FakeEngine(fails), built(image()), tmp_path)
+    again = smoke(FakeEngine(good), built(image()), tmp_path, only=["train_success"])
+
+    assert not first.passed
+    assert again.passed
+    assert [check.name for check in again.checks] == [check.name for check in first.checks]
+    assert smoke_report.load(tmp_path, DIGEST) == again
+
+
+def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    stale = tmp_path / "smoke/mpi-cpu/train_success/algo-9-rank-70.log"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+
+    smoke(FakeEngine(good), built(image()), tmp_path, only=["train_success"])
+
+    assert [path.name for path in stale.parent.iterdir()] == ["algo-1.log"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mpi_2x", "did you mean `mpi_2x2`?"),
+        (
+            "zzz",
+            "there are components, mpi_2x2, mpirun_1x2, no_private_keys, torchrun_1x2, train_failure, "
+            "train_success",
+        ),
+    ],
+)
+def test_an_unknown_check_is_told_with_what_there_is(tmp_path: Path, name: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        smoke(FakeEngine(good), built(image()), tmp_path, only=[name])
+
+    assert failure_text(caught.value.diagnostics[0]) == f"error: unknown check `{name}`\n\nhint: {hint}\n"
+
+
+def test_an_interrupted_run_removes_its_containers(tmp_path: Path) -> None:
+    engine = FakeEngine(good)
+
+    def interrupted(line: str) -> None:
+        if "passed" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        smoke(engine, built(image()), tmp_path, progress=interrupted)
+
+    assert engine.closed
+    assert smoke_report.load(tmp_path, DIGEST) is None
+
+
+def test_a_report_in_which_nothing_was_tested_is_no_pass() -> None:
+    assert not SmokeReport("mpi-cpu", DIGEST, "mpi", ()).passed
+
+
+def test_a_rehearsed_image_is_not_tried(tmp_path: Path) -> None:
+    engine = FakeEngine(good)
+
+    with pytest.raises(SmokeError, match="rehearsed, not built: what stand-ins do proves nothing"):
+        smoke(engine, replace(built(image()), is_rehearsed=True), tmp_path)
+
+    assert engine.specs == []

@@ -1,0 +1,253 @@
+"""Reports kept by digest, and failures told from them."""
+
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bakehouse.build.verify import Outcome
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.errors import SmokeError
+from bakehouse.util.oci import Digest
+from tests.support.fake_engine import DIGEST
+
+PASSED = CheckResult("train_success", Outcome.PASSED, 4.3)
+FAILED = CheckResult(
+    "mpi_2x2",
+    Outcome.FAILED,
+    41.2,
+    reason="RuntimeError: all-reduce gave [3.0], not 10.0",
+    ranks=4,
+    failed_rank="algo-2 rank 3",
+    exit="1 after 41.2 s; ranks 0-2 went down with it",
+    source="bakehouse/probes/mpi_allreduce.py",
+    tail=("Traceback", "RuntimeError: all-reduce gave [3.0], not 10.0"),
+    log=Path("build/smoke/mpi-cpu/mpi_2x2"),
+)
+SKIPPED = CheckResult("nccl_all_reduce", Outcome.NOT_TESTED, 0.0, "no GPU was given", ranks=0)
+REPORT = SmokeReport("mpi-cpu", DIGEST, "mpi", (PASSED, FAILED, SKIPPED))
+
+CHECKS = st.builds(
+    CheckResult,
+    name=st.text(),
+    outcome=st.sampled_from(Outcome),
+    seconds=st.floats(0, 1e4),
+    reason=st.text(),
+    ranks=st.integers(0, 64),
+    tail=st.lists(st.text()).map(tuple),
+    log=st.none() | st.just(Path("build/smoke")),
+)
+
+
+@given(st.lists(CHECKS).map(tuple), st.text())
+def test_a_report_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, checks: tuple[CheckResult, ...], name: str
+) -> None:
+    state = tmp_path_factory.mktemp("state")
+    report = SmokeReport(name, DIGEST, "gloo", checks)
+
+    smoke_report.save(report, state)
+
+    assert smoke_report.load(state, DIGEST) == report
+
+
+def test_an_image_that_was_never_tested_has_no_report(tmp_path: Path) -> None:
+    assert smoke_report.load(tmp_path, DIGEST) is None
+
+
+def test_a_pass_needs_a_check_that_passed_and_none_that_failed() -> None:
+    assert replace(REPORT, checks=(PASSED, SKIPPED)).passed
+    assert not REPORT.passed
+    assert not replace(REPORT, checks=(SKIPPED,)).passed
+    assert not replace(REPORT, checks=()).passed
+
+
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
+    path = smoke_report.save(REPORT, tmp_path)
+    path.write_text(path.read_text().replace('"transport": "mpi"', '"transports": "mpi"'))
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.load(tmp_path, DIGEST)
+
+    text = failure_text(caught.value.diagnostics[0])
+    assert text.startswith(f"error: `{path}` is not a report of smoke tests\n")
+    assert text.endswith("\nhint: remove it, then run `./bake smoke` again\n")
+
+
+def test_a_report_under_another_digest_is_refused(tmp_path: Path) -> None:
+    other = Digest("sha256:" + "00" * 32)
+    path = smoke_report.save(REPORT, tmp_path)
+    path.rename(path.with_name("00" * 32 + ".json"))
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.load(tmp_path, other)
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+        error: `{tmp_path}/smoke/{"00" * 32}.json` is the report of another image
+          expected  {other}
+          found     {DIGEST}
+
+        hint: remove it, then run `./bake smoke` again
+        """)
+
+
+def test_a_check_that_ran_again_takes_its_old_place() -> None:
+    again = replace(FAILED, outcome=Outcome.PASSED)
+    new = replace(PASSED, name="new")
+
+    merged = smoke_report.merged(REPORT, (again, new))
+
+    assert merged.checks == (PASSED, again, SKIPPED, new)
+
+
+def test_a_failure_shows_the_first_failing_rank() -> None:
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.require_passed(REPORT)
+
+    assert [failure_text(diagnostic) for diagnostic in caught.value.diagnostics] == [
+        dedent("""\
+        error: check `mpi_2x2` failed on algo-2 rank 3 of 4
+          image       mpi-cpu sha256:4f4f4f4f4f4f
+          from        bakehouse/probes/mpi_allreduce.py
+          because     RuntimeError: all-reduce gave [3.0], not 10.0
+          exit        1 after 41.2 s; ranks 0-2 went down with it
+          full logs   build/smoke/mpi-cpu/mpi_2x2
+          last lines  of algo-2 rank 3
+            | Traceback
+            | RuntimeError: all-reduce gave [3.0], not 10.0
+
+        hint: rerun this check only: `./bake smoke mpi-cpu --check mpi_2x2`
+        """)
+    ]
+
+
+def test_a_component_s_check_is_run_again_with_the_others_of_its_container() -> None:
+    check = CheckResult("components.mpi4py.x", Outcome.FAILED, 0.1, "boom", source="smoke.py:3")
+
+    assert failure_text(smoke_report.failure(REPORT, check)) == dedent("""\
+        error: check `components.mpi4py.x` failed
+          image    mpi-cpu sha256:4f4f4f4f4f4f
+          from     smoke.py:3
+          because  boom
+
+        hint: rerun this check only: `./bake smoke mpi-cpu --check components`
+        """)
+
+
+def test_a_report_without_failures_raises_nothing() -> None:
+    smoke_report.require_passed(replace(REPORT, checks=(PASSED, SKIPPED)))
+
+
+GPU = replace(SKIPPED, outcome=Outcome.PASSED, reason="", ranks=8)
+HERE = replace(REPORT, checks=(PASSED, SKIPPED), machine="builder")
+THERE = replace(REPORT, checks=(GPU,), machine="gpu-1", transport="nccl")
+
+
+def test_a_skipped_check_that_is_required_has_not_passed() -> None:
+    assert smoke_report.lacking(HERE, ()) == ()
+    assert smoke_report.lacking(HERE, ("train_success",)) == ()
+    assert smoke_report.lacking(HERE, ("nccl_all_reduce", "gpu")) == (
+        "`nccl_all_reduce` is required, and was not tested: no GPU was given",
+        "`gpu` is required, and no report has it",
+    )
+    assert smoke_report.lacking(None, ()) == ("it was never smoke-tested",)
+    assert smoke_report.lacking(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
+    assert smoke_report.lacking(replace(REPORT, checks=()), ()) == ("its smoke test made no check",)
+
+
+def test_what_one_machine_skipped_another_can_pass() -> None:
+    both = smoke_report.together([HERE, THERE])
+
+    assert both.checks == (PASSED, GPU)
+    assert (both.transport, both.machine) == ("nccl", "builder, gpu-1")
+    assert smoke_report.lacking(both, ("nccl_all_reduce",)) == ()
+
+
+def test_what_failed_on_one_machine_has_failed() -> None:
+    failed = replace(THERE, checks=(replace(PASSED, outcome=Outcome.FAILED),))
+
+    for reports in ([HERE, failed], [failed, HERE]):
+        both = smoke_report.together(reports)
+        assert smoke_report.lacking(both, ()) == ("its smoke test failed: `train_success`",)
+
+
+def written(folder: Path, report: SmokeReport) -> Path:
+    path = folder / "seen.json"
+    smoke_report.write(report, path)
+    return path
+
+
+def test_a_report_of_another_machine_counts_with_our_own(tmp_path: Path) -> None:
+    smoke_report.save(HERE, tmp_path)
+
+    smoke_report.attach(written(tmp_path, THERE), "mpi-cpu", [DIGEST], tmp_path)
+
+    assert smoke_report.known(tmp_path, DIGEST) == smoke_report.together([HERE, THERE])
+    assert smoke_report.load(tmp_path, DIGEST) == HERE
+
+
+def test_a_machine_s_later_report_replaces_its_earlier_one(tmp_path: Path) -> None:
+    failed = replace(THERE, checks=(replace(GPU, outcome=Outcome.FAILED),))
+    for report in (failed, THERE):
+        smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
+
+    assert smoke_report.known(tmp_path, DIGEST) == THERE
+
+
+def test_checks_that_a_machine_did_not_run_again_keep_what_was_seen_of_them(tmp_path: Path) -> None:
+    failed = replace(GPU, name="mpi_2x2", outcome=Outcome.FAILED)
+    for report in (replace(THERE, checks=(failed, GPU)), replace(THERE, checks=(GPU,))):
+        smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
+
+    seen = smoke_report.known(tmp_path, DIGEST)
+    assert seen is not None
+    assert {check.name: check.outcome for check in seen.checks}["mpi_2x2"] is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    "report", [replace(THERE, image="other"), replace(THERE, digest=Digest("sha256:" + "00" * 32))]
+)
+def test_a_report_of_another_image_is_not_attached(tmp_path: Path, report: SmokeReport) -> None:
+    path = written(tmp_path, report)
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+        error: `{path}` is the report of another image
+          expected  mpi-cpu {DIGEST}
+          found     {report.image} {report.digest}
+        """)
+    assert smoke_report.known(tmp_path, DIGEST) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"checks": 3}', "null"], ids=["", "[]", "{}", "[[", "3", "null"]
+)
+def test_what_is_no_report_is_not_attached(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+
+    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+
+def test_a_report_that_names_a_path_for_a_digest_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, replace(THERE, digest=Digest("sha256:../../x"), machine="../../x"))
+
+    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+
+def test_a_machine_s_name_leads_nowhere(tmp_path: Path) -> None:
+    path = written(tmp_path, replace(THERE, machine="../../../x"))
+
+    smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path / "state")
+
+    [kept] = (tmp_path / "state").rglob("*.json")
+    assert kept.name == "_________x.json"

@@ -1,0 +1,249 @@
+"""What the end of a check means for the image."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.build.verify import Answer, Answers, CheckAnswer, Outcome
+from bakehouse.cluster import smoke_results
+from bakehouse.cluster.cluster import HostEnd, JobEnd
+from bakehouse.cluster.job import Job, homogeneous
+from bakehouse.cluster.ranks import Note, Step, split_log
+from bakehouse.cluster.smoke_checks import Check
+from bakehouse.cluster.smoke_report import CheckResult
+from tests.support.fake_engine import DIGEST
+
+JOB = Job(DIGEST, "mpi-2x2", groups=homogeneous(2), processes=2)
+CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
+FOLDER = Path("build/smoke/mpi-cpu/mpi_2x2")
+GOOD = HostEnd("algo-1", 0, success=True, model={"model.json": 3})
+
+
+def notes(job: Job, *, failed: dict[int, str] | None = None, late: tuple[int, ...] = ()) -> tuple[Note, ...]:
+    """Each rank starts, arrives and finishes, but those that fail or come too late."""
+    steps = []
+    for rank in range(job.ranks):
+        host = job.host_of(rank)
+        steps.append(Note(rank, host, Step.STARTED, 0.0))
+        if rank in late:
+            continue
+        steps.append(Note(rank, host, Step.ARRIVED, 1.0))
+        if rank in (failed or {}):
+            steps.append(Note(rank, host, Step.FAILED, 2.0 + rank, (failed or {})[rank]))
+        elif not late:
+            steps.append(Note(rank, host, Step.FINISHED, 3.0))
+    return tuple(sorted(steps, key=lambda note: note.at))
+
+
+def ended(
+    *codes: int | None, told: tuple[Note, ...] = (), log: str = "", timed_out: bool = False, job: Job = JOB
+) -> JobEnd:
+    hosts = tuple(
+        replace(GOOD, host=host, exit_code=code, success=code == 0)
+        for host, code in zip(job.host_names, codes, strict=True)
+    )
+    logs = dict.fromkeys(job.host_names, "") | {"algo-1": log}
+    return JobEnd(hosts, told, logs, {host: split_log(text) for host, text in logs.items()}, timed_out, 41.23)
+
+
+def judge(end: JobEnd, check: Check = CHECK, job: Job = JOB) -> CheckResult:
+    return smoke_results.verdict(check, job, end, FOLDER)
+
+
+def test_a_job_of_which_every_rank_finished_passes() -> None:
+    result = judge(ended(0, 0, told=notes(JOB)))
+
+    assert result == CheckResult(
+        "mpi_2x2", Outcome.PASSED, 41.2, ranks=4, source="bakehouse/probes/mpi_allreduce.py", log=FOLDER
+    )
+
+
+def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
+    log = "[1,0]<stdout>:fine\n[1,3]<stderr>:Traceback\n[1,3]<stderr>:ValueError: boom\n[1,0]<stderr>:Error\n"
+    told = notes(JOB, failed={3: "ValueError: boom\nand a page more", 0: "connection closed"})
+    told = tuple(sorted(told, key=lambda note: (note.rank != 3, note.at)))
+
+    result = judge(ended(1, None, told=told, log=log))
+
+    assert result == CheckResult(
+        "mpi_2x2",
+        Outcome.FAILED,
+        41.2,
+        reason="ValueError: boom",
+        ranks=4,
+        failed_rank="algo-2 rank 3",
+        exit="1 after 41.2 s; rank 0 went down with it",
+        source="bakehouse/probes/mpi_allreduce.py",
+        tail=("Traceback", "ValueError: boom"),
+        log=FOLDER,
+    )
+
+
+def test_the_word_error_in_a_log_is_no_failure() -> None:
+    result = judge(ended(0, 0, told=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
+
+    assert result.outcome is Outcome.PASSED
+
+
+def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
+    result = judge(ended(None, None, told=notes(JOB, late=(1, 2)), timed_out=True))
+
+    assert result.reason == "no end within 120 s; ranks 1-2 did not arrive at the first collective"
+    assert result.failed_rank == "algo-1 rank 1"
+    assert result.exit == "none after 41.2 s"
+
+
+def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> None:
+    started = tuple(note for note in notes(JOB) if note.step is Step.STARTED)
+    opening = "no end within 120 s; "
+
+    nobody = judge(ended(None, None, timed_out=True))
+    half = judge(ended(None, None, told=started[:2], timed_out=True))
+    everyone = judge(ended(None, None, told=started, timed_out=True))
+
+    assert nobody.reason == opening + "ranks 0-3 did not start, none arrived at the first collective"
+    assert half.reason == opening + "ranks 2-3 did not start, none arrived at the first collective"
+    assert everyone.reason == opening + "all ranks started, none arrived at the first collective"
+
+
+def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
+    told = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, Step.FINISHED))
+
+    result = judge(ended(None, None, told=told, timed_out=True))
+
+    assert result.reason == "no end within 120 s; all ranks arrived, rank 2 did not finish"
+
+
+def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
+    result = judge(ended(0, None, told=notes(JOB), timed_out=True))
+
+    assert result.reason == "no end within 120 s; all ranks finished, algo-2 did not end"
+
+
+def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
+    told = notes(JOB, failed={2: "ValueError: boom"})
+
+    result = judge(ended(None, None, told=told, timed_out=True))
+
+    assert (result.failed_rank, result.reason) == ("algo-2 rank 2", "ValueError: boom")
+
+
+def test_exit_0_is_no_pass_while_a_rank_did_not_finish() -> None:
+    told = tuple(note for note in notes(JOB) if note.rank != 1)
+
+    assert judge(ended(0, 0, told=told)).reason == "exit 0, but rank 1 did not finish"
+
+
+def test_a_failure_without_a_rank_shows_the_failing_host() -> None:
+    result = judge(ended(1, None, log="start-job: no command `train` on PATH\n"))
+
+    assert result.reason == "algo-1 exited with 1"
+    assert result.tail == ("start-job: no command `train` on PATH",)
+    assert result.failed_rank == ""
+
+
+def test_the_host_that_failed_is_shown_not_the_one_that_was_stopped_for_it() -> None:
+    end = ended(None, 3)
+    end = replace(end, logs={"algo-1": "waiting\n", "algo-2": "no space left\n"})
+
+    result = judge(end)
+
+    assert result.reason == "algo-2 exited with 3"
+    assert result.tail == ("no space left",)
+
+
+def test_a_host_out_of_memory_is_told_as_such() -> None:
+    end = ended(137, None)
+    end = replace(end, hosts=(replace(end.hosts[0], out_of_memory=True), end.hosts[1]))
+
+    assert judge(end).reason == "algo-1 ran out of memory"
+
+
+def test_success_must_be_told_the_way_sagemaker_reads_it() -> None:
+    end = ended(0, 0, told=notes(JOB))
+    silent = replace(end, hosts=(end.hosts[0], replace(end.hosts[1], success=False)))
+
+    assert judge(silent).reason == "algo-2 wrote no /opt/ml/output/success"
+
+
+def test_a_model_that_was_asked_for_must_be_there() -> None:
+    end = ended(0, 0, told=notes(JOB))
+    empty = replace(end, hosts=(replace(end.hosts[0], model={}), end.hosts[1]))
+
+    assert judge(empty, replace(CHECK, needs_model=True)).reason == "algo-1 wrote no file below /opt/ml/model"
+
+
+def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
+    job = Job(DIGEST, "train-failure")
+    check = Check("train_failure", job, must_fail=True)
+    end = ended(1, job=job)
+    told = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
+
+    def reason(end: JobEnd) -> str:
+        return judge(end, check, job).reason
+
+    assert reason(told) == ""
+    assert reason(end) == "a failing script left no /opt/ml/output/failure"
+    assert reason(ended(0, job=job)) == "a failing script ended with exit 0, not 1"
+    assert reason(ended(None, job=job, timed_out=True)) == "no end within 120 s of a failing script"
+    both = replace(told, hosts=(replace(told.hosts[0], success=True),))
+    assert reason(both) == "a failing script left /opt/ml/output/success"
+
+
+def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:
+    log = tmp_path / "components.log"
+    log.write_text('--- a\nloading\n{"component": "a"}\nTraceback\n--- b\nother\n')
+    answers = Answers(
+        (Answer("a", "1.0", "1.0"), Answer("b", "2.0")),
+        (
+            CheckAnswer("a", "x", Outcome.FAILED, "ValueError: boom\nmore", 0.1, "smoke.py:3"),
+            CheckAnswer("b", "y", Outcome.NOT_TESTED, "needs a GPU"),
+        ),
+        2.04,
+        log,
+    )
+
+    assert smoke_results.component_results(answers) == (
+        CheckResult("components", Outcome.PASSED, 2.0, log=log),
+        CheckResult(
+            "components.a.x",
+            Outcome.FAILED,
+            0.1,
+            "ValueError: boom",
+            source="smoke.py:3",
+            tail=("loading", "Traceback"),
+            log=log,
+        ),
+        CheckResult("components.b.y", Outcome.NOT_TESTED, 0.0, "needs a GPU", log=log),
+    )
+
+
+def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
+    answers = Answers(
+        (
+            Answer("a", "1.0", "1.1", source="a/smoke.py"),
+            Answer("b", "2.0", None, "ImportError: no", "b/smoke.py:2"),
+        ),
+        (),
+        1.0,
+        tmp_path / "none.log",
+    )
+
+    (result,) = smoke_results.component_results(answers)
+
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "`a` is 1.1, declared 1.0; `b` can't say its version: ImportError: no"
+    assert result.source == "a/smoke.py"
+
+
+def test_components_none_of_which_can_answer_are_not_tested(tmp_path: Path) -> None:
+    answers = Answers((Answer("a", "1.0"),), (), 0.0, tmp_path / "none.log")
+
+    (result,) = smoke_results.component_results(answers)
+
+    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "no component can tell its version")
+
+
+def test_a_private_key_in_the_image_fails() -> None:
+    assert smoke_results.key_result([], 0.2).outcome is Outcome.PASSED
+    found = smoke_results.key_result(["/root/.ssh/id_rsa", "/etc/ssh/ssh_host_rsa_key"], 0.2)
+    assert found.reason == "the image holds `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"

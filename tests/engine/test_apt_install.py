@@ -1,0 +1,124 @@
+"""The next Debian release, found through the machine's own apt configuration."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import apt_install
+from bakehouse.engine.apt_install import Apt, Entry
+from bakehouse.errors import EngineError
+
+# As apt prints them: another archive uses the release's name too, and Debian has others beside its main one.
+TARGETS = """\
+|Vendor|bookworm|main|/etc/apt/sources.list.d/vendor.list:1
+Debian|Debian-Security|bookworm-security|main|/etc/apt/sources.list.d/debian.sources:2
+Debian|Debian|bookworm|contrib|/etc/apt/sources.list.d/debian.sources:1
+Debian|Debian|bookworm|main|/etc/apt/sources.list.d/debian.sources:1
+"""
+ONE_LINE = "deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian bookworm main contrib # ours\n"
+STANZAS = """\
+# written by an installer
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+
+# the archive
+Types: deb deb-src
+URIs: http://mirror.example/debian
+ http://second.example/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mQ==
+"""
+
+
+def test_debians_own_archive_is_found() -> None:
+    assert apt_install.release_entry(TARGETS, "bookworm") == Entry(
+        Path("/etc/apt/sources.list.d/debian.sources"), 1
+    )
+
+
+def test_no_archive_of_that_release() -> None:
+    assert apt_install.release_entry(TARGETS, "trixie") is None
+
+
+def test_an_entry_of_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "sources.list"
+    path.write_text(f"# main\n\n{ONE_LINE}")
+
+    assert apt_install.for_release(Entry(path, 3).text(), "trixie") == (
+        "deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian trixie main\n"
+    )
+
+
+def test_a_stanza(tmp_path: Path) -> None:
+    path = tmp_path / "debian.sources"
+    path.write_text(STANZAS)
+
+    assert apt_install.for_release(Entry(path, 2).text(), "trixie") == (
+        "Types: deb\n"
+        "URIs: http://mirror.example/debian\n"
+        " http://second.example/debian\n"
+        "Suites: trixie\n"
+        "Components: main\n"
+        "Signed-By:\n"
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----\n"
+        " .\n"
+        " mQ==\n"
+    )
+
+
+def test_the_mirrors_of_both_formats(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list").write_text(f"{ONE_LINE}#deb http://off.example x main\n")
+    (tmp_path / "sources.list.d" / "debian.sources").write_text(STANZAS)
+    (tmp_path / "sources.list.d" / "off.sources.disabled").write_text("URIs: http://off.example\n")
+
+    assert apt_install.mirrors(tmp_path) == (
+        "http://mirror.example/debian",
+        "http://mirror.example/debian-security",
+    )
+
+
+def test_a_machine_without_apt_has_no_mirrors(tmp_path: Path) -> None:
+    assert apt_install.mirrors(tmp_path) == ()
+
+
+def has_apt() -> bool:
+    return subprocess.run(["sh", "-c", "command -v apt-get"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_apt(), reason="needs apt-get")
+def test_a_configuration_without_debian(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    options = ("-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={tmp_path / 'parts'}")
+    machine = Apt(tmp_path / "log", tmp_path, options)
+
+    with pytest.raises(EngineError) as caught:
+        machine.add_release("bookworm", "trixie")
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: apt's configuration names no mirror of Debian bookworm, which would have trixie too\n"
+        "\n"
+        f"hint: add Debian bookworm (main) under {tmp_path}\n"
+    )
+
+
+@pytest.mark.skipif(not has_apt(), reason="needs apt-get")
+def test_an_installation_that_fails_shows_what_apt_said(tmp_path: Path) -> None:
+    machine = Apt(tmp_path / "log", tmp_path, ("-o", "Dir::State::lists=/dev/null/none", "--simulate"))
+
+    with pytest.raises(EngineError) as caught:
+        machine.install(["no-such-package"], lambda line: None)
+
+    [failure] = caught.value.diagnostics
+    assert failure.message == "apt-get could not install no-such-package"
+    assert "no-such-package" in " ".join(failure.tail)
+    assert failure.hint == f"read {tmp_path / 'log'}"

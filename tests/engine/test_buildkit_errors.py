@@ -1,0 +1,286 @@
+"""What a failed build says, word for word."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.buildkit_errors import EngineFaltered, Failure, ImagesFailed, explain
+from bakehouse.engine.buildkit_events import Step
+from bakehouse.errors import BuildError, EngineError
+
+DOCKERFILE = """\
+# banner
+FROM base AS base
+
+# metis 5.1.0: recipes/metis/install.j2
+FROM base AS metis
+RUN make -j 2 && make install
+
+FROM base AS image
+COPY --link --from=metis /out/ /
+"""
+TEMPLATE = """\
+{% block build %}
+FROM base AS metis
+RUN make -j {{ jobs }} && make install
+{% endblock %}
+"""
+EXIT_2 = 'process "/bin/sh -c make -j 2 && make install" did not complete successfully: exit code: 2'
+FRAME = """\
+Dockerfile:6
+--------------------
+   4 |     # metis 5.1.0: recipes/metis/install.j2
+   5 |     FROM base AS metis
+   6 | >>> RUN make -j 2 && make install
+   7 |     
+   8 |     FROM base AS image
+--------------------
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for image in ("a", "b"):
+        folder = tmp_path / "images" / image
+        folder.mkdir(parents=True)
+        (folder / "Dockerfile").write_text(DOCKERFILE)
+    template = tmp_path / "recipes" / "metis" / "install.j2"
+    template.parent.mkdir(parents=True)
+    template.write_text(TEMPLATE)
+    return tmp_path
+
+
+def step(
+    error: str, target: str = "a", digest: str = "d", stage: str = "metis", position: str = "2/2"
+) -> Step:
+    return Step(digest, target, stage, position, "RUN make -j 2 && make install", 1.0, 2.0, error=error)
+
+
+def told(*steps: Step, text: str = "", tail: tuple[str, ...] = (), exported: tuple[str, ...] = ()) -> str:
+    failure = Failure(("a", "b"), steps, {"d": tail}, text, frozenset(exported))
+    dockerfiles = {name: Path("images", name, "Dockerfile") for name in ("a", "b")}
+    error = explain(failure, dockerfiles, {"metis": Path("recipes/metis/install.j2")})
+    assert isinstance(error, BuildError)
+    return "".join(failure_text(diagnostic) for diagnostic in error.diagnostics)
+
+
+def test_a_failing_step_names_image_stage_line_and_template() -> None:
+    stopped = step("exit code: 137: context canceled: context canceled", "b", "e")
+    text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
+
+    assert told(step(EXIT_2), stopped, text=text, tail=("cc: no such file", "make: *** [all] Error 2")) == (
+        """\
+error: image `a` did not build: stage `metis` failed with exit code 2
+  --> images/a/Dockerfile:6:1
+   |
+ 6 | RUN make -j 2 && make install
+   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  because this was rendered from   recipes/metis/install.j2:3:1
+  step  metis 2/2: RUN make -j 2 && make install
+    | cc: no such file
+    | make: *** [all] Error 2
+
+hint: `docker build --target metis images/a` runs this stage alone
+"""
+    )
+
+
+def test_a_shared_stage_fails_for_all_its_images() -> None:
+    text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
+    assert told(step(EXIT_2), step(EXIT_2, "b"), text=text).startswith(
+        "error: images `a` and `b` did not build: stage `metis` failed with exit code 2\n"
+    )
+
+
+def test_an_image_that_was_finished_before_is_not_called_stopped() -> None:
+    full = "failed to copy: write /var/lib/x: no space left on device"
+    assert "not built" not in told(step(full), exported=("b",))
+
+
+def test_the_images_that_failed_are_told_apart_from_those_that_were_stopped() -> None:
+    failure = Failure(("a", "b"), (step(EXIT_2), step("context canceled", "b", "e")), {}, "", frozenset())
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert isinstance(error, ImagesFailed)
+    assert error.images == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("curl: (28) Connection timed out after 20001 milliseconds", True), ("curl: (22) error: 404", False)],
+)
+def test_what_the_network_did_alone_may_go_next_time(said: str, expected: bool) -> None:
+    failure = Failure(("a",), (step(EXIT_2),), {"d": (said,)}, "", frozenset())
+    error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
+    assert isinstance(error, ImagesFailed)
+    assert error.may_go_next_time is expected
+
+
+def test_an_engine_that_takes_too_long_over_something_of_its_own() -> None:
+    said = "DeadlineExceeded: failed to copy: rpc error: code = DeadlineExceeded desc = context deadline"
+    failure = Failure(("a", "b"), (), {}, f"ERROR: failed to solve: {said}\n", frozenset({"b"}))
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert isinstance(error, EngineFaltered)
+    assert failure_text(error.diagnostics[0]) == (
+        f"""\
+error: {said}
+  not built  `a`: stopped because of it
+
+hint: the engine took too long over work of its own, as under load: run the same command again
+"""
+    )
+
+
+@pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
+def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
+    failure = Failure(("a", "b"), (step(said),), {}, "", frozenset())
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert not isinstance(error, ImagesFailed)
+
+
+def test_without_a_known_template_the_comment_of_the_stage_names_it() -> None:
+    failure = Failure(("a",), (step(EXIT_2),), {}, f"{FRAME}ERROR: failed to solve: {EXIT_2}\n", frozenset())
+    error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
+    assert "because this was rendered from   recipes/metis/install.j2:3:1" in failure_text(
+        error.diagnostics[0]
+    )
+
+
+def test_a_full_disk() -> None:
+    message = "failed to copy: write /var/lib/x: no space left on device"
+    assert told(step(message, stage="", position=""), text=f"ERROR: failed to solve: {message}\n") == (
+        """\
+error: image `a` did not build: the disk is full
+  not built  `b`: stopped because of it
+
+hint: `docker system df` shows what fills it; `docker builder prune` drops unused build cache
+"""
+    )
+
+
+def test_a_file_that_pip_finds_changed() -> None:
+    good, bad = "a" * 64, "b" * 64
+    tail = (
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+        f"        Expected sha256 {good}",
+        f"             Got        {bad}",
+    )
+    said = told(step(EXIT_2), tail=tail, exported=("b",))
+    assert said == (
+        f"""\
+error: image `a` did not build: a downloaded file is not the one that was pinned
+  step      metis 2/2: RUN make -j 2 && make install
+  expected  sha256:{good}
+  received  sha256:{bad}
+    | ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
+    |         Expected sha256 {good}
+    |              Got        {bad}
+
+hint: do not update the hash before finding out why the file changed
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            "curl: (6) Could not resolve host: mirror.example",
+            "probably the network: check the proxy, or name a mirror as `mirrors` in [tool.bakehouse]",
+        ),
+        (
+            "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify'))",
+            "name your organisation's certificates (PEM) as `ca` in [tool.bakehouse], or in PIP_CERT",
+        ),
+    ],
+)
+def test_a_download_that_fails_has_its_hint(line: str, hint: str) -> None:
+    said = told(step(EXIT_2), tail=(line,))
+    assert said.startswith("error: image `a` did not build: stage `metis` failed with exit code 2\n")
+    assert said.endswith(f"\nhint: {hint}\n")
+
+
+def test_an_address_that_no_longer_has_its_file() -> None:
+    tail = ("curl: (22) The requested URL returned error: 404", "fetch: x did not give a file with sha256 0")
+    said = told(step(EXIT_2), tail=tail)
+    assert said.splitlines()[0].endswith(
+        "`a` did not build: stage `metis` failed with exit code 2: an address no longer has its file"
+    )
+    assert said.endswith("hint: put the file into a folder, and name that in `mirrors` of [tool.bakehouse]\n")
+
+
+def test_a_base_that_is_nowhere() -> None:
+    cause = 'failed to do request: Head "https://r.example/v2/x": dial tcp: lookup r.example: no such host'
+    text = (
+        "ERROR: failed to solve: r.example/x:1: failed to resolve source metadata for "
+        f"r.example/x:1: {cause}\n"
+    )
+    assert told(step(cause, stage="internal", position=""), text=text, exported=("b",)) == (
+        f"""\
+error: image `a` did not build: there is no base `r.example/x:1`
+  pulling it  {cause}
+
+hint: see that its name is right and its registry can be reached; `docker login` if it is private
+"""
+    )
+
+
+def test_a_dockerfile_that_is_none() -> None:
+    path = Path("images/b/Dockerfile")
+    path.write_text(DOCKERFILE.replace("RUN make", "RUNN make"))
+    problem = "dockerfile parse error on line 6: unknown instruction: RUNN (did you mean RUN?)"
+    text = f"{FRAME.replace('RUN make', 'RUNN make')}ERROR: failed to solve: {problem}\n"
+    assert told(text=text).startswith(
+        f"error: image `b` did not build: {problem}\n  --> images/b/Dockerfile:6:1\n"
+    )
+
+
+def test_a_missing_secret() -> None:
+    assert told(step("secret ca: not found"), exported=("b",)) == (
+        """\
+error: image `a` did not build: nobody gave it the secret `ca`
+  step  metis 2/2: RUN make -j 2 && make install
+"""
+    )
+
+
+def test_a_killed_step() -> None:
+    said = told(step(EXIT_2.replace("code: 2", "code: 137")), exported=("b",))
+    assert said.startswith("error: image `a` did not build: stage `metis` was killed\n")
+    assert said.endswith("hint: probably for lack of memory: fewer jobs at once need less\n")
+
+
+def test_an_engine_that_does_not_answer() -> None:
+    text = "ERROR: Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?\n"
+    error = explain(Failure(("a",), (), {}, text, frozenset()), {}, {})
+    assert isinstance(error, EngineError)
+    assert failure_text(error.diagnostics[0]) == (
+        """\
+error: the container engine does not answer
+    | Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?
+
+hint: `./bake doctor` says what it finds
+"""
+    )
+
+
+def test_a_failure_before_any_step() -> None:
+    assert told(text="ERROR: failed to stat pip: no such file or directory\n", exported=("a", "b")) == (
+        "error: failed to stat pip: no such file or directory\n"
+    )
+
+
+def test_a_layer_that_the_engine_lost_is_told_as_its_fault() -> None:
+    lost = (
+        "failed to commit ocp55uygf to pfetxc5t9 during finalize: failed to stat active key during commit: "
+        "snapshot ocp55uygf does not exist: not found"
+    )
+    assert told(step(lost), exported=("b",)) == (
+        """\
+error: image `a` did not build: the engine lost a layer that it had
+  step  metis 2/2: RUN make -j 2 && make install
+
+hint: a fault of BuildKit after an interrupted build: restart the engine, then run the same command again
+"""
+    )

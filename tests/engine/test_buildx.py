@@ -1,0 +1,235 @@
+"""The call to buildx, with a stand-in for docker."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import buildx, usage_lock
+from bakehouse.engine.buildkit_errors import EngineFaltered, ImagesFailed, LayerLost
+from bakehouse.engine.buildkit_events import Event, Step, Tick
+from bakehouse.engine.buildx import Target, bake_what_goes
+from bakehouse.engine.dockerd import Place
+from bakehouse.errors import BuildError, Diagnostic, EngineError
+from tests.support.fake_commands import only, put
+
+TARGETS = tuple(Target(name, name, Path("images", name, "docker-bake.json")) for name in ("a", "b"))
+# Writes down its arguments and the file it got last, then answers as buildx does.
+BAKE = """\
+printf '%s\\n' "$@" > arguments
+for argument; do case $argument in
+--metadata-file=*) metadata=${argument#*=} ;;
+*/override.json) cp "$argument" . ;;
+esac; done
+echo '{"vertexes": [{"digest": "d", "name": "[a s 1/1] RUN x", "started": "2026-11-21T01:19:31Z"}]}' >&2
+digest=containerimage.digest
+echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}" > "$metadata"
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("a", "b"):
+        folder = tmp_path / "images" / name
+        folder.mkdir(parents=True)
+        (folder / "Dockerfile").write_text("FROM scratch\n")
+        file = {"target": {name: {"context": f"images/{name}", "dockerfile": "Dockerfile"}}}
+        (folder / "docker-bake.json").write_text(json.dumps(file))
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, docker=BAKE)
+    return tmp_path
+
+
+def bake(folder: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, str]:
+    return buildx.bake(
+        TARGETS,
+        cwd=folder,
+        state=folder / "state",
+        secrets=secrets,
+        arguments={"HTTP_PROXY": "http://user:word@proxy.example"},
+        on_event=(events if events is not None else []).append,
+    )
+
+
+def test_one_call_gives_the_digests_of_all_images(project: Path) -> None:
+    events: list[Event] = []
+    assert bake(project, events) == {"a": "sha256:aa", "b": "sha256:bb"}
+    assert [event.text for event in events if isinstance(event, Step)] == ["RUN x"]
+    assert Tick() in events
+    arguments = (project / "arguments").read_text().splitlines()
+    assert arguments[:4] == ["buildx", "bake", "--progress=rawjson", "--provenance=false"]
+    assert arguments[5:9] == ["--file", "images/a/docker-bake.json", "--file", "images/b/docker-bake.json"]
+    assert arguments[-2:] == ["a", "b"]
+
+
+def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
+    bake(project, pip=Path("/state/a,b/pip"))
+    assert "word" not in (project / "arguments").read_text()
+    override = json.loads((project / "override.json").read_text())
+    extra = {
+        "args": {"HTTP_PROXY": "http://user:word@proxy.example"},
+        "secret": ['id=pip,"src=/state/a,b/pip"'],
+    }
+    assert override == {"target": {"a": extra, "b": extra}}
+    assert list((project / "state/private").iterdir()) == []
+
+
+def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, seen = Place(state=project), set[bool]()
+    monkeypatch.setattr("bakehouse.engine.usage_lock.Place", lambda: place)
+
+    def look(event: Event) -> None:
+        with usage_lock.alone(place) as is_alone:
+            seen.add(is_alone)
+
+    buildx.bake(TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=look)
+    assert seen == {False}
+    look(Tick())
+    assert seen == {False, True}
+
+
+def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(project, monkeypatch, docker="echo 'ERROR: failed to solve: something odd' >&2; exit 1")
+    with pytest.raises(BuildError) as caught:
+        bake(project)
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: something odd\n  not built  `a` and `b`: stopped because of it\n"
+    )
+
+
+def test_an_interrupted_call_stops_buildx_and_leaves_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(project, monkeypatch, docker=f"echo $$ > {project}/pid; echo '{{}}' >&2; exec sleep 60")
+
+    def interrupt(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        buildx.bake(
+            TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=interrupt
+        )
+    pid = (project / "pid").read_text().strip()
+    assert subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0
+    assert list((project / "state/private").iterdir()) == []
+
+
+def test_a_machine_without_docker(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "commands/docker").unlink()
+    only(project, monkeypatch)
+    with pytest.raises(EngineError) as caught:
+        bake(project)
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: there is no `docker` command on this machine
+
+hint: `./bake doctor` says what is missing and how to get it
+"""
+    )
+
+
+def goes(
+    *answers: Exception | None, restart: bool = True, said: list[str] | None = None
+) -> tuple[list[list[str]], int]:
+    """Which targets each call was given where calls end so, and how often the engine was restarted."""
+    left, calls, restarts = list(answers), list[list[str]](), list[int]()
+
+    def bake(targets: Sequence[Target]) -> dict[str, str]:
+        calls.append([target.name for target in targets])
+        if answer := left.pop(0):
+            raise answer
+        return {target.name: "sha256:1" for target in targets}
+
+    def restarted() -> bool:
+        restarts.append(1)
+        return restart
+
+    targets = [Target(name, name, Path(name)) for name in ("a", "b", "c")]
+    with contextlib.suppress(LayerLost):
+        say = (said if said is not None else []).append
+        bake_what_goes(targets, bake, lambda error, left: None, restarted, say)
+    return calls, len(restarts)
+
+
+LOST = LayerLost(Diagnostic("the engine lost a layer that it had"))
+B_FAILED = ImagesFailed(Diagnostic("b did not build"), images=frozenset({"b"}))
+
+
+def test_an_image_that_fails_is_left_out_of_the_next_call() -> None:
+    assert goes(B_FAILED, None) == ([["a", "b", "c"], ["a", "c"]], 0)
+
+
+def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
+    hiccup = ImagesFailed(
+        Diagnostic("image `b` did not build: curl failed"), images=frozenset({"b"}), may_go_next_time=True
+    )
+    said = list[str]()
+    assert goes(hiccup, None, said=said) == ([["a", "b", "c"]] * 2, 0)
+    assert said == ["image `b` did not build: curl failed, for the network it seems: trying once more"]
+    assert goes(hiccup, hiccup, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"]], 0)
+
+
+def test_an_engine_that_faltered_is_asked_once_more() -> None:
+    faltered = EngineFaltered(Diagnostic("DeadlineExceeded: failed to copy"))
+    said = list[str]()
+    assert goes(faltered, None, said=said) == ([["a", "b", "c"]] * 2, 0)
+    assert said == ["DeadlineExceeded: failed to copy: trying once more"]
+    with pytest.raises(EngineFaltered):
+        goes(faltered, faltered, None)
+
+
+def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> None:
+    assert goes(LOST, B_FAILED, LOST, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"], ["a", "c"]], 2)
+
+
+def test_an_engine_that_can_not_be_restarted_is_not_asked_again() -> None:
+    assert goes(LOST, None, restart=False) == ([["a", "b", "c"]], 1)
+
+
+def test_an_engine_that_goes_on_losing_layers_is_given_up() -> None:
+    assert goes(*[LOST] * 9) == ([["a", "b", "c"]] * 4, 3)
+
+
+def test_an_image_that_is_first_is_exported_before_the_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each call keeps its override file, and tells of a step of `a` and of an export of its last target.
+    put(
+        project,
+        monkeypatch,
+        docker="""\
+number=$(ls | grep -c override)
+for argument; do case $argument in
+--metadata-file=*) metadata=${argument#*=} ;;
+*/override.json) cp "$argument" "override-$number.json" ;;
+esac; done
+told='"started": "2026-11-21T01:19:31Z", "completed": "2026-11-21T01:19:32Z"'
+echo "{\\"vertexes\\": [{\\"digest\\": \\"d\\", \\"name\\": \\"[a s 1/1] RUN x\\", $told}]}" >&2
+echo "{\\"vertexes\\": [{\\"digest\\": \\"e$number\\", \\"name\\": \\"[b] exporting to image\\", $told}]}" >&2
+digest=containerimage.digest
+if [ $number = 0 ]; then echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {}}"
+else echo "{\\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}"
+fi > "$metadata"
+""",
+    )
+    events: list[Event] = []
+    digests = buildx.bake(
+        TARGETS,
+        cwd=project,
+        state=project / "state",
+        secrets={},
+        arguments={},
+        on_event=events.append,
+        first={"a"},
+    )
+    assert digests == {"a": "sha256:aa", "b": "sha256:bb"}
+    calls = [json.loads((project / f"override-{number}.json").read_text())["target"] for number in (0, 1)]
+    assert [{name: one.get("output") for name, one in call.items()} for call in calls] == [
+        {"a": None, "b": ["type=cacheonly"]},
+        {"b": None},
+    ]
+    assert [event.digest for event in events if isinstance(event, Step)] == ["d", "e0", "e1"]

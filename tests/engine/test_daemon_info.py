@@ -1,0 +1,230 @@
+"""What an engine says of itself, read from answers recorded from real engines (tests/engines)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import daemon_info
+from bakehouse.engine.daemon_info import Client, Daemon, Feature, NoDaemon, Reply, Silence
+from bakehouse.errors import EngineError
+
+ENGINES = Path(__file__).parent / "engines"
+
+
+def recorded(name: str, **changed: Any) -> Client:
+    """A docker client that answers as one did; `changed` replaces facts of `docker info`."""
+    answers = json.loads((ENGINES / f"{name}.json").read_text())
+    if changed:
+        answers["info"]["out"] |= changed
+
+    def client(*arguments: str) -> Reply:
+        answer = answers[arguments[0]]
+        out = answer["out"]
+        return Reply(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
+
+    return client
+
+
+def engine(name: str, hostname: str = "builder-1", **changed: Any) -> Daemon:
+    found = daemon_info.probe(recorded(name, **changed), hostname)
+    assert isinstance(found, Daemon)
+    return found
+
+
+def refused(found: Daemon, *features: Feature) -> str:
+    with pytest.raises(EngineError) as caught:
+        daemon_info.require(found, *features)
+    return "\n".join(failure_text(diagnostic) for diagnostic in caught.value.diagnostics)
+
+
+def test_an_engine_with_everything_lacks_nothing() -> None:
+    found = engine("containerd")
+
+    assert daemon_info.lacks(found) == ()
+    daemon_info.require(found, *Feature)
+    assert found == Daemon(
+        endpoint="unix:///var/run/docker.sock",
+        name="builder-1",
+        version="26.1.5+dfsg1",
+        platform="linux/amd64",
+        store="overlayfs",
+        containerd_store=True,
+        rootless=False,
+        remote=False,
+        bridge="172.17.0.1",
+        interface="docker0",
+        buildx="0.13.1+ds1",
+        data_root="/var/lib/docker",
+        runtimes=("io.containerd.runc.v2", "runc"),
+        registry="https://registry.example/v1/",
+    )
+
+
+def test_an_engine_without_the_containerd_store() -> None:
+    assert refused(engine("overlay2"), Feature.CONTAINERD_STORE) == (
+        "error: the container engine keeps images in `overlay2`, without the containerd image store\n"
+        "  because an image's manifest is then made only by a push, so what is pushed can't be shown to"
+        " be what"
+        " was smoke-tested\n"
+        "  engine  26.1.5+dfsg1 at unix:///srv/second/docker.sock\n"
+        "\n"
+        'hint: add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the'
+        " engine (its present images stay on disk, but hidden)\n"
+    )
+
+
+def test_an_engine_without_default_bridge() -> None:
+    assert refused(engine("no-bridge"), Feature.BRIDGE) == (
+        "error: the container engine has no default bridge network\n"
+        "  because every RUN step of a build fails with `network bridge not found`\n"
+        "  engine  26.1.5+dfsg1 at unix:///srv/second/docker.sock\n"
+        "\n"
+        'hint: start the engine without `--bridge=none` (or `"bridge": "none"` in its daemon.json)\n'
+    )
+
+
+def test_an_engine_on_another_machine() -> None:
+    assert refused(engine("containerd", hostname="laptop"), Feature.LOCAL) == (
+        "error: the container engine runs on another machine, `builder-1`\n"
+        "  because its builds can't fetch the files that this machine serves, its containers can't mount this"
+        " machine's folders, and it can't push to a registry on this machine's loopback\n"
+        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
+        "\n"
+        "hint: run ./bake on the engine's machine, or unset DOCKER_HOST and choose `docker context use"
+        " default`\n"
+    )
+
+
+def test_a_rootless_engine() -> None:
+    options = ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]
+
+    assert refused(engine("containerd", SecurityOptions=options), Feature.ROOTFUL) == (
+        "error: the container engine runs rootless\n"
+        "  because its builds can't fetch the files that this machine serves, and it can't push to a"
+        " registry on"
+        " this machine's loopback, because its network is a namespace of its own\n"
+        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
+        "\n"
+        "hint: use an engine that runs as root: `docker context use default`\n"
+    )
+
+
+def test_an_engine_for_another_platform() -> None:
+    assert refused(engine("containerd", Architecture="aarch64"), Feature.PLATFORM) == (
+        "error: the container engine runs linux/arm64 containers, and the images are for linux/amd64\n"
+        "  because nothing can be built or smoke-tested\n"
+        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
+        "\n"
+        "hint: use an engine on a linux/amd64 machine\n"
+    )
+
+
+def test_a_client_without_buildx() -> None:
+    assert refused(engine("containerd", ClientInfo={"Plugins": None}), Feature.BUILDX) == (
+        "error: the docker client has no buildx\n"
+        "  because nothing can be built\n"
+        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
+        "\n"
+        "hint: install docker-buildx 0.13 or newer\n"
+    )
+
+
+def test_an_old_buildx() -> None:
+    plugins = {"Plugins": [{"Name": "buildx", "Version": "v0.12.1"}]}
+
+    assert refused(engine("containerd", ClientInfo=plugins), Feature.BUILDX) == (
+        "error: buildx v0.12.1 is too old\n"
+        "  because builds need `--progress=rawjson` of buildx 0.13\n"
+        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
+        "\n"
+        "hint: install docker-buildx 0.13 or newer\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["0.13.1+ds1", "v0.30.0", "1.0.0", "v0.13.0-rc2"])
+def test_buildx_versions_that_do(version: str) -> None:
+    plugins = {"Plugins": [{"Name": "compose", "Version": "v2"}, {"Name": "buildx", "Version": version}]}
+
+    assert daemon_info.lacks(engine("containerd", ClientInfo=plugins)) == ()
+
+
+def test_only_what_a_task_needs_is_required() -> None:
+    daemon_info.require(engine("overlay2"), Feature.LOCAL, Feature.BUILDX)
+
+
+def test_every_lack_is_told_at_once() -> None:
+    found = engine("overlay2", hostname="laptop")
+
+    with pytest.raises(EngineError) as caught:
+        daemon_info.require(found, *Feature)
+
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "the container engine runs on another machine, `builder-1`",
+        "the container engine keeps images in `overlay2`, without the containerd image store",
+    ]
+
+
+@pytest.mark.parametrize("name", ["silent-26", "silent-28"])
+def test_clients_old_and_new_tell_that_nothing_listens(name: str) -> None:
+    endpoint = "unix:///run/docker-none.sock"
+
+    assert daemon_info.probe(recorded(name)) == NoDaemon(
+        Silence.NOTHING_THERE,
+        endpoint,
+        f"Cannot connect to the Docker daemon at {endpoint}. Is the docker daemon running?",
+        "0.13.1+ds1",
+    )
+
+
+def silence(client: Client) -> str:
+    with pytest.raises(EngineError) as caught:
+        daemon_info.inspect(client)
+    return failure_text(caught.value.diagnostics[0])
+
+
+def test_no_engine() -> None:
+    assert silence(recorded("tcp-silent")) == (
+        "error: no container engine answers at `tcp://127.0.0.1:1`\n"
+        "\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+    )
+
+
+def test_an_engine_that_this_user_may_not_use() -> None:
+    assert silence(recorded("denied")) == (
+        "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run this as root, or as a member of the group `docker` (log in again after joining it)\n"
+    )
+
+
+def test_a_docker_context_that_does_not_exist() -> None:
+    assert silence(recorded("no-context")) == (
+        "error: the container engine gives no usable answer\n"
+        '    | Failed to initialize: unable to resolve docker endpoint: context "nope": context not'
+        " found: open"
+        " /home/ada/.docker/contexts/meta/ca3704aa0b06f5954c79ee837faa152d84d6b2d42838f0637a15eda8337dbdce"
+        "/meta.json: no such file or directory\n"
+        "\n"
+        "hint: make `docker info` work first; look at DOCKER_HOST and `docker context ls`\n"
+    )
+
+
+def test_no_docker_command() -> None:
+    assert silence(lambda *_: Reply(127, "", "docker: command not found")) == (
+        "error: no `docker` command on PATH, so no container engine can be used\n"
+        "\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+    )
+
+
+def test_an_engine_that_hangs() -> None:
+    assert silence(lambda *_: Reply(124, "", "no answer within 30 seconds")) == (
+        "error: the container engine gives no usable answer\n"
+        "    | no answer within 30 seconds\n"
+        "\n"
+        "hint: make `docker info` work first; look at DOCKER_HOST and `docker context ls`\n"
+    )

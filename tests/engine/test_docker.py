@@ -1,0 +1,126 @@
+"""The door to the engine: what it says when there is none, and what it counts."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+
+import docker.errors
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import docker as containers
+from bakehouse.engine import docker_container
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
+from bakehouse.engine.docker_container import until_gone
+from bakehouse.engine.protocol import Swept
+from bakehouse.errors import EngineError
+from bakehouse.util import owners
+
+
+def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+
+    with pytest.raises(EngineError) as caught:
+        containers.connect()
+
+    assert failure_text(caught.value.diagnostics[0]) == dedent("""\
+        error: no container engine answers
+          wanted to  open unix:///nowhere/docker.sock
+          answer     No such file or directory
+
+        hint: see `./bake doctor`
+        """)
+
+
+class Api:
+    """The engine's API, as far as sweeping needs it: a living run and a dead one have left things there."""
+
+    def __init__(self) -> None:
+        machine, _, start = owners.mine().split("-")
+        self.owners = {"mine": owners.mine(), "dead": f"{machine}-{os.getpid()}-{int(start) + 1}"}
+        self.removed: list[str] = []
+        self.client: Any = self
+        self.api = self
+
+    def _listed(self, *names: str) -> Sequence[dict[str, Any]]:
+        owned = [(name, {OWNER_LABEL: self.owners[name.split()[0]]}) for name in names]
+        return [{"Id": name, "Name": name, "Created": 1, "Labels": labels} for name, labels in owned]
+
+    def containers(self, **filters: object) -> Sequence[dict[str, Any]]:
+        return self._listed("dead container", "mine container", "dead host")
+
+    def networks(self, **filters: object) -> Sequence[dict[str, Any]]:
+        return self._listed("mine network", "dead network")
+
+    def volumes(self, **filters: object) -> dict[str, Any]:
+        return {"Volumes": None}
+
+    def remove_container(self, key: str, **options: object) -> None:
+        self.removed.append(key)
+
+    def remove_network(self, key: str) -> None:
+        self.removed.append(key)
+
+    def remove_volume(self, key: str) -> None:
+        self.removed.append(key)
+
+
+def test_what_a_sweep_removed_is_counted_by_kind() -> None:
+    api = Api()
+
+    assert DockerEngine(api.client).sweep() == Swept(containers=2, networks=1, volumes=0)
+    assert api.removed == ["dead container", "dead host", "dead network"]
+
+
+class Removal:
+    """Something that is removed once the engine has refused that so often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, words: str, times: int) -> None:
+        self.refusal = docker.errors.APIError("refused", Answer(status), words)  # type: ignore[arg-type]
+        self.left, self.asked, self.clock = times, 0, 0.0
+        monkeypatch.setattr("bakehouse.engine.docker_container.time.sleep", self.pass_)
+        monkeypatch.setattr("bakehouse.engine.docker_container.time.monotonic", lambda: self.clock)
+
+    def pass_(self, seconds: float) -> None:
+        self.clock += seconds
+
+    def __call__(self) -> None:
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise self.refusal
+        message = "there is none"
+        raise docker.errors.NotFound(message)
+
+
+@dataclass
+class Answer:
+    status_code: int
+
+
+REMOVED_BY_ANOTHER = 409, "removal of container 12 is already in progress"
+
+
+def test_what_another_removes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 100)
+    until_gone(removal)
+    assert removal.asked == 101
+
+
+def test_what_another_does_not_get_removed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 1_000_000)
+    with pytest.raises(docker.errors.APIError):
+        until_gone(removal)
+    assert removal.clock == pytest.approx(docker_container.API_SECONDS, abs=1)
+
+
+@pytest.mark.parametrize("refusal", [(409, "volume is in use"), (500, "already in progress")])
+def test_a_removal_that_fails_is_tried_five_times(
+    monkeypatch: pytest.MonkeyPatch, refusal: tuple[int, str]
+) -> None:
+    removal = Removal(monkeypatch, *refusal, 1_000_000)
+    with pytest.raises(docker.errors.APIError):
+        until_gone(removal)
+    assert removal.asked == 5

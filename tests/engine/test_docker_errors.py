@@ -1,0 +1,42 @@
+"""What an engine refuses is told in words, with a hint where the cause is known."""
+
+import docker.errors
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.docker_errors import told_as
+from bakehouse.errors import EngineError
+
+
+def refused(answer: str) -> docker.errors.APIError:
+    return docker.errors.APIError("500 Server Error", explanation=answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "hint"),
+    [
+        (
+            'could not select device driver "" with capabilities: [[gpu]]',
+            "containers can't have GPUs here; `./bake doctor` says what they lack",
+        ),
+        (
+            "nvidia-container-cli: device error: 3: unknown device: unknown",
+            "this machine has fewer GPUs than the hosts ask for in all",
+        ),
+    ],
+)
+def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
+    with pytest.raises(EngineError) as caught, told_as("start a container"):
+        raise refused(answer)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: the container engine could not start a container\n  answer  {answer}\n\nhint: {hint}\n"
+    )
+
+
+def test_a_refusal_that_nobody_knows_has_no_hint() -> None:
+    answer = "all pools are used"
+    with pytest.raises(EngineError) as caught, told_as("make a network"):
+        raise refused(answer)
+
+    assert caught.value.diagnostics[0].hint == ""

@@ -1,0 +1,193 @@
+"""The configuration an engine is started with, and what a dead one leaves behind."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.engine import dockerd
+from bakehouse.engine.dockerd import GIGABYTE, Place
+from tests.support.bridges import bridge
+from tests.support.fake_commands import put
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(
+        state=tmp_path / "state",
+        socket=tmp_path / "s",
+        data_root=tmp_path / "data",
+        exec_root=tmp_path / "exec",
+        pidfile=tmp_path / "pid",
+        containerd=tmp_path / "c",
+        configured=tmp_path / "daemon.json",
+    )
+    (place.exec_root / "containerd").mkdir(parents=True)
+    return place
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """A process that has nothing to do with engines."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        # For a moment after its start it still bears our name.
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
+            time.sleep(0.01)
+        yield process.pid
+        process.kill()
+
+
+def dead_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+@pytest.mark.parametrize(("free", "limit"), [(500, 40), (100, 40), (60, 30), (22, 11), (6, 10)])
+def test_the_cache_gets_at_most_half_of_the_free_disk(free: int, limit: int) -> None:
+    assert dockerd.cache_limit(free * GIGABYTE) == limit
+
+
+@pytest.mark.parametrize(
+    ("free", "former", "limit"), [(30, 30, 30), (25, 40, 25), (100, 30, 40), (8, 40, 10), (40, 10, 20)]
+)
+def test_a_limit_stays_while_that_much_is_free(free: int, former: int, limit: int) -> None:
+    assert dockerd.cache_limit(free * GIGABYTE, former) == limit
+
+
+def test_a_cache_that_fills_its_limit_has_the_same_limit_at_every_start() -> None:
+    limit = first = dockerd.cache_limit(60 * GIGABYTE)
+    for _ in range(5):
+        limit = dockerd.cache_limit((60 - limit) * GIGABYTE, limit)
+    assert limit == first
+
+
+def test_a_machine_without_configuration() -> None:
+    assert dockerd.configuration({}, 40) == {
+        "builder": {"gc": {"enabled": True, "defaultKeepStorage": "40GB"}},
+        "features": {"containerd-snapshotter": True},
+    }
+
+
+def test_the_owners_configuration_is_kept() -> None:
+    owner = {
+        "registry-mirrors": ["https://mirror.example"],
+        "features": {"buildkit": True},
+        "builder": {"gc": {"enabled": True, "defaultKeepStorage": "5GB"}},
+    }
+
+    assert dockerd.configuration(owner, 40) == {
+        **owner,
+        "features": {"buildkit": True, "containerd-snapshotter": True},
+    }
+
+
+def test_what_the_command_line_says_is_not_said_twice() -> None:
+    owner = {
+        "hosts": ["tcp://0.0.0.0:2375"],
+        "pidfile": "/p",
+        "exec-root": "/e",
+        "storage-driver": "overlay2",
+    }
+
+    assert dockerd.configuration(owner, 40).keys() == {"builder", "features"}
+
+
+def test_nothing_to_clear(place: Place) -> None:
+    assert dockerd.clear_remains(place) == ()
+
+
+def test_what_a_dead_engine_left_is_cleared(place: Place) -> None:
+    place.pidfile.write_text("4194304")
+    inner = place.exec_root / "containerd" / "containerd.pid"
+    inner.write_text("4194304\n")
+    dead_socket(place.socket)
+    dead_socket(place.containerd)
+
+    assert dockerd.clear_remains(place) == (place.pidfile, inner, place.socket, place.containerd)
+    assert not any(path.exists() for path in (place.pidfile, inner, place.socket, place.containerd))
+
+
+def test_a_pid_that_another_program_has_now_is_a_dead_engines(place: Place, sleeper: int) -> None:
+    place.pidfile.write_text(str(sleeper))
+    inner = place.exec_root / "containerd" / "containerd.pid"
+    inner.write_text(str(sleeper))
+
+    assert dockerd.clear_remains(place) == (place.pidfile, inner)
+    assert Path(f"/proc/{sleeper}").exists()
+
+
+def test_a_living_process_keeps_its_pid_file(place: Place, sleeper: int) -> None:
+    place.pidfile.write_text(str(sleeper))
+
+    assert dockerd.process_of(place.pidfile, "sleep") == sleeper
+    assert dockerd.process_of(place.pidfile, "sleep", "60") == sleeper
+    assert dockerd.process_of(place.pidfile, "sleep", "61") is None
+
+
+def test_a_socket_that_somebody_listens_on_stays(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(place.socket))
+        server.listen()
+
+        assert dockerd.clear_remains(place) == ()
+
+
+def test_a_damaged_pid_file_names_no_process(place: Place) -> None:
+    place.pidfile.write_text("")
+
+    assert dockerd.process_of(place.pidfile, "dockerd") is None
+
+
+def test_no_engine_of_ours_to_stop(place: Place) -> None:
+    place.pidfile.write_text(str(os.getpid()))
+
+    assert dockerd.stop(place) is False
+
+
+def test_nobody_answers_on_a_dead_socket(place: Place) -> None:
+    dead_socket(place.socket)
+
+    assert dockerd.answers(place.socket) is False
+
+
+def test_the_cache_limit_of_another_machines_engine_is_not_known(place: Place) -> None:
+    assert dockerd.configured_cache_limit("tcp://builder-1:2375", place) is None
+
+
+IP = 'echo "$@" > asked'
+
+
+def test_a_bridge_keeps_the_address_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, ip=IP)
+    bridge(tmp_path, "1")
+    said: list[str] = []
+    dockerd.fix_address("br0", said.append, tmp_path / "net")
+    assert (tmp_path / "asked").read_text() == "link set dev br0 address 02:00:00:00:00:01\n"
+    assert said == []
+
+
+@pytest.mark.parametrize(("name", "address_type"), [("br0", "3"), ("other", "1")])
+def test_an_address_that_somebody_gave_and_a_bridge_that_is_not_there_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, address_type: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, monkeypatch, ip=IP)
+    bridge(tmp_path, address_type)
+    dockerd.fix_address(name, print, tmp_path / "net")
+    assert not (tmp_path / "asked").exists()
+
+
+def test_an_address_that_can_not_be_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, monkeypatch, ip="echo Operation not permitted >&2; exit 2")
+    bridge(tmp_path, "1")
+    said: list[str] = []
+    dockerd.fix_address("br0", said.append, tmp_path / "net")
+    assert said == [
+        "note: the address of br0 may change while steps run, which stalls what they fetch: "
+        "Operation not permitted"
+    ]

@@ -1,0 +1,68 @@
+"""What a second engine is told, and what is left of one whose run was killed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bakehouse.engine import dockerd, isolated_engine
+from bakehouse.engine.dockerd import Place
+from bakehouse.errors import EngineError
+from bakehouse.util import owners
+
+
+def test_another_store_is_asked_for_by_the_name_of_its_driver() -> None:
+    settings = dockerd.configuration({"storage-driver": "vfs"}, 40, "overlay2")
+
+    assert settings["storage-driver"] == "overlay2"
+    assert settings["features"] == {"containerd-snapshotter": False}
+
+
+def test_an_engine_of_a_run_that_is_gone_is_removed_and_no_other(tmp_path: Path) -> None:
+    mine = owners.mine()
+    machine = mine.split("-")[0]
+    living, dead = tmp_path / f"{mine}.abc", tmp_path / f"{machine}-999999999-1.abc"
+    for folder in (living, dead):
+        (folder / "data").mkdir(parents=True)
+
+    isolated_engine.sweep(tmp_path)
+
+    assert [*tmp_path.iterdir()] == [living]
+
+
+def test_only_root_can_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 1000)
+
+    with (
+        pytest.raises(EngineError, match="can be started by root only"),
+        isolated_engine.second_engine("overlay2", print, under=tmp_path),
+    ):
+        pass
+
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_it_shares_nothing_with_another_and_asks_for_no_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the machine's owner says of the network is taken over, and nothing of storage."""
+    owner = tmp_path / "owner.json"
+    owner.write_text(json.dumps({"dns": ["192.0.2.1"], "data-root": "/data", "bip": "172.17.0.1/16"}))
+    told: list[Place] = []
+    monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr("bakehouse.engine.isolated_engine._make_bridge", lambda name: None)
+    monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: told.append(place))
+
+    with isolated_engine.second_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as place:
+        settings = json.loads(place.configured.read_text())
+
+    assert told == [place]
+    assert settings["dns"] == ["192.0.2.1"]
+    assert "data-root" not in settings
+    assert "bip" not in settings
+    name = settings["bridge"]
+    assert len(name) < 16
+    assert settings["cgroup-parent"] == f"/{name}"
+    assert settings["containerd-namespace"] == name
+    assert not settings["iptables"]
+    assert [*(tmp_path / "engines").iterdir()] == []

@@ -1,0 +1,112 @@
+"""Networks that are disturbed on purpose, and machines that can't do it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import network_faults
+from bakehouse.errors import BakehouseError, EngineError, UsageError
+from tests.support import fake_commands
+
+CAN = {"tc": "", "iptables": "", "nsenter": "", "unshare": 'shift; exec "$@"'}
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def told(error: type[BakehouseError], netem: str = "", *, cuts: bool = False) -> str:
+    with pytest.raises(error) as caught:
+        network_faults.require(netem, cuts=cuts)
+    return failure_text(caught.value.diagnostics[0])
+
+
+def test_a_kernel_without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "echo 'Error: Specified qdisc kind is unknown.' >&2; exit 2"
+    fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
+
+    assert told(EngineError, "delay 100ms") == (
+        "error: this machine can't do `--netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
+        "\n"
+        "hint: `modprobe sch_netem` where the kernel has it as a module, or another machine\n"
+    )
+
+
+def test_words_that_tc_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "echo 'What is \"much\"?' >&2; echo 'Usage: …' >&2; exit 1"
+    fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
+
+    assert told(UsageError, "much") == (
+        'error: `tc` does not take `--netem`: What is "much"?\n'
+        "\n"
+        "hint: such as `delay 100ms loss 1%`; `man tc-netem` has them all\n"
+    )
+
+
+def test_a_kernel_that_filters_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = "echo 'iptables: Failed to initialize nft: Protocol not supported' >&2; exit 1"
+    fake_commands.put(tmp_path, monkeypatch, **{**CAN, "iptables": says})
+
+    assert told(EngineError, cuts=True) == (
+        "error: this machine can't do `--cut`: iptables: Failed to initialize nft: Protocol not supported\n"
+        "\n"
+        "hint: `--kill` needs nothing of the machine\n"
+    )
+
+
+def test_a_machine_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_commands.only(tmp_path, monkeypatch, nsenter="", unshare="")
+
+    assert told(EngineError, "delay 1ms") == (
+        "error: this machine can't do `--netem`: there is no `tc`\n"
+        "\n"
+        "hint: install Debian's package `iproute2`\n"
+    )
+
+
+def test_a_user_who_is_not_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_commands.put(tmp_path, monkeypatch, **CAN)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    assert told(EngineError, cuts=True) == (
+        "error: this machine can't do `--cut`: it enters the hosts' network namespaces\n"
+        "\n"
+        "hint: run it as root\n"
+    )
+
+
+def test_nothing_is_needed_where_nothing_is_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_commands.only(tmp_path, monkeypatch)
+
+    network_faults.require("", cuts=False)
+
+
+def test_it_is_done_in_the_namespace_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_commands.put(tmp_path, monkeypatch, nsenter=f'echo "$@" >> {tmp_path}/asked')
+
+    network_faults.disturb(os.getpid(), "delay 100ms loss 1%")
+    network_faults.refuse(os.getpid(), ["10.0.0.2", "10.0.0.3"])
+    network_faults.refuse(0, ["10.0.0.2"])
+
+    entered = f"--target {os.getpid()} --net"
+    assert (tmp_path / "asked").read_text() == (
+        f"{entered} tc qdisc add dev eth0 root netem delay 100ms loss 1%\n"
+        f"{entered} iptables --wait -A INPUT -s 10.0.0.2 -j DROP\n"
+        f"{entered} iptables --wait -A INPUT -s 10.0.0.3 -j DROP\n"
+    )
+
+
+def test_a_living_host_that_can_not_be_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_commands.put(tmp_path, monkeypatch, nsenter="echo no such device >&2; exit 1")
+
+    with pytest.raises(EngineError) as caught:
+        network_faults.disturb(os.getpid(), "delay 1ms")
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: can't disturb the network of a host\n  answer  no such device\n"
+    )

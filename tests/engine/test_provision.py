@@ -1,0 +1,343 @@
+"""What a machine is given, and what it is told where it can't be given an engine."""
+
+import contextlib
+import dataclasses
+import io
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import daemon_info, dockerd, provision, usage_lock
+from bakehouse.engine.daemon_info import NoDaemon, Silence
+from bakehouse.engine.dockerd import Place
+from bakehouse.engine.provision import Machine, Steps
+from tests.cli.test_doctor import ENGINE
+from tests.support.fake_commands import put
+
+BARE = Machine(
+    root=True,
+    system="debian",
+    release="12",
+    architecture="x86_64",
+    systemd=False,
+    dockerd=(),
+    client=False,
+    tools=(),
+)
+NOTHING = NoDaemon(Silence.NOTHING_THERE, "unix:///var/run/docker.sock", "", "0.13.1")
+NO_CLIENT = NoDaemon(Silence.NO_CLIENT, "", "")
+
+
+def machine(**changed: object) -> Machine:
+    return dataclasses.replace(BARE, **changed)  # type: ignore[arg-type]
+
+
+def told(found: NoDaemon, of: Machine) -> str:
+    refusal = provision.why_not(found, of, Place())
+    assert refusal is not None
+    return failure_text(refusal)
+
+
+def test_debian_12_gets_its_engine_from_the_next_release() -> None:
+    steps = provision.plan_steps(BARE, NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        from_next_release=("docker.io", "docker-cli", "docker-buildx"),
+        packages=("mmdebstrap", "docker-registry"),
+        start=True,
+    )
+    assert provision.plan_text(steps, Place()) == (
+        "apt-get install docker.io docker-cli docker-buildx from Debian trixie, through the mirror apt"
+        " uses now,"
+        " pinned so that nothing else comes from there: this release's engine is too old",
+        "apt-get install mmdebstrap docker-registry",
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+@pytest.mark.parametrize("release", ["13", "14", ""])
+def test_a_current_debian_uses_its_own_packages(release: str) -> None:
+    steps = provision.plan_steps(machine(release=release), NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        packages=("docker.io", "docker-cli", "docker-buildx", "mmdebstrap", "docker-registry"), start=True
+    )
+
+
+def test_ubuntu_has_the_client_in_the_engines_package_and_needs_debians_keys() -> None:
+    steps = provision.plan_steps(machine(system="ubuntu", release="24.04"), NO_CLIENT, engine=True)
+
+    assert steps == Steps(
+        packages=("docker.io", "docker-buildx", "mmdebstrap", "docker-registry", "debian-archive-keyring"),
+        start=True,
+    )
+
+
+def test_a_machine_that_has_everything_only_needs_a_start() -> None:
+    complete = machine(dockerd=(26, 1), client=True, tools=provision.TOOLS)
+
+    assert provision.plan_steps(complete, NOTHING, engine=True) == Steps(start=True)
+
+
+def test_only_what_is_missing_is_installed() -> None:
+    partly = machine(dockerd=(26, 1), client=True, tools=("mmdebstrap",))
+    found = dataclasses.replace(NOTHING, buildx=None)
+
+    assert provision.plan_steps(partly, found, engine=True) == Steps(
+        from_next_release=("docker-buildx",), packages=("docker-registry",), start=True
+    )
+
+
+def test_an_engine_that_is_too_old_counts_as_missing() -> None:
+    old = machine(dockerd=(20, 10), client=True, tools=provision.TOOLS)
+
+    assert provision.plan_steps(old, NOTHING, engine=True).from_next_release == ("docker.io",)
+
+
+def test_where_an_engine_is_named_only_the_client_is_installed() -> None:
+    steps = provision.plan_steps(machine(release="13", tools=provision.TOOLS), NO_CLIENT, engine=False)
+
+    assert steps == Steps(packages=("docker-cli", "docker-buildx"))
+
+
+def test_systemd_starts_what_is_installed_so_it_is_told_before(tmp_path: Path) -> None:
+    steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
+
+    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+        "systemctl mask docker-registry (Bakehouse starts its own, on loopback only)",
+        f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
+        "apt-get install docker.io docker-cli docker-buildx mmdebstrap docker-registry",
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+def test_a_configuration_of_the_owner_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "daemon.json").write_text("{}")
+    steps = Steps(service=True, start=True)
+
+    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+        "start dockerd with the containerd image store, its data in /var/lib/docker",
+    )
+
+
+def test_root_on_debian_can_be_given_an_engine() -> None:
+    assert provision.why_not(NOTHING, BARE, Place()) is None
+    assert provision.why_not(NO_CLIENT, machine(system="ubuntu", release="22.04"), Place()) is None
+
+
+def test_a_plain_user_is_told_what_to_install() -> None:
+    assert told(NOTHING, machine(root=False)) == (
+        "error: no container engine answers at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run the same command as root, which installs docker.io, docker-cli, docker-buildx,"
+        " mmdebstrap and"
+        " docker-registry with apt and starts dockerd, or do that yourself\n"
+    )
+
+
+def test_another_system_is_told_what_to_install() -> None:
+    assert told(NO_CLIENT, machine(system="fedora", release="42")) == (
+        "error: no `docker` command on PATH, so no container engine can be used\n"
+        "\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+    )
+
+
+def test_another_architecture_is_told_where_to_go() -> None:
+    assert told(NOTHING, machine(architecture="aarch64")) == (
+        "error: no container engine answers at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run ./bake on a linux/amd64 machine; this one is aarch64\n"
+    )
+
+
+def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
+    named = NoDaemon(Silence.NOTHING_THERE, "tcp://builder-1:2375", "")
+
+    assert told(named, BARE) == (
+        "error: no container engine answers at `tcp://builder-1:2375`\n"
+        "\n"
+        "hint: start the engine that DOCKER_HOST or the docker context names, or unset it\n"
+    )
+
+
+def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
+    denied = NoDaemon(Silence.NOT_ALLOWED, "unix:///var/run/docker.sock", "permission denied")
+
+    assert told(denied, machine(root=False)) == (
+        "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
+        "\n"
+        "hint: run this as root, or as a member of the group `docker` (log in again after joining it)\n"
+    )
+
+
+def test_without_a_terminal_the_plan_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/null").open() as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+
+        assert provision.ask_at_terminal("Go ahead?") is True
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"), [("\n", True), ("y\n", True), ("Yes\n", True), ("n\n", False), ("", False)]
+)
+def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+
+    assert provision.ask_at_terminal("Go ahead?") is agreed
+    assert shown.getvalue() == "Go ahead? [Y/n] "
+
+
+class Running:
+    """A machine whose engine runs, with a program of that name instead."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = Place(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
+        self.fixed: list[str] = []
+        self.done: list[str] = []
+        self.said: list[str] = []
+        self.say = self.said.append
+        found = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
+        monkeypatch.setattr("bakehouse.engine.daemon_info.probe", lambda: found)
+        monkeypatch.setattr(
+            "bakehouse.engine.dockerd.fix_address", lambda bridge, say: self.fixed.append(bridge)
+        )
+        monkeypatch.setattr("bakehouse.engine.provision.os.geteuid", lambda: 0)
+        self._program = put(folder, monkeypatch, dockerd="read forever") / "dockerd"
+
+    @contextlib.contextmanager
+    def dockerd(self, configuration: Path) -> Iterator[None]:
+        command = [str(self._program), "--config-file", str(configuration)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            self.place.pidfile.write_text(f"{process.pid}\n")
+            # For a moment after its start it still bears our name.
+            while dockerd.process_of(self.place.pidfile, "dockerd") is None:
+                assert process.poll() is None
+            yield
+            process.kill()
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    return Running(tmp_path, monkeypatch)
+
+
+def test_the_bridge_of_our_running_engine_is_given_an_address(running: Running) -> None:
+    with running.dockerd(running.place.configuration):
+        assert provision.ensure(lambda _: False, print, running.place).interface == "br0"
+    assert running.fixed == ["br0"]
+
+
+def test_the_bridge_of_somebody_elses_engine_is_left(running: Running, tmp_path: Path) -> None:
+    with running.dockerd(tmp_path / "theirs.json"):
+        provision.ensure(lambda _: False, print, running.place)
+    assert running.fixed == []
+
+
+def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> None:
+    with running.dockerd(running.place.configuration):
+        provision.ensure(lambda _: False, print, dataclasses.replace(running.place, socket=Path("/other")))
+    assert running.fixed == []
+
+
+@pytest.fixture
+def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """It runs; what is done to it is noted, and in it runs nothing."""
+    monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda place: running.done.append("stopped"))
+    monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: running.done.append("started"))
+    monkeypatch.setattr("bakehouse.engine.provision._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, "", ""))
+    with running.dockerd(running.place.configuration):
+        yield running
+
+
+def test_an_idle_engine_is_restarted(ours: Running) -> None:
+    assert provision.restart(ours.say, ours.place)
+    assert ours.done == ["stopped", "started"]
+
+
+def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Running) -> None:
+    with contextlib.ExitStack() as building:
+        building.enter_context(usage_lock.using(place=ours.place))
+
+        def say(line: str) -> None:
+            ours.say(line)
+            building.close()
+            ours.done.append("built")
+
+        assert provision.restart(say, ours.place)
+    assert ours.said == ["waiting to restart the engine: it is in use, by a build or a push"]
+    assert ours.done == ["built", "stopped", "started"]
+
+
+def test_containers_are_waited_for_before_an_engine_is_restarted(
+    ours: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = ["two\none\n", "two\ta-1\none\ta-2\n", "one\n", "one\ta-2\n", ""]
+    monkeypatch.setattr(
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, running.pop(0), "")
+    )
+    assert provision.restart(ours.say, ours.place)
+    assert ours.said == ["waiting to restart the engine: it is in use, by containers: one, two"]
+    assert ours.done == ["stopped", "started"]
+
+
+@pytest.mark.parametrize("owner", ["", "registry"])
+def test_a_container_that_is_no_jobs_is_not_waited_for(
+    ours: Running, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
+    monkeypatch.setattr(
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, running.pop(0), "")
+    )
+    assert not provision.restart(ours.say, ours.place)
+    assert ours.said == ["the engine was not restarted: it runs containers that nobody waits for, mine"]
+    assert ours.done == []
+
+
+def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has them run may build before they end."""
+    held: list[bool] = []
+
+    def say(line: str) -> None:
+        with usage_lock.alone(ours.place) as is_alone:
+            held.append(not is_alone)
+
+    monkeypatch.setattr(
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, "one\ta-1\n", "")
+    )
+    provision.restart(say, ours.place, 0.0)
+    assert held == [False]
+
+
+def test_an_engine_that_is_always_in_use_is_given_up(ours: Running) -> None:
+    with usage_lock.using(place=ours.place):
+        assert not provision.restart(ours.say, ours.place, 0.0)
+    assert ours.said == [
+        "the engine was not restarted: after 0 s it is still in use, by a build or a push",
+    ]
+    assert ours.done == []
+
+
+def test_an_engine_that_another_has_restarted_meanwhile_is_not_restarted_again(
+    ours: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = iter([1, 2])
+    monkeypatch.setattr("bakehouse.engine.dockerd.process_of", lambda *_: next(processes))
+    assert provision.restart(ours.say, ours.place)
+    assert ours.done == []
+
+
+def test_what_another_started_is_not_restarted(ours: Running) -> None:
+    assert not provision.restart(ours.say, dataclasses.replace(ours.place, socket=Path("/other")))
+    assert ours.done == []

@@ -1,0 +1,417 @@
+"""Files from the first source that has their bytes: cut, lied to, refused, interrupted, and two at once."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from bakehouse.fetch import backoff as bounds
+from bakehouse.fetch import downloader, http_client
+from bakehouse.fetch.cache import Store
+from bakehouse.fetch.downloader import Fetcher, MissingError
+from bakehouse.fetch.http_client import Reply, SourceError
+from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import Machine, Offer
+from bakehouse.util.oci import Sha256
+from tests.support.file_server import FileServer, serving, wanted
+
+CONTENT = bytes(range(256)) * 1800
+
+
+class Fetching:
+    """A machine with mirrors, and a store that fetchers of several runs share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.said = folder, list[str]()
+
+    def run(self, *mirrors: str, patience: float = bounds.PATIENCE) -> Fetcher:
+        machine = Machine(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.folder)})
+        store = Store(self.folder / "store", self.said.append)
+        local = Mirrors(machine.folders, Hashes(self.folder / "hashes.json"))
+        return Fetcher(store, local, offers=machine.offers, here=machine.here, patience=patience)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Fetching:
+    return Fetching(tmp_path)
+
+
+@pytest.fixture
+def servers() -> Iterator[list[FileServer]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving()) for _ in range(2)]
+
+
+def said(error: pytest.ExceptionInfo[MissingError]) -> list[str]:
+    return [words for _, words in error.value.missing.said]
+
+
+def test_a_file_is_placed_as_a_mirror_has_it(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher:
+        path = fetcher.get(file)
+    assert path == machine.folder / "store" / str(file.sha256) / file.file
+    assert path.read_bytes() == CONTENT
+
+
+def test_what_is_in_the_store_is_asked_of_nobody(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    for _ in range(2):
+        with machine.run(servers[0].url) as fetcher:
+            fetcher.get(file)
+    assert len(servers[0].asked) == 1
+
+
+def test_a_connection_that_is_cut_goes_on_where_it_ended(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].cuts = [200_000, 100_000]
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert servers[0].ranges() == ["", "bytes=200000-", "bytes=300000-"]
+    assert servers[0].asked[1][1]["If-Range"] == '"one"'
+
+
+def test_a_later_run_goes_on_where_an_earlier_one_ended(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].cuts = [100_000] + [0] * 10
+    with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError):
+        fetcher.get(file)
+    servers[0].asked.clear()
+    servers[0].cuts = []
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert servers[0].ranges() == ["bytes=100000-"]
+
+
+def test_another_source_goes_on_with_what_one_has_begun(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    servers[1].put(CONTENT)
+    servers[0].cuts = [100_000] + [0] * 10
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert servers[1].ranges() == ["bytes=100000-"]
+    assert "If-Range" not in servers[1].asked[0][1]
+
+
+def test_a_file_that_has_changed_at_its_source_is_fetched_anew(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].cuts = [100_000] + [0] * 10
+    with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError):
+        fetcher.get(file)
+    servers[0].cuts, servers[0].etag = [], '"two"'
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("lie", [CONTENT[:-1] + b"!", CONTENT[:-1], CONTENT + b"!", b"<html>log in</html>"])
+def test_a_mirror_that_lies_is_told_and_the_next_is_asked(
+    machine: Fetching, servers: list[FileServer], lie: bytes
+) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].files[f"/{file.sha256}/{file.file}"] = lie
+    servers[1].put(CONTENT)
+    liar = servers[0].url.replace("//", "//user:canary@")
+    with machine.run(liar, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+        [line] = fetcher.lines()
+    how = "gave other bytes than those pinned"
+    if len(lie) != len(CONTENT):
+        how = f"has {len(lie)} bytes under that name, not {len(CONTENT)}"
+    assert line == f"part-1.0.tar.gz: mirror `{servers[0].url}` {how}: refused"
+
+
+def test_bytes_of_a_liar_that_were_left_do_not_spoil_an_honest_source(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].files[f"/{file.sha256}/{file.file}"] = b"x" * len(CONTENT)
+    servers[0].cuts = [100_000] + [0] * 10
+    servers[1].put(CONTENT)
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+        assert list(fetcher.lines()) == []
+    assert servers[1].ranges() == ["bytes=100000-", ""]
+
+
+def test_a_file_whose_size_nobody_knows(machine: Fetching, servers: list[FileServer]) -> None:
+    file = wanted(CONTENT, "part-1.0.tar.gz", known=False)
+    servers[0].put(b"other", path=f"/{file.sha256}/part-1.0.tar.gz")
+    servers[1].put(CONTENT)
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_a_source_that_fails_once_is_asked_again(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].statuses = [503]
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_each_source_is_told_with_what_it_said(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].statuses = [403, 403]
+    with (
+        machine.run(servers[0].url, "http://127.0.0.1:9", servers[1].url) as fetcher,
+        pytest.raises(MissingError) as caught,
+    ):
+        fetcher.get(file)
+    assert caught.value.missing.said == (
+        (f"mirror `{servers[0].url}`", "does not let us in (403)"),
+        ("mirror `http://127.0.0.1:9`", "can't be reached: connection refused"),
+        (f"mirror `{servers[1].url}`", "does not have it"),
+    )
+
+
+def test_a_source_that_is_down_is_not_asked_for_every_file(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    files = [servers[1].put(CONTENT + bytes([number])) for number in range(3)]
+    servers[0].statuses = []
+    servers[0].cuts = [0] * 50
+    for number in range(3):
+        servers[0].put(CONTENT + bytes([number]))
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        for file in files:
+            fetcher.get(file)
+    assert len(servers[0].asked) == 2
+
+
+def test_a_silent_source_is_left(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "READ_SECONDS", 0.2)
+    servers[0].gate = threading.Event()
+    servers[0].put(CONTENT)
+    file = servers[1].put(CONTENT)
+    with machine.run(servers[0].url, servers[1].url, patience=1.0) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_no_source_is_asked_once_patience_is_over(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloader, "_OPEN_SECONDS", 0.0)
+    file = servers[1].put(CONTENT)
+    servers[0].statuses = [503] * 9
+    with (
+        machine.run(servers[0].url, servers[1].url, patience=0.0) as fetcher,
+        pytest.raises(MissingError) as caught,
+    ):
+        fetcher.get(file)
+    assert said(caught)[-1] == "not asked: too much time was gone"
+    assert servers[1].asked == []
+
+
+def test_a_source_that_trickles_is_left_for_the_next(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    servers[0].pause = 0.02
+    servers[0].put(CONTENT)
+    file = servers[1].put(CONTENT)
+    with machine.run(servers[0].url, servers[1].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert len(servers[0].asked) == 1
+
+
+def test_a_source_that_trickles_is_told_where_there_is_no_other(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    servers[0].pause = 0.02
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
+        fetcher.get(file)
+    [reason] = said(caught)
+    assert re.fullmatch(r"gave 0\.\d kB in \d+ s: too slow", reason)
+
+
+def test_many_files_that_can_not_be_had_take_as_long_as_one(
+    machine: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(bounds, "_DOWN_SECONDS", 0.0)
+    asked = []
+
+    @contextmanager
+    def silent(start: int, validator: str) -> Iterator[Reply]:
+        asked.append(start)
+        threading.Event().wait(0.2)
+        reason = "silent"
+        raise SourceError(reason, is_down=True)
+        yield
+
+    store = Store(machine.folder / "store", print)
+    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    offers = [Offer("mirror", "there", silent)]
+    with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
+        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(20)]
+        for one in transfers:
+            one.done.wait()
+    assert 0 < len(asked) < 5
+    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
+        (("mirror", "silent"),)
+    }
+
+
+def test_sources_that_answer_are_all_asked_however_long_that_takes(
+    machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+
+    @contextmanager
+    def without(start: int, validator: str) -> Iterator[Reply]:
+        threading.Event().wait(0.4)
+        reason = "does not have it"
+        raise SourceError(reason)
+        yield
+
+    store = Store(machine.folder / "store", print)
+    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    offers = [Offer("mirror", "there", without)]
+    with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
+        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(7)]
+        for one in transfers:
+            one.done.wait()
+    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
+        (("mirror", "does not have it"),)
+    }
+
+
+def test_a_damaged_file_is_dropped_told_and_fetched_again(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher:
+        path = fetcher.get(file)
+    path.write_bytes(b"damaged")
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert machine.said == [f"{path} is damaged: removed"]
+
+
+def test_a_file_of_a_mirrors_folder_is_used_where_it_lies(
+    machine: Fetching, servers: list[FileServer], tmp_path: Path
+) -> None:
+    file = wanted(CONTENT, "part-1.0.tar.gz")
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/part-1.0.tar.gz").write_bytes(CONTENT)
+    with machine.run(str(tmp_path / "mirror"), servers[0].url) as fetcher:
+        assert fetcher.get(file) == tmp_path / "mirror/part-1.0.tar.gz"
+    assert servers[0].asked == []
+    assert not (tmp_path / "store" / str(file.sha256)).exists()
+
+
+def test_what_could_not_be_had_is_tried_again_when_it_is_asked_for_again(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = wanted(CONTENT, "part-1.0.tar.gz")
+    with machine.run(servers[0].url) as fetcher:
+        with pytest.raises(MissingError):
+            fetcher.get(file)
+        assert [one.file for one in fetcher.take_failures()] == [file]
+        assert fetcher.take_failures() == ()
+        servers[0].put(CONTENT)
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_what_was_removed_meanwhile_is_fetched_again(machine: Fetching, servers: list[FileServer]) -> None:
+    file = servers[0].put(CONTENT)
+    with machine.run(servers[0].url) as fetcher:
+        fetcher.get(file)
+        Store(machine.folder / "store", print).clear()
+        assert fetcher.get(file).read_bytes() == CONTENT
+
+
+def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
+    machine: Fetching, servers: list[FileServer], tmp_path: Path
+) -> None:
+    file = servers[0].put(CONTENT)
+    path = tmp_path / "mirror/part-1.0.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * len(CONTENT))
+    hashes = Hashes(tmp_path / "hashes.json")
+    hashes.remember(path, Sha256(str(file.sha256)))
+    offers = Machine((servers[0].url,), PipConfig(no_index=True), None, {"HOME": str(tmp_path)}).offers
+    store, local = Store(tmp_path / "store", print), Mirrors([path.parent], hashes)
+    with Fetcher(store, local, offers=offers, copies=True) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+        assert list(fetcher.lines()) == [f"{path} has other bytes than it had: left"]
+
+
+RUN = """\
+import sys
+from pathlib import Path
+from tests.fetch.test_downloader import CONTENT, Fetching
+from tests.support.file_server import wanted
+with Fetching(Path(sys.argv[1])).run(sys.argv[2]) as fetcher:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        print(fetcher.get(wanted(CONTENT, "part-1.0.tar.gz")), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def a_process(folder: Path, url: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", RUN, str(folder), url]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def go(process: "subprocess.Popen[str]") -> None:
+    assert process.stdin
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def test_two_processes_at_once_fetch_a_file_once(machine: Fetching, servers: list[FileServer]) -> None:
+    servers[0].put(CONTENT)
+    servers[0].gate = threading.Event()
+    processes = [a_process(machine.folder, servers[0].url) for _ in range(2)]
+    go(processes[0])
+    assert servers[0].half_sent.wait(60)
+    go(processes[1])
+    servers[0].gate.set()
+    places = {process.communicate()[0].strip() for process in processes}
+    assert len(places) == 1
+    assert Path(places.pop()).read_bytes() == CONTENT
+    assert len(servers[0].asked) == 1
+
+
+def test_an_interrupt_leaves_only_what_the_next_run_goes_on_with(
+    machine: Fetching, servers: list[FileServer]
+) -> None:
+    file = servers[0].put(CONTENT)
+    servers[0].gate = threading.Event()
+    process = a_process(machine.folder, servers[0].url)
+    go(process)
+    part = machine.folder / "store/.parts" / str(file.sha256)
+    assert servers[0].half_sent.wait(60)
+    while not (part.exists() and part.stat().st_size):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[0] == "interrupted\n"
+    assert not (machine.folder / "store" / str(file.sha256)).exists()
+    there = part.stat().st_size
+
+    servers[0].gate.set()
+    with machine.run(servers[0].url) as fetcher:
+        assert fetcher.get(file).read_bytes() == CONTENT
+    assert servers[0].ranges()[-1] == f"bytes={there}-"

@@ -1,0 +1,58 @@
+"""What apt is told of a lock, and what it comes to."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
+from bakehouse.errors import ConflictError
+from bakehouse.lock.apt import agreed, changes, fields_of, pins
+from tests.conftest import said
+from tests.support.locked_debian import index, stanza
+
+
+def debs(text: str) -> dict[str, Deb]:
+    found = [deb_of(fields) for _, fields in stanzas(text)]
+    return {one.name: one for one in found if one}
+
+
+def test_a_version_that_a_list_names_is_taken_by_all_others() -> None:
+    locked = debs(stanza("gcc", {"Version": "12"}) + "\n" + stanza("vim", {"Version": "9"}))
+    assert pins(locked.values(), [("curl", "vim=8"), ("vim",)]) == (
+        "Package: gcc\nPin: version 12\nPin-Priority: 1001\n\n"
+        "Package: vim\nPin: version 8\nPin-Priority: 1001\n"
+    )
+
+
+def test_apt_is_given_the_packages_that_are_kept_and_no_others(tmp_path: Path) -> None:
+    lock = tmp_path / "sid.packages"
+    lock.write_text(f"# made\n\n{index()}")
+    kept = debs(index())["gcc"]
+    assert [fields["Package"] for fields in fields_of([kept], [lock])] == ["gcc"]
+
+
+def test_what_a_package_does_not_go_with_stays_in_a_lock() -> None:
+    fields = {"Breaks": "plugin (<< 2)", "Conflicts": "other", "Replaces": "old", "Maintainer": "a test"}
+    [(_, found)] = stanzas(written([dict(line) for _, line in stanzas(stanza("gcc", fields))]))
+    assert {name: found[name] for name in fields if name in found} == {
+        "Breaks": "plugin (<< 2)",
+        "Conflicts": "other",
+        "Replaces": "old",
+    }
+
+
+def test_other_bytes_under_one_version_are_a_change() -> None:
+    before = debs(stanza("gcc", {}) + "\n" + stanza("vim", {}))
+    after = {name: fields for _, fields in stanzas(index()) for name in [fields["Package"]]}
+    found = changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
+    assert [one.text for one in found] == ["vim 1.0 -> 1.0 (other bytes)"]
+
+
+def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
+    assert agreed("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
+    with pytest.raises(ConflictError) as caught:
+        agreed("sid", [{"vim": "1"}, {"vim": "2"}])
+    assert said(caught.value) == (
+        "error: steps on Debian sid want `vim` in two versions, 1 and 2\n\n"
+        "hint: a lock has one version of each: let `apt` of all images on that suite name the same\n"
+    )

@@ -1,0 +1,153 @@
+"""How locks have drifted is told by kind."""
+
+import pytest
+
+from bakehouse.catalog.recipe import lock_heading
+from bakehouse.errors import ConflictError, StaleError
+from bakehouse.lock import drift, pulled_locks
+from bakehouse.lock import lock as locking
+from bakehouse.lock.drift import Drift, Kind
+from tests.conftest import COMPONENTS, IMAGE, Tree, said
+from tests.support.locked_debian import index
+
+
+@pytest.fixture
+def project(tree: Tree) -> Tree:
+    """The small catalogue as a user's project, on a Debian that Bakehouse itself has no lock of."""
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+    tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
+    tree.write("apt/sid.packages", index())
+    return tree
+
+
+def open_points(tree: Tree) -> list[Drift]:
+    workspace = locking.unlocked_workspace(tree.root)
+    return list(drift.open_points(workspace, [workspace.recipes["small"]]))
+
+
+def test_nothing_is_open_where_all_is_locked(project: Tree) -> None:
+    assert open_points(project) == []
+
+
+def test_a_package_that_no_lock_has(project: Tree) -> None:
+    project.image(IMAGE + "apt: [vim, gcc-12=11.0]\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "sid", "gcc-12=11.0 (12.2 is)")]
+
+
+def test_a_suite_without_a_lock(project: Tree) -> None:
+    project.component("debian", COMPONENTS["debian"].replace("bookworm", "forky"))
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "forky", "none of its packages")]
+
+
+def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None:
+    wanted = project.write("images/requirements.txt", "six\n")
+    project.image(IMAGE + "requirements: requirements.txt\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "small", "requirements.txt")]
+    lock = project.write("images/requirements.txt.lock", lock_heading("requirements.txt", b"seven\n") + "\n")
+    assert open_points(project) == [Drift(Kind.OLDER, "small", "requirements.txt.lock")]
+    lock.write_text(lock_heading("requirements.txt", wanted.read_bytes()) + "\n")
+    assert open_points(project) == []
+
+
+def test_a_checksum_that_nobody_knows(project: Tree) -> None:
+    text = (
+        COMPONENTS["toolkit"]
+        + '    artifacts:\n      file: {url: "https://x.example/f.tgz", sha256: unknown}\n'
+    )
+    project.component("toolkit", text)
+    assert open_points(project) == [Drift(Kind.UNKNOWN, "toolkit 5.1", "f.tgz")]
+
+
+PINNED = f"x.example/y:1@sha256:{'ab' * 32}"
+
+
+def pulled(project: Tree, digest: str = "") -> Tree:
+    """The project's image on a base that is pulled, with a package of its own."""
+    text = COMPONENTS["debian"].partition("    base:")[0].replace('"12"', '"1"')
+    base = f"    base: {{image: x.example/y:1{digest and f', digest: {digest}'}}}\n"
+    project.component("theirs", text + base + '    provides: {glibc: "2.36"}\n')
+    project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "apt: [vim]\n")
+    return project
+
+
+def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
+    pulled(project, PINNED.partition("@")[2])
+    lock = project.write("apt/bases/x.example-y-1-abababab.packages", f"Base: {PINNED}\n\nStep: vim\nAdds:\n")
+    assert open_points(project) == []
+    lock.write_text(f"Base: {PINNED}\n\nStep: emacs\nAdds:\n")
+    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "x.example/y:1", "vim")]
+    lock.write_text(f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: vim\nAdds:\n")
+    assert open_points(project) == [
+        Drift(Kind.OLDER, "x.example/y:1", f"x.example-y-1-abababab.packages, of sha256:{'cd' * 32}")
+    ]
+
+
+def test_a_pulled_base_whose_digest_nobody_knows_is_not_locked(project: Tree) -> None:
+    workspace = locking.unlocked_workspace(pulled(project).root)
+    named = [workspace.recipes["small"]]
+    assert [*pulled_locks.lock(workspace, named, print, print, named=named)] == [
+        "packages on x.example/y:1 can't be locked: nobody has written down its digest"
+    ]
+
+
+def test_no_base_is_pulled_to_be_locked_that_nobody_named(project: Tree) -> None:
+    workspace = locking.unlocked_workspace(pulled(project, PINNED.partition("@")[2]).root)
+    assert [*pulled_locks.lock(workspace, [workspace.recipes["small"]], print, print)] == []
+
+
+def test_a_base_that_is_pulled(project: Tree) -> None:
+    assert open_points(pulled(project)) == [
+        Drift(Kind.NO_DIGEST, "theirs 1", "x.example/y:1"),
+        Drift(Kind.MIRRORS, "x.example/y:1", "packages of apt"),
+    ]
+    with pytest.raises(StaleError) as caught:
+        locking.require_locked(open_points(project))
+    assert said(caught.value) == (
+        "error: 1 thing is left open by the locks\n\n"
+        "hint: `./bake lock` locks what is told above; commit the result; "
+        "a base's digest is written into its component\n"
+    )
+
+
+def test_a_components_lock_of_other_requirements(project: Tree) -> None:
+    text = COMPONENTS["toolkit"].replace('python: "*"', 'python: "3.11"')
+    project.component("toolkit", text + "    requirements: [six]\n    lock: toolkit.txt\n")
+    lock = project.write("components/toolkit/toolkit.txt", "# Python 3.11: seven\n")
+    assert open_points(project) == [Drift(Kind.OLDER, "toolkit 5.1", "toolkit.txt")]
+    lock.write_text("# Python 3.11: six\n")
+    assert open_points(project) == []
+
+
+def test_a_recipe_that_nothing_fits_for_is_told_where_it_is_meant_and_left_out_elsewhere(
+    project: Tree,
+) -> None:
+    project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
+    told: list[str] = []
+    for task in (locking.run, locking.check):
+        with pytest.raises(ConflictError) as caught:
+            task(project.root, ["bad"], told.append)
+        assert "no versions satisfy image `bad` on linux/amd64" in said(caught.value)
+    assert locking.run(project.root, ["small"], told.append) == ("everything is locked",)
+
+
+def test_kinds_are_told_one_after_the_other() -> None:
+    found = [
+        Drift(Kind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
+        Drift(Kind.NOT_LOCKED, "bookworm", "vim"),
+        Drift(Kind.NEWER_PYTHON, "a", "b 1 -> 2"),
+    ]
+    assert drift.table(found) == (
+        "not locked:\n  bookworm  vim\n"
+        "newer in the package index:\n  torch 2.9  six 1.16 -> 1.17\n  a          b 1 -> 2\n"
+    )
+    assert drift.table([]) == "everything is locked, and nothing is newer\n"
+
+
+def test_what_is_left_open_fails_and_what_is_newer_does_not() -> None:
+    locking.require_locked([Drift(Kind.NEWER_SYSTEM, "bookworm", "vim 1 -> 2")])
+    with pytest.raises(StaleError) as caught:
+        locking.require_locked([Drift(Kind.UNKNOWN, "a", "b"), Drift(Kind.OLDER, "a", "b")])
+    assert said(caught.value) == (
+        "error: 2 things are left open by the locks\n\n"
+        "hint: `./bake lock` locks what is told above; commit the result\n"
+    )

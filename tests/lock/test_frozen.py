@@ -1,0 +1,203 @@
+"""A vendor's image that has a framework: its own build of that stays, whatever a recipe adds."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import lock_heading
+from bakehouse.lock import lock as locking
+from bakehouse.lock import python
+from tests.conftest import Tree
+
+BASE = """\
+summary: A vendor's images
+frozen:
+  torch: pytorch
+  nvidia-*: any
+facts: {pip: "python3 -m pip"}
+releases:
+  - version: "2.5"
+    base: {image: vendor/training}
+    provides: {python: "3.11", pytorch: "2.5.1"}
+"""
+IMAGE = "summary: A small image\nbase: vendor\nrequirements: requirements.txt\n"
+WANTED = b"peft\n"
+
+
+def line(name: str, version: str) -> str:
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return f"{name}=={version} --hash=sha256:{'ab' * 32}  # {file} 10\n"
+
+
+@pytest.fixture
+def vendor(tree: Tree) -> Tree:
+    tree.component("vendor", BASE)
+    tree.image(IMAGE)
+    tree.write("images/requirements.txt", WANTED)
+    return tree
+
+
+def lock(tree: Tree, *lines: str) -> None:
+    heading = lock_heading("requirements.txt", WANTED)
+    tree.write("images/requirements.txt.lock", "".join([f"{heading}\n", *lines]))
+
+
+def test_a_lock_with_another_version_is_refused_with_both_places(vendor: Tree) -> None:
+    lock(vendor, line("peft", "0.14.0"), line("torch", "2.6.0"))
+
+    text = vendor.conflict()
+
+    assert "vendor 2.5 keeps torch 2.5.1" in text
+    assert "components/vendor/component.yaml:3:3" in text
+    assert "the image locks torch 2.6.0" in text
+    assert "images/requirements.txt.lock:3:1" in text
+    assert "hint: make the requirements' lock again with `./bake lock small`" in text
+
+
+def test_what_nobody_knows_the_version_of_is_refused_too(vendor: Tree) -> None:
+    lock(vendor, line("nvidia-nccl-cu12", "2.30.7"))
+
+    assert "vendor 2.5 keeps nvidia-nccl-cu12 as it is" in vendor.conflict()
+
+
+@pytest.mark.parametrize("version", ["2.5.1", "2.5.1+cu124"])
+def test_what_the_base_has_already_is_not_installed_again(vendor: Tree, version: str) -> None:
+    lock(vendor, line("peft", "0.14.0"), line("torch", version))
+
+    assert [one.name for one in vendor.resolve().user_packages] == ["peft"]
+
+
+def test_a_parts_lock_is_held_to_it_as_well(vendor: Tree) -> None:
+    lock(vendor, line("peft", "0.14.0"))
+    vendor.write("components/helper/lock.txt", line("torch", "2.6.0"))
+    vendor.component("helper", 'summary: Helps\nreleases: [{version: "1.0", lock: lock.txt}]\n', "")
+    vendor.image(IMAGE + 'components: {helper: "*"}\n')
+
+    text = vendor.conflict()
+
+    assert "helper 1.0 locks torch 2.6.0" in text
+    assert "vendor 2.5 keeps torch 2.5.1" in text
+
+
+def test_the_dockerfile_compares_before_and_after(vendor: Tree) -> None:
+    lock(vendor, line("peft", "0.14.0"))
+
+    text = vendor.dockerfile()
+
+    assert "\nRUN keep requirements torch 'nvidia-*'\n" in text
+    assert "--mount=type=bind,from=requirements,source=/replaced," in text
+    assert text.index("source=/replaced") < text.index("COPY --link --from=requirements")
+
+
+def test_an_image_without_layers_needs_no_comparison(vendor: Tree) -> None:
+    vendor.image("summary: A small image\nbase: vendor\n")
+
+    assert "keep" not in vendor.dockerfile()
+
+
+def test_names_of_packages_are_plain(vendor: Tree) -> None:
+    vendor.component("vendor", BASE.replace("torch:", "Torch 2:"))
+
+    assert "`Torch 2` names no Python packages" in vendor.mistakes()
+
+
+def test_a_lock_is_made_for_the_bases_version_and_without_it(
+    vendor: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+    calls = []
+
+    def resolve(wanted: list[str], constraints: list[str], index: python.Index, **more: object) -> object:
+        calls.append((wanted, constraints, index.python_version, more))
+        names = ["peft"] if more else ["nvidia-nccl-cu12", "peft", "torch"]
+        return tuple(
+            python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names
+        )
+
+    monkeypatch.setattr(python, "resolve", resolve)
+
+    locking.run(vendor.root, ["small"], lambda _: None)
+
+    assert calls == [
+        (["peft"], ["torch==2.5.1"], "3.11", {}),
+        (["peft"], [], "3.11", {"without": ["nvidia-nccl-cu12", "torch"]}),
+    ]
+    assert "torch" not in (vendor.root / "images/requirements.txt.lock").read_text()
+
+
+SITE = Path("opt/conda/lib/python3.11/site-packages")
+
+
+@pytest.fixture
+def keep() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("keep", HOME / "templates/keep.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def install(root: Path, name: str, version: str, *files: str) -> None:
+    info = root / SITE / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    names = [*files, f"{info.name}/METADATA", f"{info.name}/RECORD"]
+    for one in names:
+        (root / SITE / one).parent.mkdir(parents=True, exist_ok=True)
+        (root / SITE / one).touch()
+    (info / "RECORD").write_text("".join(f"{one},,\n" for one in names))
+
+
+def test_a_layer_that_replaces_what_has_to_stay_fails(keep: ModuleType, tmp_path: Path) -> None:
+    install(tmp_path / "base", "torch", "2.5.1")
+    install(tmp_path / "out", "torch", "2.6.0")
+
+    with pytest.raises(SystemExit) as caught:
+        keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch", "nvidia-*"])
+
+    assert caught.value.code == (
+        "keep: requirements would replace torch 2.5.1 of the base with 2.6.0; the base's own has to stay: "
+        "lock again without it"
+    )
+
+
+def test_a_layer_that_adds_what_the_base_brings_otherwise_fails(keep: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "base" / SITE).mkdir(parents=True)
+    install(tmp_path / "out", "nvidia_nccl_cu12", "2.30.7")
+
+    with pytest.raises(SystemExit, match=r"would add nvidia-nccl-cu12 2\.30\.7"):
+        keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch", "nvidia-*"])
+
+
+def test_a_conda_package_is_one_as_well(keep: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "base" / SITE / "torch-2.0.1-py3.11.egg-info").mkdir(parents=True)
+    install(tmp_path / "out", "torch", "2.6.0")
+
+    with pytest.raises(SystemExit, match=r"would replace torch 2\.0\.1 of the base"):
+        keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch"])
+
+
+def test_what_else_is_replaced_is_listed_to_be_taken_out(keep: ModuleType, tmp_path: Path) -> None:
+    install(tmp_path / "base", "numpy", "1.26.4", "numpy/core.py", "numpy/old.py")
+    install(tmp_path / "base", "six", "1.17.0", "six.py")
+    install(tmp_path / "out", "numpy", "2.1.0", "numpy/core.py")
+    install(tmp_path / "out", "six", "1.17.0", "six.py")
+
+    keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch"])
+
+    assert (tmp_path / "replaced").read_text().splitlines() == [
+        f"/{SITE}/numpy/old.py",
+        f"/{SITE}/numpy-1.26.4.dist-info/METADATA",
+        f"/{SITE}/numpy-1.26.4.dist-info/RECORD",
+    ]
+
+
+def test_a_layer_without_python_packages_replaces_nothing(keep: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    keep.main(tmp_path / "base", tmp_path / "out", "metis", ["torch"])
+
+    assert (tmp_path / "replaced").read_text() == ""

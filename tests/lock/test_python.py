@@ -1,0 +1,148 @@
+"""Locks made by the real uv out of a folder of packages."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.python_lock import load_lock
+from bakehouse.errors import BuildError, ConflictError, Location, Problems
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import Machine
+from bakehouse.lock import python
+from bakehouse.lock.python import Index, lock, resolve
+from tests.support.file_server import company_certificate, serving
+from tests.support.wheels import sha256, wheel
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    return Index(PipConfig(find_links=(str(tmp_path / "wheels"),), no_index=True), None)
+
+
+def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    six = wheel(folder, "six_seven", "1.0")
+    top = wheel(folder, "top", "2.0+cpu", requires=("six-seven>=1", 'only-windows; sys_platform == "win32"'))
+    wheel(folder, "unrelated", "1.0")
+    output = tmp_path / "lock.txt"
+
+    lock(["top"], [], index, output)
+
+    assert output.read_text() == (
+        f"six-seven==1.0 --hash=sha256:{sha256(six)}  # six_seven-1.0-py3-none-any.whl {six.stat().st_size}\n"
+        f"top==2.0+cpu --hash=sha256:{sha256(top)}  # top-2.0+cpu-py3-none-any.whl {top.stat().st_size}\n"
+    )
+    problems = Problems()
+    packages = load_lock(output, Location(output, 1, 1), problems)
+    assert ([package.name for package in packages], bool(problems)) == (["six-seven", "top"], False)
+
+
+def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    for tag in (
+        "py3-none-any",
+        "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "cp311-cp311-manylinux_2_28_x86_64",
+        "cp311-cp311-manylinux_2_39_x86_64",
+        "cp312-cp312-manylinux_2_28_x86_64",
+        "cp311-cp311-win_amd64",
+    ):
+        wheel(folder, "fast", "1.0", tag=tag)
+    (file,) = resolve(["fast"], [], index)
+    assert file.file == "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+
+
+def test_constraints_bound_what_is_chosen(tmp_path: Path, index: Index) -> None:
+    folder = tmp_path / "wheels"
+    for version in ("1.0", "2.0"):
+        wheel(folder, "six", version)
+    (file,) = resolve(["six"], ["six<2"], index)
+    assert file.version == "1.0"
+
+
+def test_alone_leaves_out_what_a_package_needs(tmp_path: Path, index: Index) -> None:
+    wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
+    assert [file.name for file in resolve(["top"], [], index, alone=True)] == ["top"]
+
+
+def test_what_cannot_be_had_is_told_in_uvs_words(tmp_path: Path, index: Index) -> None:
+    wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
+    with pytest.raises(ConflictError) as caught:
+        resolve(["top"], [], index)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == "no versions satisfy `top`"
+    assert "missing was not found" in "\n".join(diagnostic.tail)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that nobody answers at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
+
+
+def test_an_index_that_does_not_answer_is_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: str
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(BuildError) as caught:
+        resolve(["top"], [], Index(PipConfig(index_url=nobody), None))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.message == "uv could not look for versions of `top`"
+    assert diagnostic.hint == "the indexes are those of this machine's pip: `pip config list` tells them"
+
+
+def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
+    url = f"{nobody}/top-1.0-py3-none-any.whl"
+    with pytest.raises(BuildError) as caught:
+        python._size({"url": f"{url}?key=canary"}, Machine((), PipConfig(), None, {}))
+    [told] = caught.value.diagnostics
+    assert told.message == "the index tells no size of `top-1.0-py3-none-any.whl`"
+    assert [one.text for one in told.reasons] == [f"`{url}` can't be reached: connection refused"]
+
+
+def test_an_index_is_asked_through_pips_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    made = wheel(tmp_path, "top", "1.0")
+    with serving() as server, serving() as proxy:
+        proxy.is_proxy = True
+        server.files["/files/" + made.name] = made.read_bytes()
+        link = f'<a href="/files/{made.name}#sha256={sha256(made)}">{made.name}</a>'
+        server.files["/simple/top/"], proxy.kinds[f"{server.url}/simple/top/"] = link.encode(), "text/html"
+        pip = PipConfig(index_url=f"{server.url}/simple", proxy=proxy.url)
+        [file] = resolve(["top"], [], Index(pip, None), alone=True)
+        assert (file.file, file.bytes) == (made.name, made.stat().st_size)
+        assert f"{server.url}/simple/top/" in proxy.paths
+
+
+def test_a_size_is_asked_for_with_the_login_of_its_index() -> None:
+    with serving() as server:
+        server.files["/files/top-1.0-py3-none-any.whl"], server.login = b"wheel", "user:word"
+        pip = PipConfig(index_url=server.url.replace("//", "//user:word@") + "/simple/")
+        url = f"{server.url}/files/top-1.0-py3-none-any.whl"
+        assert python._size({"url": url}, Machine((), pip, None, {})) == 5
+
+
+def test_a_size_is_asked_for_through_pips_proxy() -> None:
+    with serving() as server, serving() as proxy:
+        proxy.is_proxy = True
+        server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
+        url = f"{server.url}/top-1.0-py3-none-any.whl"
+        assert python._size({"url": url}, Machine((), PipConfig(proxy=proxy.url), None, {})) == 5
+        assert proxy.paths == [url]
+
+
+def test_a_size_is_asked_for_with_the_certificates_of_this_machine(tmp_path: Path) -> None:
+    certificate = company_certificate(tmp_path)
+    with serving(certificate) as server:
+        server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
+        file = {"url": f"{server.url}/top-1.0-py3-none-any.whl"}
+        assert python._size(file, Machine((), PipConfig(), certificate, {})) == 5

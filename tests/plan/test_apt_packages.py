@@ -1,0 +1,223 @@
+"""Where a suite is locked, each step of an image installs files that are known, and says which."""
+
+import re
+
+import pytest
+
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.errors import RecipeError
+from bakehouse.plan.dockerfile import layer_owners
+from bakehouse.plan.model import BootstrappedBase, Image
+from tests.conftest import IMAGE, Tree, said, templates
+from tests.support.locked_debian import PACKAGES, index
+
+LOCK = "apt/bookworm.packages"
+METIS = """\
+summary: METIS
+releases:
+  - version: "5.1"
+    build_apt: [cpp-12, openssl, vim]
+    artifacts:
+      source: {debian: metis=5.1, file: metis_5.1.orig.tar.xz, sha256: unknown}
+"""
+METIS_STAGE = """\
+{% block build %}
+FROM toolchain AS metis
+{{ apt(stage.build_apt, files=stage.packages) }}
+{{ fetch(stage.artifacts.source, "/tmp/source") }}
+{% endblock %}
+"""
+DIVERT = "{% block runtime %}\nRUN dpkg-divert /x\n{% endblock %}\n"
+BASE = 9
+
+
+@pytest.fixture
+def locked(tree: Tree) -> Tree:
+    """Recipes on a Debian that is locked: an image with an own package and a part that is compiled."""
+    tree.write(LOCK, index({**PACKAGES, "vim": {}}))
+    tree.component("metis", METIS, METIS_STAGE)
+    tree.image(IMAGE.replace("components: {", "apt: [vim]\ncomponents: {metis: '*', "))
+    return tree
+
+
+def names(debs: tuple[Deb, ...]) -> list[str]:
+    return [deb.name for deb in debs]
+
+
+def stage(text: str, name: str) -> str:
+    """One stage of a Dockerfile."""
+    [found] = [
+        piece for piece in re.split(r"(?m)^(?=FROM )", text) if re.match(rf"FROM \S+ AS {name}\n", piece)
+    ]
+    return found
+
+
+def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:
+    image = locked.one()
+    assert isinstance(image.base, BootstrappedBase)
+    assert len(image.base.debs) == BASE
+    assert names(image.toolchain_debs) == ["cpp-12", "gcc", "gcc-12"]
+    assert {one.name: names(one.debs) for one in image.stages if one.debs} == {"metis": ["vim"]}
+    assert names(image.apt_debs) == ["vim"]
+    assert len(image.debs) == BASE + 4
+
+
+def test_nothing_is_locked_without_a_lock(tree: Tree) -> None:
+    image = tree.one()
+    assert (image.debs, image.locks_apt) == ((), False)
+    assert "apt-get update" in tree.dockerfile()
+
+
+def test_a_locked_step_installs_its_files_and_asks_no_mirror(locked: Tree) -> None:
+    text = locked.dockerfile()
+    assert "apt-get update" not in text
+    installing = stage(text, "toolchain").partition("ENV ")[0]
+    assert installing == (
+        "FROM base AS toolchain\n"
+        'RUN --mount=type=bind,from=toolchain-packages,source=/packages,target=/mnt <<"END"\n'
+        "set -e\nexport DEBIAN_FRONTEND=noninteractive\n# gcc\n"
+        "apt-get install -q -y --no-install-recommends /mnt/*.deb\nrm -rf /var/lib/apt/lists/*\nEND\n\n"
+    )
+
+
+def test_the_files_of_a_step_stand_in_a_stage_before_it(locked: Tree) -> None:
+    listed = [f"{deb.sha256} {deb.path}" for deb in locked.one().toolchain_debs]
+    assert stage(locked.dockerfile(), "toolchain-packages").startswith(
+        'FROM packages AS toolchain-packages\nCOPY <<"END" /packages/list\n' + "\n".join(listed) + "\nEND\n"
+    )
+    order = re.findall(r"(?m)^FROM \S+ AS (\S+)$", locked.dockerfile())
+    assert order.index("metis-packages") < order.index("metis")
+    assert order.index("image-packages") < order.index("image")
+
+
+def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(locked: Tree) -> None:
+    text = locked.dockerfile()
+    assert stage(text, "system").partition("\n\n")[0] == (
+        "FROM base AS system\n"
+        'RUN --mount=type=bind,from=image-packages,source=/packages,target=/mnt <<"END"\n'
+        "set -e\nexport DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=1767225600\n# vim\n"
+        "apt-get install -q -y --no-install-recommends /mnt/*.deb\nrm -rf /var/lib/apt/lists/*\nEND"
+    )
+    assert stage(text, "changes").startswith(
+        "FROM base AS changes\n"
+        "RUN --mount=type=bind,from=base,target=/mnt/base "
+        "--mount=type=bind,from=system,target=/mnt/system \\\n"
+        '    python3 - 1767225600 <<"END"\n'
+    )
+    assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=changes /out/ /\n")
+    assert "RUN" not in stage(text, "image")
+    owners = layer_owners(locked.one(), templates())
+    assert [(one.name, one.instruction) for one in owners] == [
+        ("apt", "COPY"),
+        *((stage.name, "COPY") for stage in locked.one().stages),
+    ]
+
+
+def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(locked: Tree) -> None:
+    locked.component("metis", METIS, METIS_STAGE + DIVERT)
+    text = locked.dockerfile()
+    assert "dpkg-divert /x" in stage(text, "system")
+    assert "RUN" not in stage(text, "image")
+
+
+def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
+    locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
+    with pytest.raises(RecipeError) as caught:
+        locked.dockerfile()
+    assert said(caught.value) == (
+        "error: `ENV` in the `runtime` block of `metis` would not reach the image\n"
+        "  --> components/metis/install.j2:1:1\n\n"
+        "hint: `environment` and `path` in its component.yaml do\n"
+    )
+
+
+def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
+    locked.component("metis", METIS.replace("vim", "openssl"), METIS_STAGE)
+    assert "metis-packages" not in locked.dockerfile()
+    assert "apt-get" not in stage(locked.dockerfile(), "metis")
+
+
+def test_an_image_that_needs_nothing_more_has_no_layer_of_packages(locked: Tree) -> None:
+    locked.image(IMAGE.replace("components: {", "apt: [openssl]\ncomponents: {"))
+    assert not locked.one().installs_apt
+    assert "AS system" not in locked.dockerfile()
+    assert "changes" not in stage(locked.dockerfile(), "image")
+
+
+def test_sources_of_the_distribution_come_from_the_building_machine(locked: Tree) -> None:
+    mount = "--mount=type=secret,id=sources,target=/etc/apt/sources.list.d/machine.list"
+    assert mount in stage(locked.dockerfile(), "metis")
+
+
+def test_an_own_step_finds_the_mirrors_of_the_building_machine(locked: Tree) -> None:
+    locked.image(IMAGE + "run: [apt-get update]\n")
+    text = stage(locked.dockerfile(), "image")
+    assert (
+        "RUN --mount=type=secret,id=ca --mount=type=secret,id=apt,target=/etc/apt/apt.conf.d/99bakehouse \\\n"
+        '    --mount=type=secret,id=sources,target=/etc/apt/sources.list.d/machine.list <<"END"\n'
+        "set -e\napt-get update\nEND\n"
+    ) in text
+
+
+def keys(image: Image) -> tuple[str, str, dict[str, str]]:
+    return image.base.reference, image.key, {one.name: one.key for one in image.stages}
+
+
+def test_a_new_version_of_what_the_image_alone_has_leaves_the_stages_as_they_are(locked: Tree) -> None:
+    locked.component("metis", METIS.replace(", vim", ""), METIS_STAGE)
+    base, key, stages = keys(locked.one())
+    locked.write(LOCK, index({**PACKAGES, "vim": {"Version": "2.0"}}))
+    new_base, new_key, new_stages = keys(locked.one())
+    assert (new_base, new_stages) == (base, stages)
+    assert new_key != key
+
+
+def test_a_new_version_of_what_one_part_needs_changes_its_stage_alone(locked: Tree) -> None:
+    _, _, stages = keys(locked.one())
+    locked.write(LOCK, index({**PACKAGES, "vim": {"Version": "2.0"}}))
+    _, _, new_stages = keys(locked.one())
+    assert {name for name in stages if stages[name] != new_stages[name]} == {"metis"}
+
+
+def test_a_new_version_of_what_the_base_has_changes_all(locked: Tree) -> None:
+    base, key, stages = keys(locked.one())
+    locked.write(LOCK, index({**PACKAGES, "vim": {}, "gpgv": {"Version": "2.0"}}))
+    new_base, new_key, new_stages = keys(locked.one())
+    assert base != new_base
+    assert key != new_key
+    assert not {*stages.values()} & {*new_stages.values()}
+
+
+@pytest.mark.parametrize(
+    ("packages", "asked", "message"),
+    [
+        ({}, "emacs", "image `small` needs `emacs`, which is not locked for Debian `bookworm`"),
+        (
+            {"vim": {"Version": "2.0"}},
+            "vim=1.0",
+            "image `small` needs `vim=1.0`, and Debian `bookworm` is locked with 2.0",
+        ),
+    ],
+)
+def test_a_package_that_is_not_locked_is_a_mistake(
+    tree: Tree, packages: dict[str, dict[str, str]], asked: str, message: str
+) -> None:
+    tree.write(LOCK, index({**PACKAGES, **packages}))
+    tree.image(IMAGE + f"apt: [{asked}]\n")
+    with pytest.raises(RecipeError) as caught:
+        tree.plan()
+    text = said(caught.value)
+    assert f"error: {message}\n" in text
+    assert "hint: `./bake lock small` locks what is missing" in text
+
+
+def test_what_every_stage_and_a_part_need_is_told_with_who_needs_it(tree: Tree) -> None:
+    tree.write(LOCK, index({name: PACKAGES[name] for name in PACKAGES if name not in ("gcc", "gcc-12")}))
+    tree.component("metis", METIS, METIS_STAGE)
+    tree.image(IMAGE.replace("components: {", "components: {metis: '*', "))
+    with pytest.raises(RecipeError) as caught:
+        tree.plan()
+    assert [one.message for one in caught.value.diagnostics] == [
+        "every build stage needs `gcc`, which is not locked for Debian `bookworm`",
+        "building `metis` needs `vim`, which is not locked for Debian `bookworm`",
+    ]

@@ -1,0 +1,83 @@
+"""The lock of an image names every file that its build takes."""
+
+import json
+from typing import Any
+
+from bakehouse.plan import image_lock
+from tests.conftest import COMPONENTS, SHA, Tree
+from tests.support.locked_debian import PACKAGES, index
+
+
+def lock(tree: Tree) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(image_lock.text(tree.one()))
+    return found
+
+
+def test_packages_of_the_distribution_stand_with_version_sum_and_size(tree: Tree) -> None:
+    tree.write("apt/bookworm.packages", index())
+    found = lock(tree)
+    image = tree.one()
+    assert [one["sha256"] for one in found["system"]] == [
+        one.sha256 for one in sorted(image.debs, key=lambda d: d.name)
+    ]
+    assert found["system"][0] == {
+        "name": "apt",
+        "version": "1.0",
+        "sha256": image.debs[0].sha256,
+        "bytes": 1000,
+        "file": "pool/main/a/apt/apt_1.0_amd64.deb",
+    }
+    assert {one["name"] for one in found["system"]} == {*PACKAGES} - {"awk-of-mine"}
+    assert found["base"] == {"reference": image.base.reference, "bootstrapped": "bookworm"}
+    assert found["key"] == image.key
+
+
+def test_what_mirrors_decide_is_null(tree: Tree) -> None:
+    assert lock(tree)["system"] == [{"name": "gcc", "version": None, "sha256": None}]
+
+
+def test_a_base_of_a_registry_stands_with_its_digest(tree: Tree) -> None:
+    digest = f"sha256:{SHA}"
+    tree.component(
+        "debian",
+        COMPONENTS["debian"].replace(
+            "{bootstrap: bookworm, packages: [ca-certificates]}",
+            f'{{image: "vendor/debian:12", digest: "{digest}"}}',
+        ),
+    )
+    assert lock(tree)["base"] == {"reference": "vendor/debian:12", "digest": digest}
+
+
+def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) -> None:
+    tree.component(
+        "torch",
+        COMPONENTS["torch"].replace(
+            '      - name: cpu-py311\n        requires: {python: "3.11"}\n',
+            '      - name: cpu-py311\n        requires: {python: "3.11"}\n        lock: lock.txt\n'
+            f'        artifacts:\n          wheel: {{url: "https://x.example/t-1.whl", sha256: "{SHA}"}}\n'
+            f'          source: {{url: "https://x.example/s.tgz", sha256: "{SHA}", bytes: 2861523148}}\n',
+        ),
+    )
+    tree.write(
+        "components/torch/lock.txt", f"six==1.17.0 --hash=sha256:{SHA}  # six-1.17.0-py3-none-any.whl 11050\n"
+    )
+    found = lock(tree)
+    assert found["python"] == [
+        {
+            "name": "six",
+            "version": "1.17.0",
+            "sha256": SHA,
+            "bytes": 11050,
+            "file": "six-1.17.0-py3-none-any.whl",
+        }
+    ]
+    assert found["archives"] == [
+        {"file": "s.tgz", "sha256": SHA, "bytes": 2861523148, "source": "https://x.example/s.tgz"},
+        {"file": "t-1.whl", "sha256": SHA, "bytes": None, "source": "https://x.example/t-1.whl"},
+    ]
+
+
+def test_each_file_has_a_line_of_its_own(tree: Tree) -> None:
+    tree.write("apt/bookworm.packages", index())
+    lines = image_lock.text(tree.one()).splitlines()
+    assert sum(line.startswith('  {"name": ') for line in lines) == len(tree.one().debs)

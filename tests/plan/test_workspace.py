@@ -1,0 +1,143 @@
+"""Which images a name means, and which rendered files are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.project import Project, find
+from bakehouse.catalog.recipe import load_recipes
+from bakehouse.errors import StaleError
+from bakehouse.plan.workspace import (
+    Workspace,
+    check_rendered,
+    orphans,
+    plan_recipes,
+    render_images,
+    select,
+    select_kept,
+)
+from tests.conftest import IMAGE, Tree, templates
+
+MATRIX = """\
+summary: For ${part}
+name: small-${part}
+commit: ["*-toolkit"]
+matrix: {part: [torch, toolkit]}
+base: {debian: "12"}
+components: {python: "3.11", "toolkit": "*"}
+"""
+
+
+@pytest.fixture
+def workspace(tree: Tree, tmp_path: Path) -> Workspace:
+    tree.image(MATRIX, "family")
+    tree.write("pyproject.toml", "[tool.bakehouse]\n")
+    found = find(tmp_path)
+    return Workspace(found, tree.catalog(), tree.recipes(), templates())
+
+
+def names(workspace: Workspace, *patterns: str) -> list[str]:
+    return [one.name for one in select(workspace, patterns)]
+
+
+def kept(workspace: Workspace, *patterns: str) -> list[str]:
+    return [one.name for one in select_kept(workspace, patterns)]
+
+
+def rendered(workspace: Workspace, *patterns: str) -> None:
+    render_images(workspace, plan_recipes(workspace, select(workspace, patterns)), lambda _: None)
+
+
+@pytest.fixture
+def own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A user's project with the recipe `churn`, of which `small` and `family` are Bakehouse's."""
+    tree.image(MATRIX, "family")
+    home = tree.root / "home"
+    (home / "recipes").mkdir(parents=True)
+    for name in ("components", "images"):
+        (tree.root / name).rename(home / "recipes" / name)
+    tree.write("mine/images/churn.yaml", IMAGE)
+    monkeypatch.setattr("bakehouse.plan.workspace.HOME", home)
+    return opened(tree.root, home / "recipes", tree.root / "mine")
+
+
+def opened(root: Path, *roots: Path) -> Workspace:
+    catalog = load_catalog(roots)
+    return Workspace(Project(root, roots), catalog, load_recipes(roots, catalog), templates())
+
+
+def test_a_family_means_all_its_images(workspace: Workspace) -> None:
+    assert names(workspace, "family") == ["small-toolkit", "small-torch"]
+
+
+def test_a_glob_means_what_it_matches(workspace: Workspace) -> None:
+    assert names(workspace, "*-torch") == ["small-torch"]
+
+
+def test_what_is_not_committed_is_rendered_on_demand(workspace: Workspace) -> None:
+    assert kept(workspace) == ["small", "small-toolkit"]
+    assert kept(workspace, "small-torch") == ["small-torch"]
+
+
+def test_what_was_rendered_on_demand_is_kept_true(workspace: Workspace) -> None:
+    rendered(workspace, "small-torch")
+
+    assert "small-torch" in kept(workspace)
+
+
+def test_bakehouses_images_are_not_those_of_a_users_project(own: Workspace) -> None:
+    assert kept(own) == ["churn"]
+    assert kept(own, "small") == ["small"]
+
+
+def test_what_a_user_rendered_of_bakehouses_images_is_kept_true(own: Workspace) -> None:
+    rendered(own, "small", "small-torch")
+
+    assert kept(own) == ["churn", "small", "small-torch"]
+
+
+def test_a_recipe_that_takes_the_place_of_one_of_bakehouses_is_the_users(own: Workspace) -> None:
+    Tree(own.project.root).write("mine/images/small.yaml", IMAGE)
+
+    assert kept(opened(own.project.root, *own.project.recipe_roots)) == ["churn", "small"]
+
+
+def test_an_own_recipe_that_was_never_rendered_is_stale(own: Workspace) -> None:
+    with pytest.raises(StaleError, match="`images/churn/Dockerfile` is missing"):
+        check_rendered(own, plan_recipes(own, select_kept(own, ())))
+
+
+def test_without_recipes_of_its_own_a_project_keeps_nothing(own: Workspace) -> None:
+    assert kept(opened(own.project.root, own.project.recipe_roots[0])) == []
+
+
+def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> None:
+    recipes = own.project.recipe_roots[0]
+
+    assert kept(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
+
+
+def test_a_dockerfile_of_the_users_own_is_left_alone(own: Workspace) -> None:
+    for name in ("web", "small"):
+        Tree(own.project.images).write(f"{name}/Dockerfile", "FROM scratch\n")
+
+    assert orphans(own) == ()
+    assert kept(own) == ["churn"]
+
+
+def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(workspace: Workspace) -> None:
+    rendered(workspace, "small")
+    folder = (workspace.project.images / "small").rename(workspace.project.images / "gone")
+    for name in ("docker-bake.json", "lock.json"):
+        (folder / name).unlink()
+    (folder / "releases.json").write_text("{}")
+    plan = plan_recipes(workspace, select_kept(workspace, ()))
+    render_images(workspace, plan, lambda _: None)
+
+    with pytest.raises(StaleError, match="`images/gone/Dockerfile` is rendered by no recipe"):
+        check_rendered(workspace, plan, orphans(workspace))
+    render_images(workspace, plan, lambda _: None, orphans(workspace))
+
+    assert [path.name for path in folder.iterdir()] == ["releases.json"]
+    assert check_rendered(workspace, plan, orphans(workspace)) == 6

@@ -1,0 +1,308 @@
+"""Every way in which a registry lets us down, in words."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bakehouse.errors import (
+    Diagnostic,
+    Reason,
+    RegistryAuthError,
+    TagTakenError,
+)
+from bakehouse.publish.diagnostics import Refusals
+from bakehouse.registry.http_errors import DistributionError, Unreached
+from bakehouse.registry.manifest import Origin
+from bakehouse.registry.registry import Credentials
+from bakehouse.registry.transfer import Fault, TransferError, fault_in
+from tests.publish.test_push import DIGEST, IMAGE, OTHER
+
+
+@dataclass
+class Somewhere:
+    """A registry that nobody asks anything but about itself."""
+
+    host: str = "registry.example.com"
+    seen_as: str = "docker's login `ci`"
+    disk: tuple[Reason, ...] = ()
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        return None
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        raise AssertionError
+
+    def whom(self) -> str:
+        return self.seen_as
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return self.disk
+
+
+def refusals(registry: Somewhere | None = None) -> Refusals:
+    return Refusals(
+        IMAGE.name,
+        IMAGE.key,
+        DIGEST,
+        registry or Somewhere(),
+        "bakehouse/mpi-cpu",
+        "mpi-cpu-20261120-7c1e44b0",
+    )
+
+
+PLACE = "registry.example.com/bakehouse/mpi-cpu"
+CAUSE = "but different content: the build is not reproducible"
+AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"
+
+
+def test_a_taken_tag() -> None:
+    error = refusals().tag_taken(OTHER, Origin(key=IMAGE.key), "")
+    assert isinstance(error, TagTakenError)
+    assert error.diagnostics == (
+        Diagnostic(
+            "tag `mpi-cpu-20261120-7c1e44b0` is taken by a different image",
+            reasons=(
+                Reason(
+                    "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+                ),
+            ),
+            facts=(
+                ("in repository", PLACE),
+                ("there", OTHER),
+                ("here", DIGEST),
+                ("to use it", f"{PLACE}@{OTHER}"),
+            ),
+            hint="use the one already there, or push under tomorrow's tag",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("pushed", "so"),
+    [(False, "nothing was pushed"), (True, "it was pushed, and no release was recorded")],
+)
+def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
+    reasons = (Reason("it has no layers"),)
+    assert refusals().unfit(reasons, pushed=pushed).diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers",
+            reasons=reasons,
+            facts=(("digest", DIGEST), ("so", so)),
+            hint="run `./bake build mpi-cpu`, which makes it in that form",
+        ),
+    )
+
+
+def test_no_answer() -> None:
+    error = refusals().unanswered(DistributionError(None, "", "none (ConnectTimeout)"))
+    facts = (("answer", "none (ConnectTimeout)"),)
+    hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
+    assert error.diagnostics == (
+        Diagnostic("`registry.example.com` does not answer", facts=facts, hint=hint),
+    )
+
+
+@pytest.mark.parametrize(
+    ("origin", "cause"),
+    [
+        (Origin(key="ab" * 32), "what is there was built from another plan, abababab"),
+        (Origin(), "what is there carries no label of Bakehouse: something else pushed it"),
+    ],
+)
+def test_whose_the_other_image_is(origin: Origin, cause: str) -> None:
+    assert refusals().tag_taken(OTHER, origin, "").diagnostics[0].reasons == (Reason(cause),)
+
+
+def test_both_sides_of_a_conflict() -> None:
+    ours = replace(refusals(), revision="8802d51", history=lambda digest: f"ledger's of {digest[:9]}")
+    origin = Origin(IMAGE.key, "3be01c4", "2026-11-18 09:41", "ci")
+    facts = ours.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
+    assert facts[1:-1] == (
+        ("there", OTHER),
+        ("there, pushed", "2026-11-18 09:45 UTC"),
+        ("there, ledger", f"ledger's of {OTHER[:9]}"),
+        ("there, revision", "3be01c4"),
+        ("there, made", "2026-11-18 09:41"),
+        ("there, by", "ci"),
+        ("here", DIGEST),
+        ("here, revision", "8802d51"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("unreached", "message"),
+    [
+        (Unreached.NAME, "no address is known for `registry.example.com`"),
+        (Unreached.TRUST, "`registry.example.com` is not trusted"),
+    ],
+)
+def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> None:
+    error = refusals().unanswered(DistributionError(None, "", "because", unreached=unreached))
+    assert error.diagnostics[0].message == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dial tcp: lookup registry.example.com: no such host", "the engine finds no address for `{host}`"),
+        ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust `{host}`"),
+        ("denied: quota exceeded", "`{place}` is full: a quota, or the registry's disk, lets no more in"),
+        ("name unknown: no such", "there is no repository `bakehouse/mpi-cpu` in `{host}`"),
+    ],
+)
+def test_what_the_engine_says_is_told_as_what_it_means(text: str, message: str) -> None:
+    error = refusals().broken_off(TransferError(fault_in(text), text), None, 1)
+    assert error.diagnostics[0].message == message.format(host="registry.example.com", place=PLACE)
+    assert error.diagnostics[0].hint
+
+
+def test_an_answer_that_is_a_failure() -> None:
+    error = refusals().unanswered(DistributionError(500, "UNKNOWN", "unknown error"))
+    facts = (("answer", "HTTP 500: unknown error"),)
+    assert error.diagnostics == (Diagnostic("`registry.example.com` failed", facts=facts),)
+
+
+def test_wrong_credentials() -> None:
+    error = refusals().unanswered(DistributionError(401, "UNAUTHORIZED", "authentication required"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            "`registry.example.com` does not accept the credentials",
+            reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
+            hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+        ),
+    )
+
+
+def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
+    error = refusals().unanswered(DistributionError(403, "DENIED", "requested access is denied"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to read from `{PLACE}`",
+            reasons=(Reason("docker's login `ci` is valid, but may not: requested access is denied"),),
+            hint=(
+                "use credentials that may also read there (`ecr:BatchGetImage` and "
+                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then `./bake push mpi-cpu`"
+            ),
+        ),
+    )
+
+
+def test_who_may_not_set_a_tag_is_told_that() -> None:
+    error = replace(refusals(), command="promote").untagged(DistributionError(403, "DENIED", "no"))
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to set a tag in `{PLACE}`",
+            reasons=(Reason("docker's login `ci` is valid, but may not: no"),),
+            hint="use credentials with push rights, then `./bake promote mpi-cpu`",
+        ),
+    )
+
+
+def test_no_credentials() -> None:
+    error = refusals(Somewhere(seen_as="")).unanswered(DistributionError(401, "", "authentication required"))
+    assert error.diagnostics[0].reasons == (Reason("nobody is logged in there: authentication required"),)
+
+
+def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
+    error = refusals().broken_off(TransferError(Fault.DENIED, "requested access is denied"), None, 1)
+    assert isinstance(error, RegistryAuthError)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"not allowed to push to `{PLACE}`",
+            reasons=(
+                Reason("docker's login `ci` is valid, but may not: requested access is denied"),
+                Reason("no tag was set; the image is built, as sha256:4f1c09d2a7be"),
+            ),
+            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "told"),
+    [
+        (
+            Fault.STALLED,
+            "nothing moved for 180 s",
+            Diagnostic(f"the push to `{PLACE}` stalled and was stopped: nothing moved for 180 s", hint=AGAIN),
+        ),
+        (
+            Fault.LATE,
+            "the time for it was over",
+            Diagnostic(f"the push to `{PLACE}` was stopped: the time for it was over", hint=AGAIN),
+        ),
+        (
+            Fault.GONE,
+            "no such image",
+            Diagnostic(
+                "the engine no longer holds sha256:4f1c09d2a7be, the image that was tested",
+                hint="run `./bake release mpi-cpu`",
+            ),
+        ),
+        (
+            Fault.TRANSIENT,
+            "500 Internal Server Error",
+            Diagnostic(
+                f"the push to `{PLACE}` failed after 5 attempts",
+                facts=(("engine", "500 Internal Server Error"),),
+                hint=f"look at the registry's log and its disk, then {AGAIN}",
+            ),
+        ),
+    ],
+)
+def test_a_push_that_failed(fault: Fault, text: str, told: Diagnostic) -> None:
+    assert refusals().broken_off(TransferError(fault, text), None, 5).diagnostics == (told,)
+
+
+def test_the_registrys_own_words_stand_beside_the_engines() -> None:
+    said = DistributionError(400, "TAG_INVALID", "the tag is immutable")
+    error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), said, 1)
+    assert error.diagnostics == (
+        Diagnostic(
+            f"the push to `{PLACE}` failed",
+            facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
+            hint="ask whoever runs the registry what its log says of it, then `./bake push mpi-cpu`",
+        ),
+    )
+
+
+def test_a_full_disk_on_this_side_is_a_reason() -> None:
+    full = Somewhere(disk=(Reason("the disk that holds `build/registry` has 0.0 MB left"),))
+    error = refusals(full).broken_off(TransferError(Fault.TRANSIENT, "500 Internal Server Error"), None, 5)
+    assert error.diagnostics[0].reasons == full.disk
+
+
+def test_an_engine_that_pushes_something_else() -> None:
+    assert refusals().sent_another(OTHER).diagnostics == (
+        Diagnostic(
+            "the engine pushes another manifest than was tested",
+            facts=(("tested", DIGEST), ("pushed", OTHER)),
+            hint="use an engine with the containerd image store: see `./bake doctor`",
+        ),
+    )
+
+
+def test_a_registry_that_has_nothing_after_all() -> None:
+    assert refusals().not_there().diagnostics == (
+        Diagnostic(
+            f"`{PLACE}` took the push, but has nothing under `mpi-cpu-20261120-7c1e44b0`",
+            hint="run `./bake push mpi-cpu` again",
+        ),
+    )
+
+
+def test_a_candidate_that_is_gone() -> None:
+    assert refusals().candidate_gone().diagnostics == (
+        Diagnostic(
+            f"`{PLACE}` no longer holds sha256:4f1c09d2a7be, the candidate",
+            hint="run `./bake push --stage mpi-cpu` again",
+        ),
+    )
+
+
+def test_the_command_to_repeat_is_the_one_that_failed() -> None:
+    assert replace(refusals(), name="pytorch-cpu").again == "`./bake push pytorch-cpu`"
+    assert replace(refusals(), command="promote").again == "`./bake promote mpi-cpu`"

@@ -1,0 +1,358 @@
+"""Addresses for estimators, out of ledgers."""
+
+import subprocess
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.errors import Diagnostic, Reason, UsageError
+from bakehouse.publish.image_uris import Wanted, candidate, newest, retrieve, to_promote
+from bakehouse.publish.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, append
+from tests.publish.test_releases import a_record
+
+LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+US = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+AMPERE, VOLTA, PLAIN = "ml.p4d.24xlarge", "ml.p3.2xlarge", "ml.c5.2xlarge"
+
+
+def release(folder: Path, image: str = "mpi-cpu", registry: str = LOCAL, **changed: Any) -> ReleaseRecord:
+    """Put a release into an image's ledger."""
+    number = sum(1 for path in folder.glob("*/releases.json") for _ in path.read_text().split('"digest"'))
+    digest = f"sha256:{number:064x}"
+    uri = f"{registry}/bakehouse/{image}@{digest}"
+    made = replace(a_record(), image=image, digest=digest, registry=registry, image_uri=uri, **changed)
+    record = replace(made, repository=f"bakehouse/{image}")
+    append(folder / image / "releases.json", record, folder / "locks")
+    return record
+
+
+def names(**versions: str) -> tuple[ReleasedName, ...]:
+    return tuple(ReleasedName(name, version) for name, version in versions.items())
+
+
+CPU: dict[str, Any] = {"provides": names(pytorch="2.9.1", python="3.11"), "gpu": False}
+CUDA_12: dict[str, Any] = {
+    "provides": names(pytorch="2.9.1", python="3.11", cuda="12.6"),
+    "gpu": True,
+    "gpu_architecture": ">=5,<10",
+}
+CUDA_13: dict[str, Any] = {
+    "provides": names(pytorch="2.10.0", python="3.12", cuda="13.0"),
+    "gpu": True,
+    "gpu_architecture": ">=7.5",
+}
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
+    """Three images of one framework."""
+    return {
+        "cpu": release(tmp_path, "pytorch-cpu", ECR, **CPU),
+        "cu126": release(tmp_path, "pytorch-cu126", ECR, **CUDA_12),
+        "cu130": release(tmp_path, "pytorch-cu130", ECR, **CUDA_13),
+    }
+
+
+def refused(folder: Path, image: str = "mpi-cpu", **asked: Any) -> Diagnostic:
+    with pytest.raises(UsageError) as caught:
+        retrieve(image, images=folder, **asked)
+    return caught.value.diagnostics[0]
+
+
+def test_the_address_is_pinned_by_digest(tmp_path: Path) -> None:
+    made = release(tmp_path)
+    assert retrieve("mpi-cpu", images=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{made.digest}"
+
+
+def test_the_newest_release_counts(tmp_path: Path) -> None:
+    release(tmp_path)
+    last = release(tmp_path, registry=ECR)
+    assert newest(tmp_path, "mpi-cpu") == last
+    release(tmp_path, candidate=True)
+    assert newest(tmp_path, "mpi-cpu") == last
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_to_release_an_older_one_again_makes_it_no_newer(tmp_path: Path, name: str) -> None:
+    old = release(tmp_path, provides=names(pytorch="2.9.1"))
+    new = release(tmp_path, provides=names(pytorch="2.9.1"))
+    again = replace(old, date="2027-01-02", scanned="2027-01-02T12:30:00Z", gpu_architecture=">=5")
+    append(tmp_path / "mpi-cpu" / "releases.json", again, tmp_path / "locks")
+    assert retrieve(name, images=tmp_path) == new.image_uri
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, name: str) -> None:
+    staged = release(tmp_path, provides=names(pytorch="2.9.1"), candidate=True)
+    release(tmp_path, provides=names(pytorch="2.9.1"))
+    append(tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks")
+    assert retrieve(name, images=tmp_path) == staged.image_uri
+
+
+def test_a_candidate_is_never_given(tmp_path: Path) -> None:
+    staged = release(tmp_path, candidate=True, provides=names(pytorch="2.9.1"))
+    assert refused(tmp_path) == Diagnostic(
+        "no release of `mpi-cpu` has passed its smoke test",
+        hint="a candidate is there: smoke-test it, then run `./bake promote mpi-cpu`",
+    )
+    assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert candidate(tmp_path, "mpi-cpu") == staged
+
+
+def test_where_nothing_was_staged(tmp_path: Path) -> None:
+    release(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        candidate(tmp_path, "mpi-cpu")
+    assert caught.value.diagnostics == (
+        Diagnostic("no candidate of `mpi-cpu` was staged", hint="run `./bake push --stage mpi-cpu`"),
+    )
+
+
+@pytest.mark.parametrize("wanted", [Wanted(region="us-east-1"), Wanted(registry=US)])
+def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: Wanted) -> None:
+    staged = release(tmp_path, registry=ECR, candidate=True)
+    there = staged.image_uri.replace(ECR, US)
+    regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", there, "t"))
+    path = tmp_path / "mpi-cpu" / "releases.json"
+    append(path, replace(staged, regions=regions), tmp_path / "locks")
+    release(tmp_path, registry=ECR, candidate=True)
+    assert candidate(tmp_path, "mpi-cpu", wanted).image_uri == there
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Wanted(region="us-east-1"), "is in eu-west-1"),
+        (Wanted(registry="local"), f"is in `{ECR}`"),
+        (Wanted(version="3"), "has pytorch 2.9.1"),
+    ],
+)
+def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: Wanted, why: str) -> None:
+    release(tmp_path, registry=ECR, candidate=True, provides=names(pytorch="2.9.1"))
+    with pytest.raises(UsageError) as caught:
+        candidate(tmp_path, "mpi-cpu", wanted)
+    assert caught.value.diagnostics == (
+        Diagnostic("no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)),
+    )
+
+
+def test_an_untested_release_is_passed_over(tmp_path: Path) -> None:
+    first = release(tmp_path)
+    release(tmp_path, tested=False)
+    assert newest(tmp_path, "mpi-cpu") == first
+
+
+@pytest.mark.parametrize(("registry", "which"), [("local", 2), ("ecr", 1), (ECR, 1), (LOCAL, 2)])
+def test_a_registry_can_be_named(tmp_path: Path, registry: str, which: int) -> None:
+    records = [release(tmp_path, registry=host) for host in (LOCAL, ECR, LOCAL)]
+    assert newest(tmp_path, "mpi-cpu", registry=registry) == records[which]
+
+
+def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
+    there = release(tmp_path, registry=US)
+    release(tmp_path, registry=ECR)
+    assert retrieve("mpi-cpu", "us-east-1", images=tmp_path) == there.image_uri
+    assert refused(tmp_path, region="eu-north-1") == Diagnostic(
+        "no release of `mpi-cpu` fits", reasons=(Reason("`mpi-cpu` of 2026-11-20 is in eu-west-1"),)
+    )
+
+
+def test_where_all_are_untested(tmp_path: Path) -> None:
+    release(tmp_path, tested=False)
+    assert refused(tmp_path) == Diagnostic(
+        "no release of `mpi-cpu` has passed its smoke test", hint="run `./bake release mpi-cpu`"
+    )
+
+
+def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
+    release(tmp_path)
+    release(tmp_path, registry="registry.example.com")
+    assert refused(tmp_path, registry="ecr") == Diagnostic(
+        "`mpi-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`, `registry.example.com`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "image"),
+    [
+        ({"instance_type": PLAIN}, "cpu"),
+        ({"instance_type": "local"}, "cpu"),
+        ({"instance_type": AMPERE}, "cu130"),
+        ({"instance_type": AMPERE, "version": "2.9"}, "cu126"),
+        ({"instance_type": AMPERE, "version": "2.9.1"}, "cu126"),
+        ({"instance_type": AMPERE, "py_version": "py311"}, "cu126"),
+        ({"instance_type": AMPERE, "py_version": "py3"}, "cu130"),
+        ({"instance_type": VOLTA}, "cu126"),
+        ({"version": "2.10", "image_scope": "training"}, "cu130"),
+    ],
+    ids=lambda value: str(value).replace("ml.", ""),
+)
+def test_the_variant_that_fits_is_chosen(
+    tmp_path: Path, family: dict[str, ReleaseRecord], asked: dict[str, str], image: str
+) -> None:
+    assert retrieve("pytorch", region="eu-west-1", images=tmp_path, **asked) == family[image].image_uri
+
+
+def test_arguments_stand_in_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    found = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, images=tmp_path)
+    assert found == family["cpu"].image_uri
+
+
+def test_why_none_fits_is_told_of_each_image(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    assert refused(tmp_path, "pytorch", version="2.10", instance_type=VOLTA) == Diagnostic(
+        "no release with `pytorch` fits",
+        reasons=(
+            Reason("`pytorch-cpu` of 2026-11-20 has pytorch 2.9.1"),
+            Reason("`pytorch-cu126` of 2026-11-20 has pytorch 2.9.1"),
+            Reason(
+                "`pytorch-cu130` of 2026-11-20 has code for GPUs of architecture >=7.5, "
+                "and `ml.p3.2xlarge` has 7.0"
+            ),
+        ),
+        hint="`./bake releases` lists what there is",
+    )
+
+
+def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    with pytest.raises(UsageError) as caught:
+        retrieve("pytorch", py_version="py38", images=tmp_path)
+    assert "".join(traceback.format_exception_only(caught.value)) == (
+        "bakehouse.errors.UsageError: no release with `pytorch` fits\n"
+        "  `pytorch-cpu` of 2026-11-20 has Python 3.11\n"
+        "  `pytorch-cu126` of 2026-11-20 has Python 3.11\n"
+        "  `pytorch-cu130` of 2026-11-20 has Python 3.12\n"
+        "hint: `./bake releases` lists what there is\n"
+    )
+
+
+def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    assert refused(tmp_path, "pytorch") == Diagnostic(
+        "there are releases with `pytorch` for GPUs and for CPUs",
+        hint='tell what the job runs on, as in `instance_type="ml.p4d.24xlarge"`',
+    )
+
+
+def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    told = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
+    assert told.reasons == (
+        Reason("`pytorch-cu130` of 2026-11-20 is for GPUs, and `ml.c5.2xlarge` has none"),
+    )
+
+
+def test_of_like_images_the_one_with_the_fewest_parts_is_chosen(tmp_path: Path) -> None:
+    plain = release(tmp_path, "plain", **CPU)
+    release(tmp_path, "extended", **CPU, parts=a_record().parts * 2)
+    assert retrieve("pytorch", images=tmp_path) == plain.image_uri
+
+
+def test_an_older_release_counts_where_the_newest_does_not_fit(tmp_path: Path) -> None:
+    older = release(tmp_path, "pytorch-gpu", **CUDA_12)
+    release(tmp_path, "pytorch-gpu", **CUDA_13)
+    assert retrieve("pytorch", version="2.9", images=tmp_path) == older.image_uri
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"tested": False},
+        {"candidate": True},
+        {"entry_point": "train.py"},
+        {"registry": LOCAL},
+        {"gpu": False},
+        {"gpu_architecture": ">=8.6"},
+        {"provides": names(pytorch="2.10.0", python="3.11")},
+        {"parts": (ReleasedPart("python", "3.12", ""),)},
+    ],
+    ids=lambda otherwise: next(iter(otherwise)),
+)
+def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
+    tmp_path: Path, otherwise: dict[str, Any]
+) -> None:
+    """Each of these is looked at before a record is read."""
+    made = {**CUDA_12, "registry": ECR, "parts": (ReleasedPart("nccl", "2.27.3", ""),), "entry_point": ""}
+    old = release(tmp_path, "pytorch-cu126", **made)
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **{**made, **otherwise})
+    asked = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
+    assert retrieve("pytorch", images=tmp_path, **asked) == old.image_uri
+
+
+def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
+    """The newer ones lie in another alone."""
+    in_us = {**CUDA_12, "registry": US, "regions": ()}
+    there = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
+    release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (there,)})
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **in_us)
+    found = retrieve("pytorch", images=tmp_path, region="eu-west-1", instance_type=AMPERE)
+    assert found == there.image_uri
+
+
+def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path) -> None:
+    churn = release(tmp_path, "churn", **CPU, entry_point="train.py")
+    assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert retrieve("churn", images=tmp_path) == churn.image_uri
+
+
+def test_images_are_for_training(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pytorch", image_scope="inference") == Diagnostic(
+        "there are no images for `inference`", hint='all are for `image_scope="training"`'
+    )
+
+
+def test_what_is_no_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    assert refused(tmp_path, "pytorch", py_version="python3") == Diagnostic(
+        "`python3` is no version of Python", hint="such as `py311` or `3.11`"
+    )
+
+
+def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
+    (tmp_path / "mpi-cpu").mkdir()
+    assert refused(tmp_path) == Diagnostic(
+        "`mpi-cpu` has not been released yet", hint="run `./bake release mpi-cpu`"
+    )
+
+
+def test_a_mistyped_name(tmp_path: Path) -> None:
+    (tmp_path / "mpi-cpu").mkdir()
+    told = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
+    assert refused(tmp_path, "mpi-cup") == told
+
+
+@pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
+def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
+    assert refused(tmp_path / "missing", name) == Diagnostic(
+        f"unknown image `{name}`", hint="`./bake list` shows the images"
+    )
+
+
+def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
+    assert refused(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
+        "`rehearsal/mpi-cpu` was rehearsed, not built: it has no address",
+        hint="run `./bake release mpi-cpu`",
+    )
+
+
+def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    made = release(tmp_path / "images")
+    code = "from bakehouse import image_uris; print(image_uris.retrieve('mpi-cpu'))"
+    # -S leaves every installed package out.
+    command = [sys.executable, "-S", "-c", code]
+    told = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
+    )
+    assert told.stdout.strip() == made.image_uri
+
+
+def test_an_older_candidate_that_was_promoted_is_no_newer_for_it(tmp_path: Path) -> None:
+    older = release(tmp_path, candidate=True)
+    newer = release(tmp_path, candidate=True)
+    append(tmp_path / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")
+
+    assert to_promote(tmp_path, "mpi-cpu") == newer

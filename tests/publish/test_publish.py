@@ -1,0 +1,278 @@
+"""Promotions as the task does them, with registries in memory and no engine."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bakehouse.catalog.project import Project
+from bakehouse.cluster import smoke_report
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.publish import ecr_replication, ecr_scan, image, publish, push, verify
+from bakehouse.publish import promote as promotion
+from bakehouse.publish.attest import Attested
+from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.image import ImagePush, require_kept
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.publish import Terms
+from bakehouse.publish.queue import PushQueue
+from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import docker_push
+from bakehouse.registry.client import Patience
+from bakehouse.registry.destination import Destination
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.util.terminal import Reporter
+from tests.publish.test_push import BUILT, IMAGE, PASSED
+from tests.publish.test_releases import a_record
+from tests.registry.test_referrers import Shelf
+from tests.support.proxy import Proxy
+
+CONFIG, LAYER = b'{"os": "linux", "architecture": "amd64"}', b"a layer"
+
+
+def described(media_type: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
+
+
+MANIFEST = json.dumps(
+    {
+        "schemaVersion": 2,
+        "mediaType": DOCKER_MANIFEST,
+        "config": described("application/vnd.docker.container.image.v1+json", CONFIG),
+        "layers": [described(GZIP_LAYER, LAYER)],
+    }
+).encode()
+DIGEST = digest_of(MANIFEST)
+
+
+def holding(shelf: Shelf) -> None:
+    """Let a registry in memory hold the image."""
+    shelf.manifests[DIGEST] = (DOCKER_MANIFEST, MANIFEST)
+    shelf.blobs |= {digest_of(one): one for one in (CONFIG, LAYER)}
+
+
+@pytest.fixture
+def shelves() -> tuple[Shelf, Shelf]:
+    both = Shelf(), Shelf()
+    for one in both:
+        holding(one)
+    return both
+
+
+@pytest.fixture
+def proxies(
+    shelves: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Proxy, Proxy]]:
+    """Two registries, both of which have the candidate."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with Proxy(1).running() as first, Proxy(1).running() as second:
+        first.answers.append(shelves[0].answer)
+        second.answers.append(shelves[1].answer)
+        yield first, second
+
+
+@pytest.fixture
+def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
+    """One that has staged an image in both, and seen it pass."""
+    made = Project(tmp_path, ())
+    smoke_report.save(replace(PASSED, digest=DIGEST), made.state)
+    Ledger(made).add(candidate(*proxies))
+    return made
+
+
+def candidate(*proxies: Proxy) -> ReleaseRecord:
+    at = [f"{one.host}/team/image@{DIGEST}" for one in proxies]
+    return replace(
+        a_record(),
+        digest=DIGEST,
+        registry=proxies[0].host,
+        repository="team/image",
+        image_uri=at[0],
+        tags=("mpi-cpu-candidate",),
+        candidate=True,
+        regions=tuple(ReleasedRegion("", uri, "mpi-cpu-candidate") for uri in at),
+    )
+
+
+def promote(project: Project, **terms: bool) -> ReleaseRecord:
+    return publish.promote_image(project, IMAGE, print, Terms(**terms))  # type: ignore[arg-type]
+
+
+def released(project: Project) -> list[ReleaseRecord]:
+    return [one for one in Ledger(project).records("mpi-cpu") if not one.candidate]
+
+
+def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
+    project: Project, shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
+    with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
+        promote(project, alias=True)
+    assert len(caught.value.diagnostics) == 1
+    [record] = released(project)
+    assert record.registry == proxies[0].host
+    assert shelves[0].manifests[record.tags[0]][1] == MANIFEST
+    assert shelves[1].manifests["mpi-cpu"][1] == MANIFEST
+
+
+def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
+    project: Project,
+    shelves: tuple[Shelf, Shelf],
+    proxies: tuple[Proxy, Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = promotion.promote
+
+    def interrupted(place: ReleaseRecord, *given: object) -> object:
+        if place.registry == proxies[1].host:
+            raise KeyboardInterrupt
+        return there(place, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(promotion, "promote", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        promote(project, alias=True)
+    [record] = released(project)
+    assert record.registry == proxies[0].host
+    assert "mpi-cpu" not in shelves[0].manifests
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
+def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
+    with pytest.raises(UsageError) as caught:
+        Terms(deadline=seconds)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`--deadline` can't be `{seconds:g}`",
+            hint="it is seconds, at most 2592000 (30 days); 0 is six hours",
+        ),
+    )
+
+
+def test_what_hangs_on_a_release_is_asked_for_too(
+    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    there, gone = digest_of(b"there"), digest_of(b"gone")
+    for shelf in shelves:
+        shelf.manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
+    shelves[0].manifests[there] = (OCI_MANIFEST, b"there")
+    artifacts = ReleasedArtifact("application/vnd.a+json", there), ReleasedArtifact("text/b", gone)
+    record = replace(candidate(*proxies), artifacts=artifacts)
+    found = verify.verify([record], lambda host: NamedRegistry(host, lambda _: None), Patience(attempts=1))
+    assert [one.missing for one in found] == [
+        (f"its text/b, {gone[:19]}, is gone",),
+        (f"its application/vnd.a+json, {there[:19]}, is gone", f"its text/b, {gone[:19]}, is gone"),
+    ]
+
+
+def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
+    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+) -> None:
+    shelves[1].manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
+
+    def login(host: str) -> Credentials | None:
+        if host == proxies[0].host:
+            raise RegistryAuthError(Diagnostic("no AWS credentials were found"))
+        return None
+
+    found = verify.verify(
+        [candidate(*proxies)], lambda host: NamedRegistry(host, login), Patience(attempts=1)
+    )
+    refused = f"{proxies[0].host} can't be asked: no AWS credentials were found"
+    assert [one.missing for one in found] == [(refused,), ()]
+
+
+@pytest.mark.timeout(60)
+def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Proxy]) -> None:
+    never = threading.Event()
+
+    def login(_: str) -> Credentials | None:
+        never.wait()
+        raise AssertionError
+
+    patience = Patience(attempts=1, until=time.monotonic() + 0.3)
+    found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), patience)
+    assert [one.missing for one in found] == [
+        (f"{proxies[0].host} can't be asked: the time for it was over",)
+    ]
+
+
+class Silent(EcrRegistry):
+    """One whose API never answers."""
+
+    @property
+    def api(self) -> Any:
+        threading.Event().wait()
+
+    def require_kept(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
+        threading.Event().wait()
+
+    def differences(self, repository: str, alias: str) -> tuple[Reason, ...]:
+        threading.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.timeout(60)
+def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
+    host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+    target, lines = Silent(host=host), list[str]()
+    published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
+    until = time.monotonic() + 0.3
+    require_kept(target, published, Ledger(Project(tmp_path, ())), lines.append, until)
+    over = "the time for it was over"
+    place = f"`{host}/team/mpi-cpu`"
+    assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]
+    assert image.differences(target, published, until) == (Reason(f"not compared with the settings: {over}"),)
+
+
+@pytest.mark.timeout(60)
+def test_no_wait_for_a_scan_or_a_replica_outlasts_the_deadline() -> None:
+    first, second = (
+        Silent(host=f"123456789012.dkr.ecr.{region}.amazonaws.com") for region in ("eu-west-1", "us-east-1")
+    )
+    published = PublishedImage("mpi-cpu", first.host, "team/mpi-cpu", ("x",), DIGEST)
+    found = ecr_scan.scan(first, published, print, Waiting(until=time.monotonic() + 0.3))
+    assert found.completed == ""
+    assert re.fullmatch("no scan of it was found after [0-9]+ s", found.why_not)
+    within = Waiting(until=time.monotonic() + 0.3)
+    with pytest.raises(PublishError, match=r"has not replicated `mpi-cpu` to us-east-1 in [0-9]+ s"):
+        ecr_replication.await_replica(first, second, published, print, within)
+
+
+def test_nothing_is_attached_to_a_manifest_that_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine without manifests may make two, one for each of two registries."""
+    first, second = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
+
+    def published(_: object, __: object, target: NamedRegistry, *___: object) -> PublishedImage:
+        digest = DIGEST if target is first else digest_of(b"another")
+        return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("x",), digest)
+
+    attested: list[str] = []
+
+    def attest(_: object, places: list[tuple[NamedRegistry, object]], *__: object) -> Attested:
+        attested.extend(target.host for target, _ in places)
+        return Attested()
+
+    monkeypatch.setattr(push, "publish", published)
+    monkeypatch.setattr(docker_push, "connect", lambda _: None)
+    monkeypatch.setattr(image, "attest", attest)
+    publication = push.Publication(date(2026, 11, 20), tmp_path)
+    where = Destination((first, second), "team")
+    one = ImagePush(
+        Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())
+    )
+    with pytest.raises(PublishError, match=r"`two\.example\.com` has another manifest of `mpi-cpu`"):
+        one.run()
+    assert attested == ["one.example.com"]

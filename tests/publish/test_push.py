@@ -1,0 +1,165 @@
+"""What is refused before anything is asked of a registry."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build.graph import BuiltImage
+from bakehouse.build.verify import Outcome
+from bakehouse.catalog.component import Artifact
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.errors import Diagnostic, Location, PublishError, Reason
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry.manifest import Manifest
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.registry.transfer import Watch
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+from tests.support.locked_debian import LOCKED
+
+DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
+OTHER = Digest("sha256:" + "91ab6e0c55f3" + "0" * 52)
+IMAGE = Image(
+    name="mpi-cpu",
+    key=ImageKey("7c1e44b0" * 8),
+    summary="",
+    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
+    parts=(),
+    gpu=False,
+    launchers=("mpirun",),
+    training_module=None,
+)
+BUILT = BuiltImage(IMAGE, DIGEST, 1)
+
+
+class NoPusher:
+    """Nothing here comes as far as the engine."""
+
+    def manifest(self, image: Digest) -> Manifest | None:
+        raise AssertionError
+
+    def push(
+        self,
+        image: Digest,
+        reference: str,
+        credentials: Credentials | None,
+        watch: Watch,
+        progress: Reporter,
+    ) -> Digest:
+        raise AssertionError
+
+
+def report(*outcomes: Outcome, digest: Digest = DIGEST) -> SmokeReport:
+    checks = (CheckResult(f"check_{n}", outcome, 1.0) for n, outcome in enumerate(outcomes, 1))
+    return SmokeReport("mpi-cpu", digest, "mpi", tuple(checks))
+
+
+PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
+
+
+def refused(
+    folder: Path, built: BuiltImage = BUILT, seen: SmokeReport | None = PASSED, prefix: str = "bakehouse"
+) -> tuple[Diagnostic, ...]:
+    publication = Publication(day=date(2026, 11, 20), locks=folder, prefix=prefix)
+    registry = NamedRegistry("registry.example.com", lambda _: None)
+    with pytest.raises(PublishError) as caught:
+        publish(built, seen, registry, NoPusher(), publication, lambda _: None)
+    return caught.value.diagnostics
+
+
+HINT = "run `./bake smoke mpi-cpu`, or publish it as a candidate with `./bake push --stage mpi-cpu`"
+
+
+def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path, seen=None) == (
+        Diagnostic(
+            "`mpi-cpu` has not passed its smoke test",
+            reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is on record"),),
+            hint=HINT,
+        ),
+    )
+
+
+def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
+    assert refused(tmp_path, seen=report(Outcome.PASSED, digest=OTHER)) == (
+        Diagnostic(
+            "`mpi-cpu` has not passed its smoke test",
+            reasons=(Reason("the smoke test on record is of another build"),),
+            facts=(("tested", OTHER), ("built", DIGEST)),
+            hint=HINT,
+        ),
+    )
+
+
+def test_failed_checks_are_named(tmp_path: Path) -> None:
+    seen = report(Outcome.FAILED, Outcome.PASSED, Outcome.FAILED)
+    assert refused(tmp_path, seen=seen) == (
+        Diagnostic(
+            "`mpi-cpu` has not passed its smoke test",
+            reasons=(Reason("its smoke test failed: `check_1`, `check_3`"),),
+            facts=(("digest", DIGEST),),
+            hint=HINT,
+        ),
+    )
+
+
+@pytest.mark.parametrize("seen", [report(), report(Outcome.NOT_TESTED)])
+def test_not_tested_is_not_passed(tmp_path: Path, seen: SmokeReport) -> None:
+    (told,) = refused(tmp_path, seen=seen)
+    assert told.reasons == (Reason("its smoke test made no check"),)
+
+
+def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
+    image = replace(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
+    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+        Diagnostic(
+            "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
+            hint="write the digest into the recipe, then build and test again",
+        ),
+    )
+
+
+def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None:
+    image = replace(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
+    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+        Diagnostic(
+            "the packages of Debian `trixie` in `mpi-cpu` are not locked",
+            hint="run `./bake lock mpi-cpu` and commit what it writes, then build and test again",
+        ),
+    )
+
+
+def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_path: Path) -> None:
+    place = Location(Path("recipes/components/smp/component.yaml"), 14, 11)
+    artifact = Artifact("smp", "url", "https://example.com/smp.whl", "smp.whl", None, place)
+    image = replace(IMAGE, unpinned=(artifact,))
+    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+        Diagnostic(
+            "nobody knows the sha256 of `smp`, which is in `mpi-cpu`",
+            place,
+            hint="run `./bake lock`, compare what it prints with the publisher's, then build and test again",
+        ),
+    )
+
+
+def test_a_name_that_no_registry_takes_is_refused_before_the_push(tmp_path: Path) -> None:
+    (told,) = refused(tmp_path, prefix="Our-Team")
+    assert told.message == "`Our-Team/mpi-cpu` can't be the name of a repository"
+
+
+def test_the_image_uri_names_the_digest() -> None:
+    published = PublishedImage("mpi-cpu", "127.0.0.1:5050", "bakehouse/mpi-cpu", ("x",), DIGEST)
+    assert published.image_uri == f"127.0.0.1:5050/bakehouse/mpi-cpu@{DIGEST}"
+
+
+def test_a_rehearsed_image_is_no_candidate_either(tmp_path: Path) -> None:
+    built = replace(BUILT, is_rehearsed=True)
+    publication = Publication(day=date(2026, 11, 20), locks=tmp_path, stage=True)
+    registry = NamedRegistry("registry.example.com", lambda _: None)
+
+    with pytest.raises(PublishError, match="rehearsed, not built: there are stand-ins in it"):
+        publish(built, PASSED, registry, NoPusher(), publication, lambda _: None)

@@ -1,0 +1,122 @@
+"""Pushes by an engine of a few lines to a registry in memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bakehouse.errors import TagTakenError
+from bakehouse.publish.diagnostics import Refusals
+from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
+from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.manifest import DOCKER_MANIFEST, Manifest, digest_of, parse
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.registry.transfer import Watch
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+from tests.publish.test_publish import CONFIG, DIGEST, MANIFEST, holding
+from tests.publish.test_push import BUILT, PASSED
+from tests.registry.test_referrers import Shelf
+from tests.support.proxy import Proxy, Reply
+
+DAY = date(2026, 11, 20)
+IMAGE = replace(BUILT.image, name="image")
+TAG = immutable_tag("image", DAY, IMAGE.key)
+ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+OTHERS = MANIFEST.replace(b'"schemaVersion": 2', b'"schemaVersion":  2')
+NAMED = f"/manifests/{TAG}$"
+
+
+@dataclass
+class Engine:
+    """One that puts the image into the registry, and then does this."""
+
+    shelf: Shelf
+    then: Callable[[], object] = lambda: None
+
+    def manifest(self, image: Digest) -> Manifest | None:
+        return None
+
+    def push(
+        self,
+        image: Digest,
+        reference: str,
+        credentials: Credentials | None,
+        watch: Watch,
+        progress: Reporter,
+    ) -> Digest:
+        holding(self.shelf)
+        self.shelf.manifests[reference.rpartition(":")[2]] = (DOCKER_MANIFEST, MANIFEST)
+        self.then()
+        return DIGEST
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def proxy(shelf: Shelf) -> Iterator[Proxy]:
+    with Proxy(1).running() as running:
+        running.answers.append(shelf.answer)
+        yield running
+
+
+def push(folder: Path, engine: Engine, registry: NamedRegistry, known_as: Digest = DIGEST) -> PublishedImage:
+    patience = Patience(attempts=3, pause=0.01, timeout=5)
+    publication = Publication(DAY, folder, prefix="team", settle=0.0, patience=patience)
+    built = replace(BUILT, digest=known_as, image=IMAGE)
+    return publish(built, replace(PASSED, digest=known_as), registry, engine, publication, print)
+
+
+def test_an_engine_that_makes_its_manifest_as_it_pushes_is_believed_by_the_configuration(
+    tmp_path: Path, shelf: Shelf, proxy: Proxy
+) -> None:
+    """Also where the registry does not answer at once."""
+    busy = Engine(shelf, lambda: proxy.fail("GET", NAMED, 503, times=2))
+    published = push(tmp_path, busy, NamedRegistry(proxy.host, lambda _: None), digest_of(CONFIG))
+    assert (published.digest, published.config) == (DIGEST, digest_of(CONFIG))
+
+
+def test_who_is_overwritten_after_a_push_to_ecr_is_told(
+    tmp_path: Path, shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repositories that Bakehouse has not made may have tags that can be overwritten."""
+    exchange = Repository._exchange
+
+    def relayed(self: Repository, method: str, url: str, *given: object) -> object:
+        address = url.replace(f"https://{ECR}/", f"http://{proxy.host}/")
+        return exchange(self, method, address, *given)  # type: ignore[arg-type]
+
+    def overwritten() -> None:
+        kind = {"Content-Type": DOCKER_MANIFEST}
+        proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, MANIFEST), times=1)
+        proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, OTHERS))
+
+    monkeypatch.setattr(Repository, "_exchange", relayed)
+    with pytest.raises(TagTakenError) as caught:
+        push(tmp_path, Engine(shelf, overwritten), NamedRegistry(ECR, lambda _: None))
+    assert ("there", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
+
+
+class Overdue(NamedRegistry):
+    """One that can't say in time when something was pushed."""
+
+    def pushed(self, repository: str, digest: Digest) -> str:
+        raise OverdueError
+
+
+def test_a_conflict_is_told_also_where_there_is_no_time_left_to_look_into_it(
+    shelf: Shelf, proxy: Proxy
+) -> None:
+    holding(shelf)
+    registry = Overdue(proxy.host, lambda _: None)
+    refusals = Refusals("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
+    tags = ReleaseTags(Repository(registry, "team/image", Patience()), refusals)
+    told = tags.taken(parse(OTHERS)).diagnostics[0]
+    assert told.message == f"tag `{TAG}` is taken by a different image"

@@ -1,0 +1,53 @@
+"""One image in several registries, without any of them."""
+
+import pytest
+
+from bakehouse.errors import BakehouseError, Diagnostic, EngineError
+from bakehouse.publish import regions
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry.registry import NamedRegistry, Registry
+from bakehouse.util.oci import Digest
+
+DIGEST = Digest(f"sha256:{1:064x}")
+FIRST, SECOND = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
+
+
+def test_whatever_fails_in_one_registry_what_the_others_took_is_told() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        if first:
+            raise EngineError(Diagnostic("no container engine answers"))
+        return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
+
+    spread = regions.in_each([FIRST, SECOND], publish)
+    assert spread.published.registry == FIRST.host
+    with pytest.raises(EngineError, match="no container engine answers"):
+        spread.require_all()
+
+
+def test_what_no_registry_took_is_raised_as_it_was() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        raise EngineError(Diagnostic("no container engine answers"))
+
+    with pytest.raises(BakehouseError) as caught:
+        regions.in_each([FIRST], publish)
+    assert type(caught.value) is EngineError
+
+
+def test_an_interrupt_between_two_registries_keeps_what_the_first_one_took() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        if first:
+            raise KeyboardInterrupt
+        return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
+
+    spread = regions.in_each([FIRST, SECOND, FIRST], publish)
+    assert spread.published.registry == FIRST.host
+    with pytest.raises(KeyboardInterrupt):
+        spread.require_all()
+
+
+def test_an_interrupt_before_any_registry_took_it_is_one() -> None:
+    def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regions.in_each([FIRST], publish)

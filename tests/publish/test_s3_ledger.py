@@ -1,0 +1,249 @@
+"""The ledger in S3, played by moto's server."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from botocore.exceptions import ResponseStreamingError  # type: ignore[import-untyped]
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError
+from bakehouse.publish.image_uris import newest
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.releases import ReleaseRecord, load, text_of
+from bakehouse.publish.s3_ledger import TeamLedger
+from tests.publish.test_releases import a_record
+from tests.support.ecr import moto_server
+
+BUCKET, REGION = "our-bucket", "eu-west-1"
+ADDRESS = f"s3://{BUCKET}/team/releases"
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[int]:
+    with moto_server() as port:
+        yield port
+
+
+@pytest.fixture
+def s3(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An empty bucket, and this process's environment as on a machine with AWS credentials."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    client = boto3.client("s3", region_name=REGION)
+    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client
+    for key in keys(client):
+        client.delete_object(Bucket=BUCKET, Key=key)
+    client.delete_bucket(Bucket=BUCKET)
+
+
+def keys(client: Any) -> list[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
+
+def numbered(number: int, **changed: Any) -> ReleaseRecord:
+    digest = f"sha256:{number:064x}"
+    record = replace(a_record(), digest=digest, **changed)
+    return replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
+
+
+def team() -> TeamLedger:
+    return TeamLedger(ADDRESS, REGION)
+
+
+def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
+    records = [numbered(number, date=f"2026-11-{number:02}") for number in (3, 1, 2)]
+    assert [team().add(record) for record in records] == [True, True, True]
+    assert [record.date[-2:] for record in team().records("mpi-cpu")] == ["01", "02", "03"]
+    assert set(team().records("mpi-cpu")) == set(records)
+    assert team().images() == ("mpi-cpu",)
+
+
+def test_a_record_is_there_once_and_is_never_written_again(s3: Any) -> None:
+    first = numbered(1)
+    assert team().add(first)
+    assert not team().add(replace(first, date="2027-01-01", revision="abc"))
+    assert team().records("mpi-cpu") == (first,)
+
+
+def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
+    record = numbered(1)
+    assert team().add(record)
+    [key] = keys(s3)
+    told = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    defaults = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
+    older = {name: value for name, value in told.items() if name not in defaults or value != defaults[name]}
+    assert len(older) < len(told)
+    s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
+
+    assert team().records("mpi-cpu") == (record,)
+    assert not team().add(record)
+
+
+def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = numbered(1), numbered(2)
+    ledger = team()
+    for record in (first, second):
+        ledger.add(record)
+    fetched: list[str] = []
+    ask = ledger._ask
+
+    def count(operation: str, doing: str, **arguments: Any) -> Any:
+        fetched.append(operation)
+        return ask(operation, doing, **arguments)
+
+    monkeypatch.setattr(ledger, "_ask", count)
+    assert set(ledger.records("mpi-cpu", [first])) == {first, second}
+    assert fetched == ["list_objects_v2", "get_object"]
+
+
+def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> None:
+    ours, theirs = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
+    mine, other = numbered(1), numbered(2, date="2026-11-21")
+    Ledger(ours).add(mine)
+    Ledger(theirs).add(other)
+    assert newest(ours.images, "mpi-cpu") == mine
+    assert Ledger(ours).records("mpi-cpu") == (mine, other)
+    assert newest(ours.images, "mpi-cpu") == newest(theirs.images, "mpi-cpu") == other
+
+
+def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> None:
+    own, shared = numbered(1), numbered(2)
+    project = Project(tmp_path, (), ledger=ADDRESS)
+    (project.images / "mpi-cpu").mkdir(parents=True)
+    (project.images / "mpi-cpu" / "releases.json").write_text(text_of([own]))
+    Ledger(project).add(shared)
+    assert load(project.images / "mpi-cpu" / "releases.json") == (own, shared)
+
+
+def test_a_record_that_was_changed_is_refused(s3: Any) -> None:
+    team().add(numbered(1))
+    [key] = keys(s3)
+    text = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+    s3.put_object(Bucket=BUCKET, Key=key, Body=text.replace('"tested": true', '"tested": false'))
+    with pytest.raises(RecipeError) as caught:
+        team().records("mpi-cpu")
+    assert caught.value.diagnostics[0].message == (
+        f"`s3://{BUCKET}/{key}` was changed: it tells of something else than its name"
+    )
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[1]", json.dumps({"image": 3})])
+def test_an_object_that_is_no_record_is_refused(s3: Any, body: str) -> None:
+    s3.put_object(Bucket=BUCKET, Key="team/releases/mpi-cpu/x.json", Body=body)
+    with pytest.raises(RecipeError, match="is no record of a release"):
+        team().records("mpi-cpu")
+
+
+def test_a_bucket_that_is_not_there(s3: Any) -> None:
+    with pytest.raises(PublishError) as caught:
+        TeamLedger("s3://nobody-has-this", REGION).add(numbered(1))
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no bucket `nobody-has-this`",
+            hint="make the bucket, or correct `ledger` in [tool.bakehouse]",
+        ),
+    )
+
+
+def test_without_credentials(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(RegistryAuthError, match="no AWS credentials were found"):
+        team().records("mpi-cpu")
+
+
+def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    team().add(numbered(1))
+    client = s3
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise ResponseStreamingError(error="connection broken")
+
+    class Client:
+        def get_object(self, **asked: Any) -> Any:
+            return {**client.get_object(**asked), "Body": Broken()}
+
+        def list_objects_v2(self, **asked: Any) -> Any:
+            return client.list_objects_v2(**asked)
+
+    ledger = team()
+    monkeypatch.setitem(vars(ledger), "_client", Client())
+    with pytest.raises(PublishError) as caught:
+        ledger.records("mpi-cpu")
+    assert caught.value.diagnostics[0].message == (
+        f"could not read the ledger `{ADDRESS}`: AWS does not answer"
+    )
+
+
+def test_an_endpoint_that_is_no_address(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    with pytest.raises(PublishError) as caught:
+        team().records("mpi-cpu")
+    [told] = caught.value.diagnostics
+    assert told.message == f"could not read the ledger `{ADDRESS}`"
+    assert told.facts == (("because", "boto3 does not take its settings"),)
+
+
+def test_a_record_that_the_team_did_not_get_is_named(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    record = numbered(1)
+    with pytest.raises(PublishError) as caught:
+        Ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
+    [told] = caught.value.diagnostics
+    assert told.message == f"could not write to the ledger `{ADDRESS}`"
+    assert ("not written down", record.image_uri) in told.facts
+    assert told.reasons == (
+        Reason("the image is published all the same: the same command, once more, writes it down"),
+    )
+
+
+WRITE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from tests.publish.test_s3_ledger import numbered, team
+first, count, threads = map(int, sys.argv[1:])
+ledger = team()
+with ThreadPoolExecutor(threads) as pool:
+    assert all(pool.map(lambda number: ledger.add(numbered(number)), range(first, first + count)))
+"""
+
+
+def test_concurrent_writers_lose_nothing(s3: Any) -> None:
+    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
+    processes = 3
+    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // processes
+    with ThreadPoolExecutor(processes) as pool:
+        ended = pool.map(
+            lambda number: (
+                subprocess.run(
+                    [sys.executable, "-c", WRITE, str(number * each), str(each), str(min(each, 100))],
+                    check=False,
+                ).returncode
+            ),
+            range(processes),
+        )
+    assert [*ended] == [0] * processes
+    found = team().records("mpi-cpu")
+    assert {record.digest for record in found} == {numbered(n).digest for n in range(processes * each)}

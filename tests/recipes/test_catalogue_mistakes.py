@@ -1,0 +1,81 @@
+"""The mistakes in `mistakes` that are about the real catalogue: a command and a recipe in, the answer out.
+
+Such a folder has a `command.txt`, what stands after `./bake`; its `mine.yaml` is an image of the user's own.
+Lines of the catalogue's files are not held: the catalogue grows.
+"""
+
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tasks
+from bakehouse.catalog import project
+from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.cli.main import Bake
+from bakehouse.errors import Problems, RecipeError
+from bakehouse.plan import dockerfile, workspace
+from bakehouse.plan.workspace import Workspace
+
+MISTAKES = Path(__file__).parents[1] / "mistakes"
+SLUGS = sorted(path.parent.name for path in MISTAKES.glob("*/command.txt"))
+PROJECT = '[tool.bakehouse]\nrecipes = ["recipes"]\n'
+PLACE = re.compile(r"(recipes/components/[a-z0-9-]+/[a-z./-]+):[0-9]+(:[0-9]+)?")
+
+
+@cache
+def catalogue() -> tuple[Catalog, dict[str, Recipe]]:
+    problems = Problems()
+    catalog = load_catalog([HOME / "recipes"], problems)
+    recipes = load_recipes([HOME / "recipes"], catalog, problems)
+    problems.raise_as(RecipeError)
+    return catalog, recipes
+
+
+def opened(start: Path | None = None) -> Workspace:
+    """The project of the current folder over the real catalogue, which is read once for all tests."""
+    found, problems = project.find(Path.cwd()), Problems()
+    catalog, recipes = catalogue()
+    mine = load_recipes(found.recipe_roots[1:], catalog, problems)
+    problems.raise_as(RecipeError)
+    return Workspace(found, catalog, {**recipes, **mine}, dockerfile.read_templates(HOME / "templates"))
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_mistake_gets_its_answer(
+    slug: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = MISTAKES / slug
+    images = tmp_path / "recipes" / "images"
+    images.mkdir(parents=True)
+    for path in (*folder.glob("*.yaml"), *folder.glob("*.lock")):
+        shutil.copy(path, images)
+    given = folder / "project.toml"
+    (tmp_path / "pyproject.toml").write_text(given.read_text() if given.is_file() else PROJECT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("GITHUB_ACTIONS", "")
+    for module in (workspace, tasks):
+        monkeypatch.setattr(module, "open_workspace", opened)
+    with pytest.raises(SystemExit) as caught:
+        Bake().run(["bake", *(folder / "command.txt").read_text().split()])
+    told = capsys.readouterr().err.replace(f"{HOME}/", "")
+    told = PLACE.sub(r"\1:…", told)
+    answer = f"{told}\nexit code {caught.value.code}\n"
+    expected = folder / "expected.txt"
+    if request.config.getoption("--update-snapshots"):
+        expected.write_text(answer, encoding="utf-8")
+
+    assert answer == expected.read_text(encoding="utf-8")
+
+
+def test_there_are_many() -> None:
+    assert len(SLUGS) >= 40

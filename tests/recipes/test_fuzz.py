@@ -1,0 +1,47 @@
+"""What nobody would write is refused in words, at once, and with its place; or it is taken."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.mutations import Mutations, Outcome
+
+CASES = 1_000
+"""`benchmarks/fuzz_recipes.py` runs as many as there is time for."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    mutations = Mutations(tmp_path_factory.mktemp("mutations") / "recipes")
+    return [mutations.run(seed) for seed in range(CASES)]
+
+
+def test_no_mutated_file_is_a_traceback_and_most_are_told_with_their_place(outcomes: list[Outcome]) -> None:
+    refused = [one for one in outcomes if one.diagnostics]
+    unplaced = [one for one in refused if not one.is_placed]
+
+    assert len(unplaced) <= 0.05 * len(refused), [one.diagnostics for one in unplaced]
+
+
+def test_none_takes_long(outcomes: list[Outcome]) -> None:
+    slowest = max(outcomes, key=lambda one: one.seconds)
+
+    assert slowest.seconds < 1, slowest.text
+
+
+def test_many_are_taken_and_many_are_not(outcomes: list[Outcome]) -> None:
+    """Otherwise they would say little about one half of the pipeline."""
+    taken = sum(not one.diagnostics for one in outcomes)
+
+    assert 0.1 * CASES < taken < 0.6 * CASES
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "1" + ".0" * 5_000, "1!" + "9" * 4_400])
+def test_a_version_of_thousands_of_digits_is_none(number: str, tmp_path: Path) -> None:
+    mutations = Mutations(tmp_path / "recipes")
+    for text in (
+        f'summary: x\nreleases: [{{version: "{number}"}}]\n',
+        f'summary: x\nreleases: [{{version: "1", requires: {{python: "{number}"}}}}]\n',
+    ):
+        outcome = mutations.outcome(text, "mutated")
+        assert ["is no version" in one.message for one in outcome.diagnostics] == [True]

@@ -1,0 +1,324 @@
+"""Hundreds of payloads in every field: each is refused with its place, or adds no instruction.
+
+All fields hold the payload at once; what is refused gets its usual value back, until the rest is taken.
+"""
+
+import json
+import re
+import shlex
+from itertools import cycle, product
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import load_recipes
+from bakehouse.errors import BakehouseError, Problems, RecipeError
+from bakehouse.plan import dockerfile
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve import conflict_report
+from bakehouse.resolve.resolver import NothingFits, resolve
+from bakehouse.util.yaml_reader import parse
+from tests.conftest import Tree, templates
+from tests.support.dockerfiles import Instruction, instructions, pairs
+
+_WORDS = json.loads((HOME / "tests" / "support" / "injections.json").read_text(encoding="utf-8"))
+PAYLOADS = (
+    *(form.format(core) for core, form in product(_WORDS["cores"], _WORDS["forms"])),
+    *_WORDS["others"],
+    "a" * 3_000,
+)
+
+RECIPE = """\
+summary: @summary=A small image
+name: @name=small
+commit: ["*", @glob=small]
+matrix:
+  axis:
+    - @variable=x1
+  stack:
+    - other: @other_variable=x2
+base:
+  pulled: @base_range=12
+components:
+  python: @range=3.11
+  part: "*"
+variants:
+  part: @pattern=*
+without:
+  - @without=python
+apt:
+  - @apt=htop
+  - @apt_version=htop=1.0
+environment:
+  A: @value=x
+  @key=K: x
+  AXIS: "${axis}"
+  OTHER: "${other|tag}"
+  LD_LIBRARY_PATH: @library_path_value=/x
+run:
+  - @step=echo x
+  - "echo ${axis}"
+files:
+  - from: @from=note.txt
+    to: @to=/opt/note.txt
+code:
+  directory: @directory=src
+  entry_point: @entry_point=train.py
+requirements: @requirements=own.lock
+user: @user=root
+targets:
+  driver: @driver=550.1
+  instances:
+    - @instance=ml.p3.2xlarge
+"""
+PART = """\
+summary: @part_summary=A part
+launchers: [@launcher=torchrun]
+builds_on: [python]
+order: @order=60
+releases:
+  - version: @version=1.0
+    source: @source=https://example.org
+    notes: @notes=x
+    confidence: @confidence=high
+    conflicts:
+      - with: {python: @conflict=<3}
+        because: @because=it breaks
+        source: @conflict_source=https://example.org
+        confidence: @conflict_confidence=low
+      - {with: {@conflict_name=python: "<3"}, because: x, source: x}
+    variants:
+      - name: @variant=v1
+        each:
+          axis:
+            - @each=x1
+        requires: {python: @requires=*}
+        constraints: {glibc: @constraint=>=2}
+        recommends: {python: @recommends=*}
+        provides:
+          @provided=thing: "1"
+          other: @provided_version=1.0
+        apt: [@part_apt=curl]
+        build_apt: [@build_apt=gcc]
+        path: [@path=/opt/bin]
+        library_path: [@library_path=/opt/lib]
+        environment:
+          B: @part_value=x
+          EACH: "${axis}"
+          @part_key=L: x
+        entrypoint:
+          - @entrypoint=start
+          - two
+        facts:
+          fact: @fact=x
+        gpu: @gpu=true
+        lock: @lock=own.lock
+        artifacts:
+          a:
+            url: @url=https://example.org/x
+            sha256: @sha256=unknown
+          b:
+            pypi: @pypi=a==1.0
+            file: @file=b.whl
+            sha256: unknown
+          c:
+            debian: @debian=curl=1.0
+            file: @debian_file=c.tar
+            sha256: unknown
+          @artifact=d:
+            url: https://example.org/d
+            sha256: unknown
+            notes: @artifact_notes=x
+"""
+BASE = """\
+summary: @base_summary=A base
+order: 0
+registries:
+  @region=eu-west-1: example.org
+  us-west-2: @host=example.org
+releases:
+  - version: "12"
+    base:
+      image: @image=some/image:1
+      digest: @digest=unknown
+      build_image: @build_image=some/devel:1
+      packages:
+        - @package=curl
+    build_apt:
+      - @base_build_apt=gcc
+    provides: {glibc: "2.36"}
+    facts: {pip: @pip=pip3}
+"""
+INSTANCE = """\
+summary: Instance types
+releases:
+  - version: "1"
+    variants:
+      - name: ml.p3.2xlarge
+        provides: {gpus: @gpus=1}
+"""
+PYTHON = """\
+summary: Python
+order: 10
+releases:
+  - version: "3.11"
+    path: [/opt/venv/bin]
+"""
+TEMPLATE = """\
+{% block build %}
+FROM toolchain AS part
+{% for name, artifact in stage.artifacts.items() %}
+{{ fetch(artifact, "/tmp/" ~ artifact.file) }}
+{% endfor %}
+RUN <<"END"
+set -e
+echo {{ stage.facts.fact|shell }} {{ version|shell }}
+END
+{{ packages(stage, pip) }}
+{% endblock %}
+"""
+TEMPLATES = templates()
+FILES = {
+    "images/small.yaml": RECIPE,
+    "components/part/component.yaml": PART,
+    "components/pulled/component.yaml": BASE,
+    "components/instance/component.yaml": INSTANCE,
+}
+_SLOT = re.compile(r"@([a-z_0-9]+)=([^\n,\]}]*?)(?=:\s|[,\]}\n]|$)")
+_KEYS = re.compile(r"\b[0-9a-f]{8}\b|\b[0-9a-f]{64}\b")
+_DIRECTIVE = re.compile(r"#\s*[A-Za-z][A-Za-z0-9]*\s*=")
+
+
+_USES = {"directory": "entry_point", "variable": "${axis", "other_variable": "${other", "each": "${axis"}
+
+
+def slots() -> dict[str, set[tuple[str, int]]]:
+    """Where each field stands; some may also be told where they are used."""
+    found: dict[str, set[tuple[str, int]]] = {}
+    for file, text in FILES.items():
+        lines = list(enumerate(text.splitlines(), 1))
+        for number, line in lines:
+            for match in _SLOT.finditer(line):
+                uses = [used for used, one in lines if match[1] in _USES and _USES[match[1]] in one]
+                found[match[1]] = {(file, spot) for spot in (number, *uses)}
+    return found
+
+
+SLOTS = slots()
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    found = Tree(tmp_path_factory.mktemp("injection"))
+    found.component(
+        "python", PYTHON, "{% block build %}\nFROM toolchain AS python\nRUN finish python\n{% endblock %}\n"
+    )
+    found.write("components/part/install.j2", TEMPLATE)
+    for path in ("images/note.txt", "images/src/train.py", "images/own.lock", "components/part/own.lock"):
+        found.write(path, "")
+    return found
+
+
+def put(tree: Tree, payload: str, fields: frozenset[str]) -> None:
+    """The payload in some fields, and what is usual in the others; two variables need two names."""
+
+    def value(match: re.Match[str]) -> str:
+        own = payload + ("_" if match[1] == "part_key" else "")
+        return json.dumps(own if match[1] in fields else match[2])
+
+    for file, text in FILES.items():
+        tree.write(file, _SLOT.sub(value, text))
+
+
+def attempt(tree: Tree) -> str | set[tuple[str, int]]:
+    """The image's Dockerfile, or the places of what is wrong."""
+    problems = Problems()
+    catalog = load_catalog([tree.root], problems)
+    try:
+        recipes = load_recipes([tree.root], catalog, problems=problems)
+        problems.raise_as(RecipeError)
+        plan = make_plan([resolve(recipes[min(recipes)], catalog)], TEMPLATES)
+        return dockerfile.render(plan, TEMPLATES)[0].content.decode()
+    except BakehouseError as error:
+        told = error.diagnostics
+    except NothingFits as nothing:
+        told = conflict_report.conflict_error(nothing.conflict, catalog, calls=0).diagnostics
+    spots = [one.location for one in told] + [reason.location for one in told for reason in one.reasons]
+    return {(str(one.path.relative_to(tree.root)), one.line) for one in spots if one}
+
+
+def taken(tree: Tree, payload: str, fields: frozenset[str]) -> tuple[str, frozenset[str]]:
+    """The Dockerfile with a payload in all fields that take it, and these fields."""
+    while True:
+        put(tree, payload, fields)
+        found = attempt(tree)
+        if isinstance(found, str):
+            return found, fields
+        refused = {name for name in fields if SLOTS[name] & found}
+        assert refused, (payload, found)
+        fields -= refused
+
+
+def skeleton(found: list[Instruction]) -> list[tuple[str, int]]:
+    return [(one.word, len(one.heredocs)) for one in found]
+
+
+def test_payloads_are_many_and_fields_are_all() -> None:
+    assert len(PAYLOADS) >= 300
+    assert len(SLOTS) > 60
+
+
+def test_a_payload_is_refused_with_its_place_or_adds_no_instruction(tree: Tree) -> None:
+    usual = instructions(taken(tree, "", frozenset())[0])
+    for payload in PAYLOADS:
+        if hidden(payload):
+            continue
+        text, fields = taken(tree, payload, frozenset(SLOTS))
+        found = instructions(text)
+        assert not _DIRECTIVE.match(text), payload
+        assert skeleton(found) == skeleton(usual), (payload, sorted(fields))
+        check_values(payload, fields, found)
+
+
+def test_what_no_text_can_hold_is_refused_in_each_field(tree: Tree) -> None:
+    """Before anything is asked of it: one field for each payload is enough, and all of them come."""
+    names = cycle(sorted(SLOTS))
+    for payload in filter(hidden, PAYLOADS):
+        name = next(names)
+        assert taken(tree, payload, frozenset([name]))[1] == frozenset(), (name, payload)
+
+
+def hidden(payload: str) -> bool:
+    try:
+        parse(json.dumps(payload).encode(), Path("payload.yaml"))
+    except RecipeError:
+        return True
+    return False
+
+
+def check_values(payload: str, fields: frozenset[str], found: list[Instruction]) -> None:
+    """What may hold anything reads as it was written."""
+    environment = {
+        name: value for one in found if one.word == "ENV" for name, value in pairs(one.rest).items()
+    }
+    [labels] = [pairs(one.rest) for one in found if one.word == "LABEL"]
+    for name, key in {"value": "A", "part_value": "B"}.items():
+        if name in fields:
+            assert environment[key] == payload
+    if "each" in fields:
+        assert environment["EACH"] == payload
+    if "variable" in fields:
+        assert environment["AXIS"] == payload
+    if "summary" in fields:
+        assert labels["org.opencontainers.image.description"] == " ".join(payload.splitlines())
+    steps = [one for one in found if one.word == "RUN" and one.heredocs and one.rest.startswith("<<")]
+    if "step" in fields:
+        assert steps[-2].heredocs[0] == f"set -e\n{payload.rstrip(chr(10))}\n"
+    [entrypoint] = [json.loads(one.rest) for one in found if one.word == "ENTRYPOINT"]
+    if "entrypoint" in fields:
+        assert entrypoint == [payload, "two"]
+    for one in steps:
+        if "fact" in fields and "1.0" in one.heredocs[0]:
+            assert shlex.split(one.heredocs[0].partition("echo ")[2])[0] == payload

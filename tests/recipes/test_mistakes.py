@@ -1,0 +1,108 @@
+"""One folder for each mistake a user can make: files in, the whole answer and the exit code out.
+
+A folder is laid over the small catalogue of `conftest`; `pytest --update-snapshots` writes the answers anew.
+"""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog import project
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.cli.diagnostics import write_failure
+from bakehouse.errors import BakehouseError, ConflictError, Problems, RecipeError
+from bakehouse.plan import dockerfile
+from bakehouse.plan.dockerfile import RenderedFile
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve import conflict_report
+from bakehouse.resolve.resolver import NothingFits, resolve
+from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
+
+MISTAKES = Path(__file__).parents[1] / "mistakes"
+SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
+"""Those with a command are about the real catalogue, in `test_catalogue_mistakes`."""
+OURS = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
+MADE = {
+    "hundred-thousand-brackets": b"[" * 100_000,
+    "file-too-large": b"summary: " + b"x" * 1_000_000,
+    "too-many-values": b"summary: x\nrun:\n" + b"- x\n" * 10_000,
+    "text-too-long": b"summary: " + b"x" * 16_001,
+}
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_mistake_gets_its_answer(slug: str, empty: Tree, request: pytest.FixtureRequest) -> None:
+    prepare(slug, empty)
+    expected = MISTAKES / slug / "expected.txt"
+    answer = pipeline(empty.root, environment(slug), removals(slug))
+    if request.config.getoption("--update-snapshots"):
+        expected.write_text(answer, encoding="utf-8")
+
+    assert answer == expected.read_text(encoding="utf-8")
+
+
+def prepare(slug: str, tree: Tree) -> None:
+    """The small catalogue with the mistake in it."""
+    for name, text in COMPONENTS.items():
+        tree.write(f"recipes/components/{name}/component.yaml", text)
+        if name != "debian":
+            tree.write(f"recipes/components/{name}/install.j2", TEMPLATE.format(name=name))
+    small = tree.root / "recipes/images/small.yaml"
+    if not (MISTAKES / slug / "recipes/images/small.yaml").is_dir():
+        tree.write("recipes/images/small.yaml", MADE.get(slug, IMAGE.encode()))
+    shutil.copytree(MISTAKES / slug, tree.root, dirs_exist_ok=True, ignore=lambda *_: OURS)
+    # Under its own name it would be read by the tools that check this repository.
+    if (mistaken := MISTAKES / slug / "project.toml").is_file():
+        shutil.copy(mistaken, tree.root / "pyproject.toml")
+    assert small.exists()
+
+
+def environment(slug: str) -> dict[str, str]:
+    path = MISTAKES / slug / "environment.txt"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def removals(slug: str) -> list[str]:
+    path = MISTAKES / slug / "remove.txt"
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
+    """What `./bake render --check` says."""
+    try:
+        if (root / "pyproject.toml").is_file():
+            project.find(root, variables)
+        files, recipes = rendered(root)
+        for file in files:
+            path = root / "images" / file.path
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file.content)
+        for name in removed:
+            (root / name).unlink()
+        dockerfile.check(files, root / "images", recipes)
+    except BakehouseError as error:
+        said = io.StringIO()
+        write_failure(error, said, {})
+        return f"{said.getvalue()}\nexit code {error.exit_code}\n"
+    return "no mistake was found\n"
+
+
+def rendered(root: Path) -> tuple[tuple[RenderedFile, ...], dict[str, Recipe]]:
+    problems = Problems()
+    catalog = load_catalog([root / "recipes"], problems)
+    recipes = load_recipes([root / "recipes"], catalog, problems)
+    problems.raise_as(RecipeError)
+    resolutions = []
+    for recipe in recipes.values():
+        try:
+            resolutions.append(resolve(recipe, catalog))
+        except NothingFits as nothing:
+            error = conflict_report.conflict_error(nothing.conflict, catalog)
+            problems.extend(error.diagnostics)
+    problems.raise_as(ConflictError)
+    return dockerfile.render(make_plan(resolutions, templates()), templates()), recipes

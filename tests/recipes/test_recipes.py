@@ -1,0 +1,511 @@
+"""The catalogue that Bakehouse brings: that its facts hold together, and say what they are meant to say."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.component import INSTANCE, Requirement
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.lock.drift import python_of
+from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
+from bakehouse.plan.model import Image, Plan, RegistryBase
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve.candidate import Candidate
+from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.util.yaml_reader import Scalar
+from tests.support.dockerfiles import Instruction, instructions
+
+RECIPES = HOME / "recipes"
+COMPONENTS = sorted(path.name for path in (RECIPES / "components").iterdir())
+
+SMP_IMAGE = "pytorch-1.10-cu113-py38-smp"
+SMP_VERSIONS = {
+    "nvidia-cuda": "11.3.1",
+    "ubuntu": "20.04",
+    "python": "3.8",
+    "pytorch": "1.10.2",
+    "cudnn": "8.2",
+    "nccl": "2.10.3",
+    "efa": "1.14.1",
+    "open-mpi": "4.1.1",
+    "aws-ofi-nccl": "1.1.3",
+    "boost": "1.73.0",
+    "metis": "5.1.0",
+    "rmm": "0.15.0",
+    "smddp": "1.4.0",
+    "smp": "1.7.0",
+    "sagemaker-training": "4.8.3",
+    "sagemaker-pytorch-training": "2.9.0",
+    "mpi4py": "4.1.2",
+}
+SMP_URLS = {
+    "pytorch wheel": "https://aws-pytorch-unified-cicd-binaries.s3.us-west-2.amazonaws.com/r1.10.2_sm/"
+    "20220912-052006/8463a9e51a7938004fece4983b367a2cfa876237/torch-1.10.2%2Bcu113-cp38-cp38-linux_x86_64.whl",
+    "smddp wheel": "https://smdataparallel.s3.amazonaws.com/binary/pytorch/1.10.2/cu113/2022-02-18/"
+    "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl",
+    "smp wheel": "https://sagemaker-distributed-model-parallel.s3.us-west-2.amazonaws.com/pytorch-1.10.0/"
+    "build-artifacts/2022-02-21-19-26/smdistributed_modelparallel-1.7.0-cp38-cp38-linux_x86_64.whl",
+    "metis source": "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz",
+    "librmm source": "https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz",
+    "librmm cnmem": "https://github.com/NVIDIA/cnmem/archive/37896cc9bfc6536a8c878a1e675835c22d827821.tar.gz",
+    "librmm spdlog": "https://github.com/gabime/spdlog/archive/refs/tags/v1.6.0.tar.gz",
+    "efa installer": "https://efa-installer.amazonaws.com/aws-efa-installer-1.14.1.tar.gz",
+    "aws-ofi-nccl source": "https://github.com/aws/aws-ofi-nccl/archive/refs/tags/v1.1.3-aws.tar.gz",
+    "nccl source": "https://github.com/NVIDIA/nccl/archive/refs/tags/v2.10.3-1.tar.gz",
+    "boost source": "https://downloads.sourceforge.net/project/boost/boost/1.73.0/boost_1_73_0.tar.gz",
+}
+UNPINNED = {"aws-ofi-nccl", "efa", "libfabric", "nccl", "pytorch", "smddp", "smp"}
+"""Components with files that nobody has pinned yet."""
+UNPINNED_BASES = {
+    "aws-dlc-pytorch",
+    "aws-dlc-tensorflow",
+    "aws-smp2",
+    "aws-training-compiler-pytorch",
+    "aws-training-compiler-tensorflow",
+    "nvidia-cuda",
+}
+
+
+@cache
+def catalog() -> Catalog:
+    return load_catalog([RECIPES])
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    return load_recipes([RECIPES], catalog())
+
+
+IMAGES = sorted(recipes())
+
+
+@cache
+def resolved(name: str) -> Resolution:
+    return resolve(recipes()[name], catalog())
+
+
+@cache
+def plan() -> Plan:
+    return make_plan([resolved(name) for name in IMAGES], read_templates(HOME / "templates"))
+
+
+@cache
+def rendered() -> tuple[RenderedFile, ...]:
+    return render(plan(), read_templates(HOME / "templates"))
+
+
+def image(name: str) -> Image:
+    return next(one for one in plan().images if one.name == name)
+
+
+def dockerfile(name: str) -> str:
+    return next(file.content.decode() for file in rendered() if file.path == f"{name}/Dockerfile")
+
+
+def candidates() -> Iterator[Candidate]:
+    for component in catalog().components.values():
+        for release in component.releases:
+            for variant in release.variants:
+                yield Candidate(component, release, variant)
+
+
+@cache
+def hosts() -> frozenset[str | None]:
+    """The hosts that files of components come from."""
+    files = (artifact for one in candidates() for artifact in one.face.artifacts if artifact.kind == "url")
+    return frozenset(urlsplit(file.source).hostname for file in files)
+
+
+def resolves(recipe: Recipe) -> Resolution | None:
+    try:
+        return resolve(recipe, catalog())
+    except NothingFits:
+        return None
+
+
+def can_be_chosen(candidate: Candidate) -> bool:
+    """Whether it goes with some base and the parts that it brings, or with those of an image."""
+    if str(candidate) in chosen_somewhere():
+        return True
+    spot = candidate.variant.location
+    asked = Requirement(candidate.name, f"=={candidate.release.version}", spot)
+    variants = {candidate.name: Scalar(candidate.variant.name, spot)}
+    empty = recipes()["mpi-cpu"]
+    if candidate.face.base:
+        return resolves(replace(empty, base=asked, components=(), variants=variants)) is not None
+    # What fitted another release first: that nothing fits takes far longer to find.
+    likely = sorted(bases(), key=lambda base: base != FITTED.get(candidate.name, "nvidia-cuda"))
+    alone = (replace(empty, base=Requirement(base, "", spot), components=(asked,)) for base in likely)
+    users = (recipes()[name] for name in IMAGES if candidate.name in parts(name))
+    beside = (replace(recipe, components=(*without(recipe, candidate.name), asked)) for recipe in users)
+    for recipe in chain(alone, beside):
+        if resolves(replace(recipe, variants={**recipe.variants, **variants})):
+            FITTED[candidate.name] = recipe.base.name
+            return True
+    return False
+
+
+FITTED: dict[str, str] = {}
+"""A base that each component was found to fit."""
+
+
+@cache
+def chosen_somewhere() -> frozenset[str]:
+    """What is in an image as it stands."""
+    found = (resolved(name) for name in IMAGES)
+    return frozenset(str(choice.candidate) for one in found for choice in (one.base, *one.choices))
+
+
+def without(recipe: Recipe, name: str) -> Iterator[Requirement]:
+    return (one for one in recipe.components if one.name != name)
+
+
+@cache
+def parts(name: str) -> frozenset[str]:
+    return frozenset(choice.name for choice in resolved(name).choices)
+
+
+@cache
+def bases() -> tuple[str, ...]:
+    return tuple(one.name for one in catalog().components.values() if one.is_base)
+
+
+def raw(name: str) -> object:
+    """A component.yaml with the notes and sources that the catalogue leaves to readers."""
+    return yaml.safe_load((RECIPES / "components" / name / "component.yaml").read_text())
+
+
+def mappings(
+    node: object, above: tuple[dict[str, object], ...] = ()
+) -> Iterator[tuple[dict[str, object], ...]]:
+    """Every mapping of a document, last, after those around it."""
+    if isinstance(node, dict):
+        yield (*above, node)
+        for value in node.values():
+            yield from mappings(value, (*above, node))
+    elif isinstance(node, list):
+        for value in node:
+            yield from mappings(value, above)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_each_image_resolves(name: str) -> None:
+    assert resolved(name).recipe.name == name
+
+
+def test_each_component_is_in_some_image() -> None:
+    used = {choice.name for name in IMAGES for choice in (resolved(name).base, *resolved(name).choices)}
+    assert used == set(COMPONENTS) - {INSTANCE}
+
+
+@pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])
+def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
+    """Of each, its first variant and its last."""
+    tried = [
+        Candidate(catalog().components[name], release, variant)
+        for release in catalog().components[name].releases
+        for variant in {one.name: one for one in (release.variants[0], release.variants[-1])}.values()
+    ]
+    misfits = [one for one in tried if has_its_framework(one) and not can_be_chosen(one)]
+    assert [str(candidate) for candidate in misfits] == []
+
+
+def has_its_framework(candidate: Candidate) -> bool:
+    """Whether the catalogue has the framework's release that a wheel is for: AWS has older ones."""
+    return all(
+        any(one.allows(release.version) for release in catalog().components[one.name].releases)
+        for one in candidate.face.requires
+        if one.name in ("pytorch", "tensorflow")
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in IMAGES if "-cu" in name])
+def test_an_image_named_for_a_cuda_has_it(name: str) -> None:
+    digits = re.findall("-cu([0-9]+)", name)[-1]
+    cuda = resolved(name).version_of("cuda")
+    assert cuda is not None
+    assert "".join(cuda.split(".")[:2]) == digits
+
+
+@pytest.mark.parametrize("name", [name for name in IMAGES if name.endswith("-cpu")])
+def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
+    assert resolved(name).version_of("cuda") is None
+    assert not image(name).gpu
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        (SMP_IMAGE, SMP_VERSIONS),
+        (
+            "pytorch-2.10-cu128-py312-efa",
+            {
+                "ubuntu": "24.04",
+                "python": "3.12",
+                "pytorch": "2.10.0",
+                "cudnn": "9.10.2.21",
+                "nccl": "2.27.5",
+                "efa": "1.46.0",
+                "open-mpi": "4.1.7",
+                "aws-ofi-nccl": "1.17.2",
+            },
+        ),
+        (
+            "pytorch-2.13-cu130-py312-extended",
+            {"pytorch": "2.13.0", "python": "3.12", "nccl": "2.29.7", "sagemaker-training": "5.1.1"},
+        ),
+        ("pytorch-cu130", {"pytorch": "2.13.0", "nccl": "2.29.7", "metis": "5.1.0", "rmm": "26.10.0"}),
+    ],
+)
+def test_an_image_has_the_versions_it_is_for(name: str, versions: dict[str, str]) -> None:
+    assert {part: resolved(name).version_of(part) for part in versions} == versions
+
+
+def test_the_smp_image_fetches_from_where_its_publishers_put_things() -> None:
+    found = {
+        f"{choice.name} {artifact.name}": artifact.source
+        for choice in resolved(SMP_IMAGE).choices
+        for artifact in choice.face.artifacts
+        if artifact.kind == "url"
+    }
+    assert found == SMP_URLS
+
+
+def test_the_smp_image_is_frozen_and_compiles_on_the_devel_base_alone() -> None:
+    smp = image(SMP_IMAGE)
+    assert recipes()[SMP_IMAGE].status == "frozen"
+    assert smp.build_base == "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04"
+    assert smp.base == RegistryBase("nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04", None)
+
+
+def test_the_smp_image_carries_the_settings_that_aws_asks_for() -> None:
+    smp = image(SMP_IMAGE)
+    assert smp.environment is not None
+    assert smp.environment["SAGEMAKER_TRAINING_MODULE"] == "sagemaker_pytorch_container.training:main"
+    assert smp.environment["RDMAV_FORK_SAFE"] == "1"
+    assert smp.environment["DLC_CONTAINER_TYPE"] == "training"
+    assert {"/opt/amazon/openmpi/bin", "/opt/amazon/efa/bin"} <= set(smp.path)
+    assert {
+        "/opt/amazon/openmpi/lib",
+        "/opt/amazon/efa/lib",
+        "/opt/venv/lib/python3.8/site-packages/smdistributed/dataparallel/lib",
+    } <= set(smp.library_path)
+    assert "SMDATAPARALLEL_PT=1 python3 -m pip" in dockerfile(SMP_IMAGE)
+
+
+def test_smp_brings_what_it_is_linked_with() -> None:
+    recipe = recipes()[SMP_IMAGE]
+    wanted = tuple(one for one in recipe.components if one.name in ("python", "smp"))
+    found = resolves(replace(recipe, components=wanted))
+    assert found is not None
+    brought = {choice.name for choice in found.choices}
+    assert {"smddp", "metis", "librmm", "boost", "efa", "aws-ofi-nccl", "nccl", "mpi4py", "sshd"} <= brought
+
+
+@pytest.mark.parametrize(
+    ("image_name", "part", "version"),
+    [
+        # EFA's installer dropped Ubuntu 20.04 at 1.43 and took 22.04 in at 1.18
+        (SMP_IMAGE, "efa", "1.47.0"),
+        ("pytorch-2.10-cu128-py312-efa", "efa", "1.14.1"),
+        # SMP and SMDDP are for one PyTorch
+        (SMP_IMAGE, "pytorch", "2.10.0"),
+        # Wheels for a newer CUDA than the base's
+        ("pytorch-2.10-cu128-py312-efa", "pytorch", "2.14.1"),
+        # NCCL out of the plugin's reach, and a second plugin
+        ("pytorch-2.10-cu128-py312-efa", "nccl", "2.10.3"),
+        ("pytorch-2.10-cu128-py312-efa", "aws-ofi-nccl", "1.1.3"),
+        # Another distribution's Python
+        (SMP_IMAGE, "python", "3.12"),
+        ("pytorch-cu130", "python", "3.8"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(image_name: str, part: str, version: str) -> None:
+    recipe = recipes()[image_name]
+    other = tuple(one for one in recipe.components if one.name != part)
+    asked = replace(recipe.base, name=part, specifier=f"=={version}")
+    variants = {name: pattern for name, pattern in recipe.variants.items() if name != part}
+    assert resolves(replace(recipe, components=(*other, asked), variants=variants)) is None
+
+
+def test_whose_files_nobody_has_pinned_is_known() -> None:
+    found = {one.name for one in candidates() for artifact in one.face.artifacts if artifact.sha256 is None}
+    assert found == UNPINNED
+
+
+def test_bases_whose_digest_nobody_has_written_down_are_known() -> None:
+    found = {
+        one.name
+        for one in candidates()
+        if one.face.base and one.face.base.reference and one.face.base.digest is None
+    }
+    assert found == UNPINNED_BASES
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_dockerfile_says_what_is_not_pinned(name: str) -> None:
+    one = image(name)
+    wanted = {f"the sha256 of {artifact.file}" for artifact in one.unpinned}
+    if isinstance(one.base, RegistryBase) and one.base.digest is None:
+        wanted.add(f"the digest of {one.base.reference}")
+    said = re.findall(r"^# NOT PINNED: nobody has written down (.+?);", dockerfile(name), re.M)
+    assert set(said) == wanted
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_addresses_have_tls_or_a_note_that_says_why_not(name: str) -> None:
+    plain = [around for around in mappings(raw(name)) if str(around[-1].get("url", "")).startswith("http://")]
+    assert all("TLS" in str(around[-1].get("notes", around[-3].get("notes"))) for around in plain)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_each_release_names_its_source(name: str) -> None:
+    releases = [around[-1] for around in mappings(raw(name)) if "version" in around[-1]]
+    sources = [str(release.get("source", "none")) for release in releases]
+    assert [source for source in sources if urlsplit(source).scheme not in ("http", "https")] == []
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_each_lock_is_made_from_what_its_component_says(name: str) -> None:
+    for release in catalog().components[name].releases:
+        for variant in release.variants:
+            lock = variant.face.lock
+            if lock and lock.requirements:
+                python = python_of(variant.face)
+                assert python is not None
+                assert (lock.path.name, lock.first_line) == (lock.path.name, lock.heading(python))
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
+    folder = RECIPES / "components" / name
+    named = {str(around[-1]["lock"]) for around in mappings(raw(name)) if "lock" in around[-1]}
+    patterns = {re.sub(r"\$\{.*?\}", "*", lock) for lock in named}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    found -= {path for path in found if "__pycache__" in path or path.startswith("files/")}
+    found -= {path for path in found if path.startswith("standins/")}
+    found -= {"component.yaml", "install.j2", "smoke.py"}
+    assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
+    variants = [one for release in catalog().components[name].releases for one in release.variants]
+    found = {path.name for path in (RECIPES / "components" / name).glob("standins/*")}
+    found -= {artifact.name for one in variants for artifact in one.face.artifacts}
+    if found:
+        found -= {canonicalize_name(package.name) for one in variants for package in one.face.packages}
+    assert found == set()
+
+
+@pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])
+def test_each_component_can_be_checked(name: str) -> None:
+    assert catalog().components[name].smoke == RECIPES / "components" / name / "smoke.py"
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_order_of_layers_is_not_left_to_names(name: str) -> None:
+    orders = [choice.candidate.component.order for choice in resolved(name).choices]
+    assert len(orders) == len(set(orders))
+
+
+def test_what_a_stage_builds_on_comes_before_it_and_is_required() -> None:
+    for candidate in candidates():
+        for below in candidate.component.builds_on:
+            assert catalog().components[below].order < candidate.component.order
+            assert below in {one.name for one in candidate.face.requires}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_each_wheel_fits_the_python_and_the_libc_of_the_image(name: str) -> None:
+    found = resolved(name)
+    packages = [*found.user_packages, *(one for choice in found.choices for one in choice.face.packages)]
+    wheels = {package.file for package in packages if not package.is_sdist}
+    python, glibc = found.version_of("python"), found.version_of("glibc")
+    assert not wheels or (python and glibc)
+    misfits = [
+        file
+        for file in sorted(wheels)
+        if not any(fits(tag, str(python), str(glibc)) for tag in parse_wheel_filename(file)[3])
+    ]
+    assert misfits == []
+
+
+def fits(tag: Tag, python: str, glibc: str) -> bool:
+    minor = int(python.split(".")[1])
+    own = tag.interpreter == f"cp3{minor}"
+    stable = tag.abi == "abi3" and int(tag.interpreter.removeprefix("cp3")) <= minor
+    if not (own or stable or (tag.abi == "none" and tag.interpreter in ("py3", "py2", f"py3{minor}"))):
+        return False
+    legacy = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
+    if found := re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag.platform):
+        return Version(f"{found[1]}.{found[2]}") <= Version(glibc)
+    return tag.platform == "any" or Version(legacy[tag.platform.removesuffix("_x86_64")]) <= Version(glibc)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_dockerfile_takes_from_nothing_but_stages_above_and_its_bases(name: str) -> None:
+    one, known = image(name), set[str]()
+    bases = {one.build_base, one.base.pinned if isinstance(one.base, RegistryBase) else one.base.reference}
+    for instruction in instructions(dockerfile(name)):
+        for taken in sources(instruction):
+            assert taken in known or (instruction.word == "FROM" and taken in bases), instruction
+        if instruction.word == "FROM":
+            known.add(instruction.rest.split()[2])
+
+
+def sources(instruction: Instruction) -> list[str]:
+    """The stages or images that an instruction takes something from."""
+    if instruction.word == "FROM":
+        return [instruction.rest.split()[0]]
+    return re.findall(r"(?:^|[ ,-])from=([^ ,]+)", instruction.rest)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_nothing_runs_after_the_first_linked_layer(name: str) -> None:
+    words = [
+        "link" if one.word == "COPY" and "--link" in one.rest else one.word
+        for one in instructions(dockerfile(name))
+    ]
+    after = words[words.index("link") :] if "link" in words else []
+    assert "RUN" not in after
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_dockerfile_names_no_host_but_those_of_its_own_files(name: str) -> None:
+    """Indexes and the distribution's mirrors are the business of the machine that builds."""
+    for path in (file.content.decode() for file in rendered() if Path(file.path).parts[0] == name):
+        assert {urlsplit(found).hostname for found in re.findall(r"https?://[^\s'\"\[]+", path)} <= hosts()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_image_that_ships_starts_from_no_devel_base(name: str) -> None:
+    assert "devel" not in image(name).base.reference
+
+
+def test_apt_sources_go_from_bases_that_cannot_refresh_them_alone() -> None:
+    """NVIDIA's images from before it changed its key: newer ones would lose their distribution's sources."""
+    line = "rm -f /etc/apt/sources.list.d/cuda.list /etc/apt/sources.list.d/nvidia-ml.list\napt-get update"
+    old = {name for name in IMAGES if line in dockerfile(name)}
+
+    assert old == {
+        name
+        for name in IMAGES
+        for base in [resolved(name).base]
+        if base.name == "nvidia-cuda" and Version(base.version) < Version("11.7")
+    }
+    assert old
+    assert not [name for name in IMAGES if name not in old and "rm -f /etc/apt/sources" in dockerfile(name)]

@@ -1,0 +1,115 @@
+"""The entry point of images with ssh: what it does before it becomes a job's command, or the ssh daemon."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / "recipes/components/sshd/files/start-job"
+
+
+class Container:
+    """The program with all paths below a temporary folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hooks = folder / "hooks"
+        self.ssh = folder / "ssh"
+        self.host_key = folder / "host-key"
+        self.hooks.mkdir()
+        text = PROGRAM.read_text()
+        for old, new in {
+            '"/usr/local/lib/start-job.d"': repr(str(self.hooks)),
+            '"/usr/lib/openssh/sshd"': repr(str(folder / "real-sshd")),
+            '"/root/.ssh"': repr(str(self.ssh)),
+            '"/etc/ssh/ssh_host_ed25519_key"': repr(str(self.host_key)),
+            '"/etc/environment"': repr(str(folder / "environment")),
+            "PORT = 7022": "PORT = 0",
+            "DEADLINE = 3600.0": "DEADLINE = 0.1",
+            "/usr/bin/python3 -I": "/usr/bin/env python3",
+        }.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        self.program = self.write("start-job", text)
+        self.sshd = folder / "sshd"
+        self.sshd.symlink_to("start-job")
+        self.write("real-sshd", '#!/bin/sh\necho "daemon $0 $*"\n')
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def job_of(self, *hosts: str) -> None:
+        file = self.folder / "ml/input/config/resourceconfig.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"current_host": hosts[0], "hosts": hosts}))
+
+    def run(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(self.folder / "ml")}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Container:
+    return Container(tmp_path)
+
+
+needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+
+
+def test_hooks_set_what_the_command_sees(container: Container) -> None:
+    container.write("hooks/10-first", "#!/bin/sh\necho FIRST=1; echo BOTH=a; echo 'no setting'\n")
+    container.write("hooks/20-second", '#!/bin/sh\necho BOTH="$FIRST and b"\n')
+    (container.hooks / "README").write_text("not a program")
+    ended = container.run(container.program, "sh", "-c", 'echo "$FIRST, $BOTH"')
+    assert (ended.stdout, ended.stderr) == ("1, 1 and b\n", "")
+
+
+def test_a_hook_that_fails_is_told_and_the_job_starts(container: Container) -> None:
+    container.write("hooks/broken", "#!/bin/sh\nexit 3\n")
+    ended = container.run(container.program, "echo", "started")
+    assert ended.stdout == "started\n"
+    assert "start-job: broken failed" in ended.stderr
+
+
+def test_a_missing_command_is_told(container: Container) -> None:
+    ended = container.run(container.program, "no-such-command")
+    assert (ended.returncode, ended.stderr) == (127, "start-job: no command `no-such-command` on PATH\n")
+
+
+def test_called_as_the_daemon_it_becomes_the_real_one(container: Container) -> None:
+    container.write("hooks/loud", "#!/bin/sh\necho hook >&2\n")
+    ended = container.run(container.sshd, "-t", "-h", "key")
+    assert (ended.stdout, ended.stderr) == (f"daemon {container.folder}/real-sshd -t -h key\n", "")
+    assert not container.ssh.exists()
+
+
+@needs_ssh
+def test_the_daemon_of_a_job_of_two_hosts_gets_keys(container: Container) -> None:
+    """The newer SDK replaces the entry point and starts the daemon itself."""
+    container.job_of("algo-1", "algo-2")
+    assert container.run(container.sshd, "-D").stdout == f"daemon {container.folder}/real-sshd -D\n"
+    assert container.host_key.is_file()
+    assert (container.ssh / "id_ed25519").is_file()
+    assert "PATH=" in (container.folder / "environment").read_text()
+
+
+@needs_ssh
+def test_keys_that_the_entry_point_made_stay(container: Container) -> None:
+    container.job_of("algo-1", "algo-2")
+    assert container.run(container.program, "true").returncode == 0
+    made = container.host_key.read_bytes()
+    assert container.run(container.sshd, "-D").returncode == 0
+    assert container.host_key.read_bytes() == made
+
+
+def test_a_job_of_one_host_needs_no_keys(container: Container) -> None:
+    container.job_of("algo-1")
+    assert container.run(container.program, "true").returncode == 0
+    assert container.run(container.sshd, "-D").returncode == 0
+    assert not container.host_key.exists()

@@ -1,0 +1,353 @@
+"""Reading from registries that answer in every way that registries do; over HTTP, on loopback."""
+
+import base64
+import email.utils
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from bakehouse.errors import Reason
+from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.http_errors import DistributionError, Unreached, without_secrets
+from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
+from bakehouse.registry.registry import Credentials
+from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
+
+MANIFEST = json.dumps(
+    {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}
+).encode()
+
+
+@dataclass
+class Server:
+    """The registry as its client knows it, and as it answers."""
+
+    proxy: Proxy
+    passwords: list[str] = field(default_factory=lambda: ["first", "second"])
+    renewed: int = 0
+
+    @property
+    def host(self) -> str:
+        return self.proxy.host
+
+    def credentials(self, *, renew: bool = False) -> Credentials | None:
+        self.renewed += renew
+        return Credentials("ci", self.passwords[min(self.renewed, len(self.passwords) - 1)])
+
+    def make_repository(self, repository: str, alias: str) -> None:
+        raise AssertionError
+
+    def whom(self) -> str:
+        return "ci"
+
+    def troubles(self) -> tuple[Reason, ...]:
+        return ()
+
+    def answers(self, *answers: Reply | Callable[[Request], Reply]) -> None:
+        """Give these answers one after another, the last one for ever."""
+        rest = list(answers)
+
+        def answer(request: Request) -> Reply:
+            following = rest.pop(0) if len(rest) > 1 else rest[0]
+            return following(request) if callable(following) else following
+
+        self.proxy.answers[:] = [answer]
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.path}" for request in self.proxy.requests]
+
+    def repository(self) -> Repository:
+        return Repository(self, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01, timeout=5))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Proxy(1).running() as proxy:
+        yield Server(proxy)
+
+
+def login_of(request: Request) -> str:
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    return base64.b64decode(value).decode() if kind == "Basic" else f"{kind} {value}"
+
+
+def test_a_manifest_is_the_bytes_that_came(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    found = server.repository().manifest("a-tag")
+    assert found
+    assert (found.content, found.digest) == (MANIFEST, digest_of(MANIFEST))
+    assert server.asked == ["GET /v2/bakehouse/mpi-cpu/manifests/a-tag"]
+    accepted = server.proxy.requests[0].headers["Accept"]
+    assert DOCKER_MANIFEST in accepted
+    assert OCI_MANIFEST in accepted
+
+
+def test_a_tag_that_names_nothing(server: Server) -> None:
+    server.answers(Reply(404, {}, error_body("MANIFEST_UNKNOWN", "manifest unknown")))
+    assert server.repository().manifest("a-tag") is None
+
+
+def test_an_answer_that_is_no_manifest(server: Server) -> None:
+    server.answers(Reply(200, {}, b"<html>a captive portal</html>"))
+    with pytest.raises(DistributionError, match="its answer for `a-tag` is no manifest"):
+        server.repository().manifest("a-tag")
+
+
+def test_tags_are_read_to_the_last_page(server: Server) -> None:
+    link = {"Link": '</v2/bakehouse/mpi-cpu/tags/list?last=b&n=2>; rel="next"'}
+    server.answers(Reply(200, link, b'{"tags": ["a", "b"]}'), Reply(200, {}, b'{"tags": ["c"]}'))
+    assert server.repository().tags() == ("a", "b", "c")
+    assert server.asked[1] == "GET /v2/bakehouse/mpi-cpu/tags/list?last=b&n=2"
+
+
+def test_a_repository_without_tags(server: Server) -> None:
+    server.answers(Reply(200, {}, b'{"name": "bakehouse/mpi-cpu", "tags": null}'))
+    assert server.repository().tags() == ()
+
+
+def test_a_missing_repository_is_told_in_the_registrys_word(server: Server) -> None:
+    server.answers(Reply(404, {}, error_body("NAME_UNKNOWN", "repository name not known to registry")))
+    with pytest.raises(DistributionError) as caught:
+        server.repository().tags()
+    error = caught.value
+    assert (error.status, error.code, error.text) == (
+        404,
+        "NAME_UNKNOWN",
+        "repository name not known to registry",
+    )
+
+
+@pytest.mark.parametrize("trouble", [Reply(500), Reply(503), Reply(429), LOST])
+def test_a_passing_trouble_is_outlasted(server: Server, trouble: Reply) -> None:
+    server.answers(trouble, trouble, Reply(200, {}, b'{"tags": ["a"]}'))
+    assert server.repository().tags() == ("a",)
+
+
+def test_a_lasting_trouble_ends_after_some_attempts(server: Server) -> None:
+    server.answers(Reply(503))
+    with pytest.raises(DistributionError, match="HTTP 503 Service Unavailable"):
+        server.repository().tags()
+    assert len(server.asked) == 3
+
+
+def test_what_is_forbidden_is_not_asked_again(server: Server) -> None:
+    server.answers(Reply(403, {}, error_body("DENIED", "not yours")))
+    with pytest.raises(DistributionError, match="not yours"):
+        server.repository().tags()
+    assert (len(server.asked), server.renewed) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "refusal", [Reply(401), Reply(403, {}, error_body("DENIED", "Your authorization token has expired."))]
+)
+def test_an_old_login_is_renewed_once(server: Server, refusal: Reply) -> None:
+    server.answers(refusal, Reply(200, {}, b'{"tags": []}'))
+    server.repository().tags()
+    assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:second"]
+
+
+def test_a_login_that_is_refused_twice_is_refused(server: Server) -> None:
+    server.answers(Reply(401))
+    with pytest.raises(DistributionError) as caught:
+        server.repository().tags()
+    assert caught.value.status == 401
+    assert (len(server.asked), server.renewed) == (2, 1)
+
+
+def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> None:
+    def answer(request: Request) -> Reply:
+        if request.path.startswith("/token?"):
+            return Reply(200, {}, b'{"token": "t0ken"}')
+        if login_of(request) == "Bearer t0ken":
+            return Reply(200, {}, b'{"tags": ["a"]}')
+        challenge = f'Bearer realm="http://{server.host}/token",service="it",scope="repository:x:pull"'
+        return Reply(401, {"WWW-Authenticate": challenge})
+
+    server.answers(answer)
+    repository = server.repository()
+    assert repository.tags() == ("a",)
+    assert repository.tags() == ("a",)
+    assert server.asked[1] == "GET /token?service=it&scope=repository%3Ax%3Apull"
+    assert login_of(server.proxy.requests[1]) == "ci:first"
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]"])
+def test_tags_that_are_no_json_are_told(server: Server, content: bytes) -> None:
+    server.answers(Reply(200, {}, content))
+    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+        server.repository().tags()
+
+
+def test_a_token_that_is_no_json_is_told(server: Server) -> None:
+    challenge = f'Bearer realm="http://{server.host}/token"'
+    server.answers(Reply(401, {"WWW-Authenticate": challenge}), Reply(200, {}, b"<html>"))
+    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+        server.repository().tags()
+
+
+def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
+    server.answers(Reply(200, {}, b"content"))
+    assert server.repository().blob(digest_of(b"content")) == b"content"
+    with pytest.raises(DistributionError, match="has another content"):
+        server.repository().blob(digest_of(b"other content"))
+
+
+def test_a_blob_that_lies_elsewhere_is_fetched_without_the_login(server: Server) -> None:
+    """ECR answers with a signed address of S3."""
+    with Proxy(1).running() as storage:
+        storage.answers.append(lambda _: Reply(200, {}, b"content"))
+        signed = f"http://{storage.host}/blob?X-Amz-Signature=abc"
+        server.answers(Reply(307, {"Location": signed}))
+        assert server.repository().blob(digest_of(b"content")) == b"content"
+        assert "Authorization" not in storage.requests[0].headers
+
+
+def test_an_upload_that_is_let_in_is_given_up(server: Server) -> None:
+    place = "/v2/bakehouse/mpi-cpu/blobs/uploads/1"
+    server.answers(Reply(202, {"Location": place}), Reply(204))
+    assert server.repository().refusal() is None
+    assert server.asked == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {place}"]
+
+
+def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
+    server.answers(Reply(403, {}, error_body("DENIED", "read only")))
+    refusal = server.repository().refusal()
+    assert refusal
+    assert refusal.text == "read only"
+
+
+def test_neither_passwords_nor_signatures_are_told() -> None:
+    text = 'Get "https://s3.example.com/x?X-Amz-Signature=abc&y=z": denied for AWS:hunter2\n'
+    told = without_secrets(text, Credentials("AWS", "hunter2"))
+    assert told == 'Get "https://s3.example.com/x": denied for AWS:***'
+
+
+BLOB = digest_of(b"content")
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_there"),
+    [
+        (Reply(200, {"Content-Length": "7"}), True),
+        (Reply(200, {"Content-Length": "6"}), False),
+        (Reply(404), False),
+        (Reply(307, {"Location": "http://127.0.0.1:1/elsewhere", "Content-Length": "0"}), True),
+    ],
+    ids=["there", "cut short", "not there", "elsewhere"],
+)
+def test_a_blob_is_looked_for_without_being_read(server: Server, answer: Reply, is_there: bool) -> None:
+    server.answers(answer)
+    assert server.repository().has_blob(BLOB, 7) is is_there
+    assert server.asked == [f"HEAD /v2/bakehouse/mpi-cpu/blobs/{BLOB}"]
+
+
+def test_the_registry_says_when_to_come_back(server: Server) -> None:
+    server.answers(Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
+    began = time.monotonic()
+    assert server.repository().tags() == ("a",)
+    assert time.monotonic() - began >= 1.0
+
+
+def test_a_time_to_come_back_may_be_a_date(server: Server) -> None:
+    then = email.utils.formatdate(time.time() + 100, usegmt=True)
+    server.answers(Reply(503, {"Retry-After": then}))
+    patience = Patience(attempts=3, until=time.monotonic() + 20)
+    with pytest.raises(DistributionError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", patience).tags()
+    assert 90 < caught.value.retry_after <= 100
+    assert len(server.asked) == 1
+
+
+def test_a_full_disk_is_told_in_words(server: Server) -> None:
+    detail = b'{"DriverName":"filesystem","Enclosed":{"Op":"mkdir","Path":"/x","Err":28}}'
+    server.answers(
+        Reply(500, {}, b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":%s}]}' % detail)
+    )
+    with pytest.raises(DistributionError, match=r"^unknown error: no space left on device$"):
+        server.repository().tags()
+
+
+def test_asking_again_is_told(server: Server) -> None:
+    server.answers(LOST, Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
+    told: list[str] = []
+    Repository(server, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01), told.append).tags()
+    assert told == [
+        f"{server.host} is asked again, its answer was: none (ConnectionError)",
+        f"{server.host} is asked again in 1 s, its answer was: HTTP 429 Too Many Requests",
+    ]
+
+
+def test_why_there_is_no_answer_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "host", "127.0.0.1:1")
+    with pytest.raises(DistributionError, match=r"^none \(ConnectionError: connection refused\)$"):
+        server.repository().tags()
+
+
+def test_a_name_that_nobody_knows_is_not_asked_for_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "host", "registry.invalid")
+    told: list[str] = []
+    with pytest.raises(DistributionError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", Patience(), told.append).tags()
+    assert (caught.value.unreached, told) == (Unreached.NAME, [])
+
+
+def test_an_upload_that_goes_elsewhere_goes_there_without_the_login(server: Server) -> None:
+    with Proxy(1).running() as elsewhere:
+        realm = f'Bearer realm="http://{elsewhere.host}/token"'
+        elsewhere.answers.append(lambda _: Reply(401, {"WWW-Authenticate": realm}))
+        server.answers(Reply(202, {"Location": f"http://{elsewhere.host}/upload?signed=abc"}))
+        assert server.repository().refusal() is None
+        assert {(one.method, login_of(one)) for one in elsewhere.requests} == {("DELETE", " ")}
+
+
+@pytest.mark.parametrize("place", ["https://{host}/upload", "http://{host}:abc/upload"])
+def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, place: str) -> None:
+    sent: list[object] = []
+    repository = server.repository()
+    exchange = repository._exchange
+
+    def note(
+        method: str, url: str, headers: dict[str, str], content: bytes | None, login: object = ""
+    ) -> object:
+        sent.append(login)
+        return exchange(method, url, headers, content, login)  # type: ignore[arg-type]
+
+    server.answers(Reply(202, {"Location": place.format(host=server.host)}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repository, "_exchange", note)
+        assert repository.refusal() is None
+    assert sent[0] == Credentials("ci", "first")
+    assert set(sent[1:]) == {""}
+
+
+def test_an_upload_at_the_registry_itself_has_the_login(server: Server) -> None:
+    server.answers(Reply(202, {"Location": f"http://{server.host}/upload"}), Reply(204))
+    assert server.repository().refusal() is None
+    assert [login_of(one) for one in server.proxy.requests] == ["ci:first", "ci:first"]
+
+
+def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
+    """What is answered to HEAD has no content."""
+    server.answers(Reply(403), Reply(200, {"Content-Length": "7"}))
+    assert server.repository().has_blob(BLOB, 7)
+    assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:second"]
+
+
+def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    assert server.repository().digest_of("a-tag") == digest_of(MANIFEST)
+    assert [one.partition(" ")[0] for one in server.asked] == ["HEAD", "GET"]
+
+
+def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:
+    server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
+    assert server.repository().manifest(digest_of(MANIFEST))
+    with pytest.raises(DistributionError, match=f"its answer for {BLOB} has another content"):
+        server.repository().manifest(BLOB)

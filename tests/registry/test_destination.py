@@ -1,0 +1,146 @@
+"""What `--to` names, before anybody is asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.registry_settings import RegistrySettings
+from bakehouse.cli import workflow
+from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.plan.workspace import Workspace
+from bakehouse.registry.destination import Destination, check, destination
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.registry import NamedRegistry
+
+ACCOUNT = "123456789012"
+EU = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com"
+TEAM = RegistrySettings(
+    "team", account=ACCOUNT, regions=("eu-west-1", "us-east-1"), prefix="ml", profile="ci", scan="HIGH"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    own = RegistrySettings("own", host="registry.example.com:5000", prefix="images")
+    return Project(tmp_path, (), registry="team", registries={"team": TEAM, "own": own})
+
+
+def named(project: Project, to: str) -> Destination:
+    with destination(project, to, print) as found:
+        return found
+
+
+def hosts(found: Destination) -> Sequence[str]:
+    return [one.host for one in found.registries]
+
+
+@pytest.mark.parametrize("to", ["team", ""])
+def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Project, to: str) -> None:
+    found = named(project, to)
+    assert hosts(found) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
+    assert (found.prefix, found.scan) == ("ml", "HIGH")
+
+
+@pytest.mark.parametrize(
+    ("to", "host", "prefix"),
+    [
+        ("team/other", EU, "other"),
+        (f"{EU}/team/deep", EU, "team/deep"),
+        ("registry.example.com:5000", "registry.example.com:5000", "bakehouse"),
+        ("own", "registry.example.com:5000", "images"),
+        ("own/more", "registry.example.com:5000", "more"),
+        ("localhost:5000/x", "localhost:5000", "x"),
+    ],
+)
+def test_a_prefix_may_follow(project: Project, to: str, host: str, prefix: str) -> None:
+    found = named(project, to)
+    assert (hosts(found)[0], found.prefix) == (host, prefix)
+
+
+def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> None:
+    [one] = named(project, f"{EU}/team").registries
+    assert isinstance(one, EcrRegistry)
+    assert one.aws.access.profile == "ci"
+
+    [other] = named(project, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team").registries
+    assert isinstance(other, EcrRegistry)
+    assert other.aws.access.profile == ""
+
+
+def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
+    [one] = named(project, "registry.example.com/team").registries
+    assert isinstance(one, NamedRegistry)
+
+
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        ("teem", Diagnostic("there is no registry `teem`", hint="did you mean `team`?")),
+        (
+            "elsewhere",
+            Diagnostic(
+                "there is no registry `elsewhere`",
+                hint="known here: `ecr`, `local`, `own`, `team`",
+            ),
+        ),
+    ],
+)
+def test_a_name_that_is_none(project: Project, to: str, told: Diagnostic) -> None:
+    with pytest.raises(UsageError) as caught:
+        named(project, to)
+    assert caught.value.diagnostics == (told,)
+
+
+def test_a_region_that_is_misspelled_is_told_before_anything_is_asked(project: Project) -> None:
+    with pytest.raises(PublishError) as caught:
+        named(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
+    assert caught.value.diagnostics == (
+        Diagnostic("there is no AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
+    )
+
+
+def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: Project) -> None:
+    wrong = RegistrySettings("wrong", account=ACCOUNT, regions=("eu-wst-1",))
+    project = replace(project, registries={"wrong": wrong, **project.registries})
+    assert hosts(named(project, EU)) == [EU]
+    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+        named(project, "wrong")
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("nowhere", "there is no registry `nowhere`"),
+        ("htps://x", "`htps:` is not the address of a registry"),
+        ("team/Upper", "`Upper/image` can't be the name of a repository"),
+        ("local/Upper", "`Upper/image` can't be the name of a repository"),
+        (
+            f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com",
+            "there is no AWS region `eu-wst-1`",
+        ),
+    ],
+)
+def test_what_can_be_no_destination_is_refused_before_anything_is_built(
+    project: Project, to: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow, "build_images", None)
+    workspace = cast("Workspace", SimpleNamespace(project=project))
+    with pytest.raises((PublishError, UsageError)) as caught:
+        workflow.release_images(workspace, [], print, workflow.Wishes(terms=workflow.Terms(to=to)))
+    assert caught.value.diagnostics[0].message == message
+
+
+@pytest.mark.parametrize("to", ["", "team", "own/more", "local", "ecr/x", "localhost:5000/x", f"{EU}/team"])
+def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
+    check(project, to)
+
+
+def test_a_region_of_the_settings_that_is_none_is_refused_too(project: Project) -> None:
+    wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
+    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+        check(wrong, "")

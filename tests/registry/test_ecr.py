@@ -1,0 +1,211 @@
+"""What is known of ECR without asking it; the rest is in tests/integration/test_ecr.py."""
+
+import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
+from bakehouse.util.aws import Aws
+
+HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreached(aws: Aws) -> str:
+        raise PublishError(Diagnostic("no answer from STS"))
+
+    monkeypatch.setattr(Aws, "whom", unreached)
+    words = "User: x is not authorized to perform: ecr:CreateRepository on y"
+    with pytest.raises(RegistryAuthError) as caught, Aws("eu-west-1").told_as("make a repository"):
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": words}}, "CreateRepository")
+    assert caught.value.diagnostics[0].reasons == (
+        Reason("the AWS session is valid but lacks ecr:CreateRepository"),
+    )
+
+
+def test_a_refusal_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreached(aws: Aws) -> str:
+        raise PublishError(Diagnostic("no answer from STS"))
+
+    monkeypatch.setattr(Aws, "whom", unreached)
+    assert EcrRegistry(region="eu-west-1").whom() == "the AWS session"
+
+
+@pytest.mark.parametrize(
+    ("region", "why"),
+    [
+        ("not a region", "Provided region_name 'not a region' doesn't match a supported format."),
+        (
+            "eu-west-1",
+            "Parameter validation failed: Invalid type for parameter repositoryNames, type: <class 'str'>, "
+            "valid types: <class 'list'>, <class 'tuple'>",
+        ),
+    ],
+)
+def test_what_boto3_does_not_take_is_told_without_what_was_given(
+    monkeypatch: pytest.MonkeyPatch, region: str, why: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    aws = Aws(region)
+    with pytest.raises(PublishError) as caught, aws.told_as("ask"):
+        aws.client("ecr").describe_repositories(repositoryNames="hunter2")
+    [told] = caught.value.diagnostics
+    assert told.facts == (("because", why),)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"),
+        ("cn-north-1", "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "123456789012.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("us-iso-east-1", "123456789012.dkr.ecr.us-iso-east-1.c2s.ic.gov"),
+        ("us-isob-east-1", "123456789012.dkr.ecr.us-isob-east-1.sc2s.sgov.gov"),
+        ("eusc-de-east-1", "123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu"),
+        ("eu-west-99", "123456789012.dkr.ecr.eu-west-99.amazonaws.com"),
+    ],
+)
+def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> None:
+    assert registry_host("123456789012", region) == host
+    assert is_ecr(host)
+
+
+@pytest.mark.parametrize(
+    ("region", "hint"),
+    [
+        ("europe", "name one as in `eu-west-1`"),
+        ("eu-wset-1", "did you mean `eu-west-1`?"),
+        ("eu_west_1", "did you mean `eu-west-1`?"),
+        ("us-gov-wst-1", "did you mean `us-gov-west-1`?"),
+    ],
+)
+def test_a_region_that_is_none(region: str, hint: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        registry_host("123456789012", region)
+    assert caught.value.diagnostics == (Diagnostic(f"there is no AWS region `{region}`", hint=hint),)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-1", "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com"),
+        ("us-gov-west-1", "123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com"),
+    ],
+)
+def test_where_there_is_fips(region: str, host: str) -> None:
+    assert registry_host("123456789012", region, fips=True) == host
+    check_host(host)
+
+
+def test_where_there_is_no_fips() -> None:
+    with pytest.raises(PublishError) as caught:
+        registry_host("123456789012", "eu-west-1", fips=True)
+    regions = "us-east-1, us-east-2, us-gov-east-1, us-gov-west-1, us-west-1, us-west-2"
+    message = "Amazon ECR has no FIPS endpoint in `eu-west-1`"
+    assert caught.value.diagnostics == (Diagnostic(message, hint=f"there is one in {regions}"),)
+
+
+@pytest.mark.parametrize(
+    ("region", "fips", "host"),
+    [
+        ("eu-west-1", False, "123456789012.dkr-ecr.eu-west-1.on.aws"),
+        ("us-east-1", True, "123456789012.dkr-ecr-fips.us-east-1.on.aws"),
+        ("cn-north-1", False, "123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn"),
+    ],
+)
+def test_dual_stack_addresses(region: str, fips: bool, host: str) -> None:
+    assert registry_host("123456789012", region, fips=fips, dual_stack=True) == host
+    check_host(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        (
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com",
+            "in `cn-north-1` it is `123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn`",
+        ),
+        (
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.co",
+            "in `eu-west-1` it is `123456789012.dkr.ecr.eu-west-1.amazonaws.com`",
+        ),
+        (
+            "12345678901.dkr.ecr.eu-west-1.amazonaws.com",
+            "it is `<12 digits>.dkr.ecr.<region>.amazonaws.com`, outside of China",
+        ),
+    ],
+)
+def test_an_address_that_can_not_be_is_refused_unasked(host: str, hint: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        check_host(host)
+    assert caught.value.diagnostics == (Diagnostic(f"`{host}` is no address of Amazon ECR", hint=hint),)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com",
+        "123456789012.dkr-ecr.eu-west-1.on.aws",
+        "123456789012.dkr-ecr.cn-north-1.on.amazonwebservices.com.cn",
+    ],
+)
+def test_other_addresses_of_ecr_are_known(host: str) -> None:
+    assert is_ecr(host)
+    assert EcrRegistry(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5050", "registry.example.com", "public.ecr.aws"])
+def test_other_registries_are_not_taken_for_ecr(host: str) -> None:
+    assert not is_ecr(host)
+
+
+def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PublishError) as caught:
+        EcrRegistry().credentials()
+    assert caught.value.diagnostics == (Diagnostic("no AWS region is set", hint=HINT),)
+
+
+def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no AWS profile `nobody`",
+            hint="AWS_PROFILE names one of `aws configure list-profiles`",
+        ),
+    )
+
+
+def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with pytest.raises(RegistryAuthError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    message = "the AWS credentials are incomplete: `AWS_SECRET_ACCESS_KEY` is missing"
+    assert caught.value.diagnostics == (Diagnostic(message),)
+
+
+def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(PublishError) as caught:
+        EcrRegistry(region="eu-west-1").credentials()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "could not log in to Amazon ECR: AWS does not answer",
+            facts=(("address", "http://127.0.0.1:1/"),),
+        ),
+    )

@@ -1,0 +1,243 @@
+"""Hanging artifacts on an image, in registries with and without the referrers API; over HTTP, on loopback."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from bakehouse.registry.client import Patience
+from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
+from bakehouse.registry.referrers import Artifact, ArtifactRepository, fallback_tag
+from bakehouse.registry.registry import NamedRegistry
+from bakehouse.util.oci import Digest
+from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
+from tests.support.referrers import Referrers
+
+IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}).encode()
+NOTE = Artifact("application/vnd.note+json", b'{"note": 1}', "note.json", {"about": "tests"})
+OTHER = Artifact("application/vnd.other+json", b'{"other": 1}', "other.json")
+_PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
+
+
+class Shelf:
+    """A registry in memory; it has no referrers API."""
+
+    def __init__(self) -> None:
+        self.manifests: dict[str, tuple[str, bytes]] = {"v1": (DOCKER_MANIFEST, IMAGE)}
+        self.manifests[digest_of(IMAGE)] = self.manifests["v1"]
+        self.blobs: dict[str, bytes] = {}
+
+    def answer(self, request: Request) -> Reply:
+        address = urlsplit(request.path)
+        asked = _PATH.fullmatch(address.path)
+        if asked is None:
+            return Reply(404)
+        if asked["kind"] == "blobs/uploads":
+            return self._upload(request, parse_qs(address.query).get("digest", [""])[0])
+        if asked["kind"] == "blobs":
+            found = self.blobs.get(asked["name"])
+            return Reply(404) if found is None else Reply(200, {"Content-Length": str(len(found))}, found)
+        if request.method == "PUT":
+            stored = request.headers["Content-Type"], request.body
+            self.manifests[asked["name"]] = self.manifests[digest_of(request.body)] = stored
+            return Reply(201, {"Docker-Content-Digest": digest_of(request.body)})
+        if asked["name"] not in self.manifests:
+            return Reply(404)
+        kind, content = self.manifests[asked["name"]]
+        return Reply(200, {"Content-Type": kind, "Docker-Content-Digest": digest_of(content)}, content)
+
+    def _upload(self, request: Request, digest: str) -> Reply:
+        if request.method == "POST":
+            return Reply(202, {"Location": "/v2/team/image/blobs/uploads/1?state=a%2Fb"})
+        assert parse_qs(urlsplit(request.path).query)["state"] == ["a/b"]
+        assert digest == digest_of(request.body)
+        self.blobs[digest] = request.body
+        return Reply(201)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def proxy(shelf: Shelf) -> Iterator[Proxy]:
+    with Proxy(1).running() as running:
+        running.answers.append(shelf.answer)
+        yield running
+
+
+@pytest.fixture
+def remote(proxy: Proxy) -> ArtifactRepository:
+    registry = NamedRegistry(proxy.host, lambda _: None)
+    return ArtifactRepository(registry, "team/image", Patience(attempts=3, pause=0.01, timeout=5))
+
+
+@pytest.fixture
+def with_referrers(shelf: Shelf, proxy: Proxy) -> None:
+    proxy.answers.insert(0, Referrers(shelf.answer).answer)
+
+
+def subject() -> Manifest:
+    return parse(IMAGE)
+
+
+def listed(shelf: Shelf) -> list[str]:
+    kind, content = shelf.manifests[fallback_tag(subject().digest)]
+    assert kind == OCI_INDEX
+    return [entry["digest"] for entry in json.loads(content)["manifests"]]
+
+
+def sent(proxy: Proxy) -> list[str]:
+    return [f"{one.method} {one.path}" for one in proxy.requests if one.method not in ("GET", "HEAD")]
+
+
+def test_an_artifact_is_a_manifest_of_its_own_that_names_the_image(
+    shelf: Shelf, remote: ArtifactRepository
+) -> None:
+    [attached] = remote.attach(subject(), [NOTE])
+    kind, content = shelf.manifests[attached.digest]
+    document = json.loads(content)
+    assert (kind, document["artifactType"]) == (OCI_MANIFEST, NOTE.media_type)
+    assert document["subject"] == {
+        "mediaType": DOCKER_MANIFEST,
+        "digest": digest_of(IMAGE),
+        "size": len(IMAGE),
+    }
+    [layer] = document["layers"]
+    assert layer["annotations"] == {"org.opencontainers.image.title": "note.json"}
+    assert shelf.blobs[layer["digest"]] == NOTE.content
+    assert shelf.blobs[document["config"]["digest"]] == b"{}"
+    assert shelf.manifests["v1"] == (DOCKER_MANIFEST, IMAGE)
+
+
+def test_a_registry_with_referrers_gets_no_tag(
+    shelf: Shelf, remote: ArtifactRepository, with_referrers: None
+) -> None:
+    attached = remote.attach(subject(), [NOTE, OTHER])
+    assert remote.referrers(subject().digest) == tuple(one.digest for one in attached)
+    assert fallback_tag(subject().digest) not in shelf.manifests
+
+
+def test_a_registry_that_says_it_lists_it_is_believed_though_its_list_is_late(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository, with_referrers: None
+) -> None:
+    late = Reply(200, {"Content-Type": OCI_INDEX}, b'{"manifests": []}')
+    proxy.answers.insert(0, lambda request: late if "/referrers/" in request.path else None)
+    remote.attach(subject(), [NOTE])
+    assert fallback_tag(subject().digest) not in shelf.manifests
+
+
+def test_a_registry_without_gets_a_list_under_the_tag_of_the_specification(
+    shelf: Shelf, remote: ArtifactRepository
+) -> None:
+    attached = remote.attach(subject(), [NOTE, OTHER])
+    assert remote.referrers(subject().digest) is None
+    _, content = shelf.manifests[subject().digest.replace("sha256:", "sha256-")]
+    first, second = json.loads(content)["manifests"]
+    size = len(shelf.manifests[attached[0].digest][1])
+    assert first == {
+        "mediaType": OCI_MANIFEST,
+        "digest": attached[0].digest,
+        "size": size,
+        "artifactType": NOTE.media_type,
+        "annotations": {"about": "tests"},
+    }
+    assert second["digest"] == attached[1].digest
+
+
+def test_what_is_in_the_list_stays_in_it(shelf: Shelf, remote: ArtifactRepository) -> None:
+    [first] = remote.attach(subject(), [NOTE])
+    [second] = remote.attach(subject(), [OTHER])
+    assert listed(shelf) == [first.digest, second.digest]
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_what_is_attached_already_is_not_sent_again(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository, referrers: bool
+) -> None:
+    if referrers:
+        proxy.answers.insert(0, Referrers(shelf.answer).answer)
+    first = remote.attach(subject(), [NOTE, OTHER])
+    proxy.requests.clear()
+    again = remote.attach(subject(), [NOTE, OTHER])
+    assert sent(proxy) == []
+    assert [one.digest for one in again] == [one.digest for one in first]
+    assert [one.was_there for one in (*first, *again)] == [False, False, True, True]
+
+
+def test_what_was_stored_without_being_listed_is_listed(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+) -> None:
+    [attached] = remote.attach(subject(), [NOTE])
+    del shelf.manifests[fallback_tag(subject().digest)]
+    remote.attach(subject(), [NOTE])
+    assert listed(shelf) == [attached.digest]
+
+
+def replaces_the_list(shelf: Shelf, times: int) -> Callable[[Request, Callable[[Request], Reply]], Reply]:
+    """Somebody else who writes the list right after us, without what we put there."""
+    other = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "0" * 64, "size": 1}
+    theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other]}).encode()
+    rest = [theirs] * times
+
+    def answer(request: Request, _: Callable[[Request], Reply]) -> Reply:
+        reply = shelf.answer(request)
+        if rest:
+            shelf.manifests[fallback_tag(subject().digest)] = OCI_INDEX, rest.pop()
+        return reply
+
+    return answer
+
+
+def test_a_list_that_somebody_else_replaced_is_added_to_again(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+) -> None:
+    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 1))
+    [attached] = remote.attach(subject(), [NOTE])
+    assert listed(shelf) == ["sha256:" + "0" * 64, attached.digest]
+
+
+def test_a_list_that_is_replaced_all_the_time_is_given_up(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+) -> None:
+    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 99))
+    with pytest.raises(DistributionError, match=r"others change the list `sha256-[0-9a-f]{64}` all the time"):
+        remote.attach(subject(), [NOTE])
+
+
+def test_a_tag_of_that_name_that_is_no_list_stays_as_it_is(shelf: Shelf, remote: ArtifactRepository) -> None:
+    tag = fallback_tag(subject().digest)
+    shelf.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
+    with pytest.raises(DistributionError) as caught:
+        remote.attach(subject(), [NOTE])
+    assert caught.value.text == f"what is to be the list of artifacts is `{DOCKER_MANIFEST}`"
+    assert shelf.manifests[tag] == (DOCKER_MANIFEST, IMAGE)
+
+
+def test_an_upload_whose_answer_is_lost_is_there(
+    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+) -> None:
+    def lose(request: Request, _: Callable[[Request], Reply]) -> Reply:
+        shelf.answer(request)
+        return LOST
+
+    proxy.do("PUT", "/blobs/uploads/", lose, times=1)
+    unknown = error_body("BLOB_UPLOAD_UNKNOWN", "blob upload unknown to registry")
+    proxy.fail("PUT", "/blobs/uploads/", 404, unknown, times=1)
+    remote.attach(subject(), [NOTE])
+    assert set(shelf.blobs.values()) == {b"{}", NOTE.content}
+
+
+def test_a_passing_trouble_is_outlasted(shelf: Shelf, proxy: Proxy, remote: ArtifactRepository) -> None:
+    proxy.fail("PUT", "/manifests/sha256:", 503, times=2)
+    [attached] = remote.attach(subject(), [NOTE])
+    assert listed(shelf) == [attached.digest]
+
+
+def test_a_front_that_answers_everything_has_no_referrers(proxy: Proxy, remote: ArtifactRepository) -> None:
+    proxy.answers.insert(0, lambda _: Reply(200, {}, b"<html>welcome</html>"))
+    assert remote.referrers(Digest("sha256:" + "1" * 64)) is None

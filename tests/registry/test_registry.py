@@ -1,0 +1,107 @@
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish.tags import immutable_tag, is_release_of
+from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.util.oci import check_names, is_loopback
+
+KEY = ImageKey("7c1e44b0" * 8)
+
+
+def test_a_tag_says_what_when_and_of_what() -> None:
+    assert immutable_tag("mpi-cpu", date(2026, 1, 2), KEY) == "mpi-cpu-20260102-7c1e44b0"
+
+
+@given(st.dates(min_value=date(1000, 1, 1)))
+def test_releases_of_any_day_are_recognised(day: date) -> None:
+    assert is_release_of(immutable_tag("mpi-cpu", day, KEY), "mpi-cpu", KEY)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "mpi-cpu",
+        "mpi-cpu-20260102-00000000",
+        "other-mpi-cpu-20260102-7c1e44b0",
+        "mpi-cpu-2026010-7c1e44b0",
+        "mpi-cpu-20260102-7c1e44b0-x",
+    ],
+)
+def test_other_tags_are_not_taken_for_releases(tag: str) -> None:
+    assert not is_release_of(tag, "mpi-cpu", KEY)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5050", "127.9.9.9", "localhost", "localhost:5000", "[::1]:5000"])
+def test_this_machine_is_asked_over_plain_http(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["registry.example.com", "10.0.0.1:5000", "localhost.example.com:5000"])
+def test_others_are_not_this_machine(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("repository", ["ab", "bakehouse/mpi-cpu", "a/b/c.d_e__f---g", "a" * 256])
+def test_names_that_registries_take(repository: str) -> None:
+    check_names("123456789012.dkr.ecr.eu-west-1.amazonaws.com", repository, "a", "_x", "A.b-c_" + "9" * 122)
+
+
+@pytest.mark.parametrize("repository", ["a", "Upper/case", "a//b", "/a", "a/", "a..b", "a" * 257, "a b", ""])
+def test_a_repository_that_registries_refuse(repository: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        check_names("localhost:5000", repository)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{repository}` can't be the name of a repository",
+            reasons=(
+                Reason(
+                    "registries take 2 to 256 characters: lower-case letters and digits, joined by `.`, `_`, "
+                    "`-` or `/`"
+                ),
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("tag", ["", "-a", ".a", "a b", "a/b", "a:b", "a" * 129, "ä"])
+def test_a_tag_that_registries_refuse(tag: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        check_names("localhost:5000", "bakehouse/mpi-cpu", "fine", tag)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{tag}` can't be a tag",
+            reasons=(
+                Reason(
+                    "registries take at most 128 letters, digits, `.`, `_` and `-`, "
+                    "not beginning with `.` or `-`"
+                ),
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("host", ["https://registry.example.com", "registry.example.com/team", "a b", ""])
+def test_an_address_that_is_none(host: str) -> None:
+    with pytest.raises(PublishError) as caught:
+        check_names(host, "bakehouse/mpi-cpu")
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{host}` is not the address of a registry",
+            hint="write a host and, where needed, a port, as in `registry.example.com:5000`",
+        ),
+    )
+
+
+def test_a_password_is_in_no_text() -> None:
+    assert "hunter2" not in repr(Credentials("AWS", "hunter2"))
+
+
+def test_a_named_registry_is_seen_as_dockers_login() -> None:
+    known = NamedRegistry("registry.example.com", lambda _: Credentials("ci", "hunter2"))
+    assert known.whom() == "docker's login `ci`"
+    assert NamedRegistry("registry.example.com", lambda _: None).whom() == ""

@@ -1,0 +1,273 @@
+"""Versions chosen for a recipe: newest first, what was asked for, or a conflict."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.resolve.candidate import Candidate
+from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from tests.conftest import COMPONENTS, SHA, Tree
+from tests.support.catalogs import (
+    NOWHERE,
+    Dice,
+    ReadLock,
+    candidates,
+    holds,
+    is_answer,
+    is_asked_for,
+    selections,
+)
+
+HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
+
+
+def attempt(recipe: Recipe, catalog: Catalog) -> Resolution | None:
+    try:
+        return resolve(recipe, catalog)
+    except NothingFits:
+        return None
+
+
+def parts(found: Resolution | None) -> tuple[Candidate, ...]:
+    return () if found is None else tuple(one.candidate for one in (found.base, *found.choices))
+
+
+def words(found: Resolution | None) -> list[str]:
+    return [str(one) for one in parts(found)]
+
+
+def test_the_newest_versions_are_chosen(tree: Tree) -> None:
+    tree.image(HEAD + 'components: {python: "*", toolkit: "*"}\n')
+
+    assert tree.chosen() == {"debian": "12", "python": "3.12", "toolkit": "5.1"}
+
+
+def test_an_older_version_is_chosen_where_a_newer_one_does_not_fit(tree: Tree) -> None:
+    tree.image(HEAD + 'components: {python: "3.12", torch: "*"}\n')
+
+    assert tree.chosen()["torch"] == "2.8.0"
+
+
+def test_of_a_release_the_first_variant_that_fits_is_chosen(tree: Tree) -> None:
+    tree.image(HEAD + 'components: {torch: "*", cuda: ">=12", python: "3.11"}\n')
+
+    assert tree.chosen()["torch"] == "2.9.0 (cu128-py311)"
+
+
+def test_what_a_part_needs_is_brought(tree: Tree) -> None:
+    tree.image(HEAD + 'components: {toolkit: "*"}\n')
+
+    assert tree.chosen() == {"debian": "12", "python": "3.12", "toolkit": "5.1"}
+
+
+def test_what_a_part_recommends_is_brought_unless_it_is_declined(tree: Tree) -> None:
+    tree.component("toolkit", COMPONENTS["toolkit"] + '    recommends: {torch: "*"}\n')
+    tree.image(HEAD + 'components: {toolkit: "*"}\n')
+    tree.image(HEAD + 'components: {toolkit: "*"}\nwithout: [torch]\n', "plain")
+
+    assert tree.chosen()["torch"] == "2.8.0"
+    assert "torch" not in tree.chosen("plain")
+
+
+def test_a_constraint_brings_nothing_and_holds_where_its_part_is(tree: Tree) -> None:
+    tree.component("toolkit", COMPONENTS["toolkit"] + '    constraints: {torch: "<2.9"}\n')
+    tree.image(HEAD + 'components: {toolkit: "*", python: "3.11"}\n')
+    tree.image(HEAD + 'components: {toolkit: "*", python: "3.11", torch: "*"}\n', "both")
+
+    assert "torch" not in tree.chosen()
+    assert tree.chosen("both")["torch"] == "2.8.0"
+
+
+def test_a_base_comes_in_only_as_the_base(tree: Tree) -> None:
+    ubuntu = 'summary: Ubuntu\nreleases: [{version: "22.04", base: {image: "ubuntu:22.04"}}]\n'
+    tree.component("ubuntu", ubuntu)
+    tree.component("efa", 'summary: EFA\nreleases: [{version: "1", requires: {ubuntu: "*"}}]\n')
+    tree.image(HEAD + 'components: {efa: "*"}\n')
+
+    assert "ubuntu is a base, and the image's base is debian" in tree.conflict()
+
+
+def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree: Tree) -> None:
+    tree.component("cuda", 'summary: CUDA\norder: 1\nreleases: [{version: "12.8"}]\n')
+    tree.component("rmm", 'summary: RMM\norder: 2\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
+    tree.image(HEAD + 'components: {rmm: "*", torch: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
+    tree.image(HEAD + 'components: {rmm: "*"}\n', "alone")
+
+    assert "cuda" not in tree.chosen()
+    assert tree.chosen("alone")["cuda"] == "12.8"
+
+
+def test_a_name_of_the_recipe_waits_for_parts_that_may_provide_it(tree: Tree) -> None:
+    tree.component("cuda", 'summary: CUDA\norder: 1\nreleases: [{version: "12.8"}]\n')
+    tree.component("app", 'summary: App\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n')
+    tree.image(HEAD + 'components: {cuda: "12.8", app: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
+
+    assert "cuda" not in tree.chosen()
+
+
+def test_a_name_is_provided_by_a_part_that_comes_in_later(tree: Tree) -> None:
+    """The first to ask comes long before what brings it."""
+    tree.component("rmm", 'summary: RMM\norder: 1\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
+    tree.component("app", 'summary: App\norder: 2\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n')
+    tree.image(HEAD + 'components: {rmm: "*", app: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
+
+    assert tree.chosen()["torch"] == "2.9.0 (cu128-py311)"
+
+
+def test_a_python_package_belongs_to_the_lowest_part_that_locks_it(tree: Tree) -> None:
+    def line(name: str) -> str:
+        return f"{name}==1.0 --hash=sha256:{SHA}  # {name}-1.0.whl 1\n"
+
+    tree.write("components/low/lock.txt", line("numpy") + line("attrs"))
+    tree.write("components/high/lock.txt", line("NumPy") + line("scipy"))
+    tree.write("images/own.lock", line("attrs") + line("mine"))
+    for name, order in (("low", 1), ("high", 2)):
+        tree.component(name, f'summary: x\norder: {order}\nreleases: [{{version: "1", lock: lock.txt}}]\n')
+    tree.image(HEAD + 'components: {high: "*", low: "*"}\nrequirements: own.lock\n')
+    found = tree.resolve()
+
+    owners = {name: [one.name for one in owned] for name, owned in found.owners.items()}
+    assert owners == {"low": ["numpy", "attrs"], "high": ["scipy"]}
+    assert [one.name for one in found.user_packages] == ["mine"]
+
+
+def test_an_older_release_is_chosen_where_the_newer_one_locks_another_version(tree: Tree) -> None:
+    for name, version in (("old", "1.0"), ("new", "2.0")):
+        tree.write(f"components/keras/{name}.txt", f"numpy=={version} --hash=sha256:{SHA}  # numpy.whl 1\n")
+    tree.write("images/own.lock", f"numpy==1.0 --hash=sha256:{SHA}  # numpy.whl 1\n")
+    releases = '- {version: "3", lock: new.txt}\n- {version: "2", lock: old.txt}\n'
+    tree.component("keras", f"summary: Keras\nreleases:\n{releases}")
+    tree.image(HEAD + 'components: {keras: "*"}\nrequirements: own.lock\n')
+
+    assert tree.chosen()["keras"] == "2"
+
+
+def test_versions_are_told_of_parts_and_of_what_they_bring(tree: Tree) -> None:
+    found = tree.resolve()
+
+    versions = [found.version_of(name) for name in ("torch", "glibc", "cuda")]
+    assert versions == ["2.9.0", "2.36", None]
+
+
+def test_lower_layers_come_first(tree: Tree) -> None:
+    assert [one.name for one in tree.resolve().choices] == ["python", "torch", "toolkit"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
+    """What is found holds, and no part of it alone could be newer; a conflict is told where nothing fits."""
+    dice = Dice(seed)
+    catalog, recipe = dice.catalog(), dice.recipe()
+    found = parts(attempt(recipe, catalog))
+    if not found:
+        assert next(selections(recipe, catalog), None) is None
+        return
+    assert holds(recipe, found)
+    assert is_asked_for(recipe, found)
+    for one in found:
+        for newer in candidates(recipe, catalog, one.name):
+            if str(newer) == str(one):
+                break
+            changed = tuple(newer if other is one else other for other in found)
+            assert not is_answer(recipe, changed)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
+    dice = Dice(seed)
+    catalog, recipe = dice.catalog(), dice.recipe()
+    answer = words(attempt(recipe, catalog))
+    turned = Catalog({name: turn(catalog.components[name]) for name in reversed([*catalog.components])})
+    stranger = part("stranger", {"1": Face(requires=(need("ant", "<2"),), provides={"moon": "1"})})
+
+    assert words(attempt(recipe, catalog)) == answer
+    assert words(attempt(replace(recipe, components=recipe.components[::-1]), turned)) == answer
+    assert words(attempt(recipe, plus(catalog, stranger))) == answer
+
+
+def turn(component: Component) -> Component:
+    """The same component with the keys in its file the other way round."""
+
+    def face(old: Face) -> Face:
+        return replace(old, requires=old.requires[::-1], lock=old.lock and ReadLock(old.packages[::-1]))
+
+    releases = tuple(
+        replace(release, variants=tuple(replace(one, face=face(one.face)) for one in release.variants))
+        for release in component.releases
+    )
+    return replace(component, releases=releases)
+
+
+def part(name: str, releases: dict[str, Face]) -> Component:
+    found = tuple(
+        Release(version, (Variant("", face, NOWHERE),), NOWHERE) for version, face in releases.items()
+    )
+    return Component(name, name, 50, NOWHERE.path, (), found, "", None, {}, NOWHERE)
+
+
+def need(name: str, specifier: str = "") -> Requirement:
+    return Requirement(name, specifier, NOWHERE)
+
+
+def plus(catalog: Catalog, *added: Component) -> Catalog:
+    return Catalog({**catalog.components, **{one.name: one for one in added}})
+
+
+def asking(tree: Tree, *wanted: Requirement) -> Recipe:
+    return replace(tree.recipes()["small"], components=wanted, variants={})
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("last", ["late", "provided"])
+def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree, last: str) -> None:
+    """Twelve parts of ten releases each are 10^12 combinations."""
+    versions = [str(number) for number in range(10, 0, -1)]
+    many = [part(f"part-{letter}", dict.fromkeys(versions, Face())) for letter in "abcdefghijkl"]
+    late = part("zebra", {"1": Face(requires=(need("python", ">9"),))})
+    provided = part("zebra", {"1": Face(requires=(need("cuda", ">99"),))})
+    catalog = plus(tree.catalog(), *many, late if last == "late" else provided)
+    recipe = asking(tree, *(need(one.name) for one in many), need("zebra"), need("python"))
+
+    start = time.process_time()
+    with pytest.raises(NothingFits) as caught:
+        resolve(recipe, catalog)
+    assert caught.value.conflict.name == ("python" if last == "late" else "zebra")
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("owner", ["one", "three", "two"])
+def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it(
+    tree: Tree, owner: str
+) -> None:
+    together = tuple(need(name, "==2.*") for name in ("one", "three", "two"))
+    known = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
+    names = ("one", "three", "two")
+    three = [
+        part(name, dict.fromkeys("21", Face(conflicts=(known,) if name == owner else ()))) for name in names
+    ]
+    found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
+
+    assert [one.version for one in found.choices] == ["2", "2", "1"]
+    assert [one.known for one in found.choices[-1].passed_over] == [known]
+
+
+def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
+    """Each allows only the oldest release of the one before it."""
+    versions = [str(number) for number in range(30, 0, -1)]
+    chain = [part("part-00", dict.fromkeys(versions, Face()))]
+    for number in range(1, 20):
+        face = Face(requires=(need(f"part-{number - 1:02}", "<2"),))
+        chain.append(part(f"part-{number:02}", dict.fromkeys(versions, face)))
+    start = time.process_time()
+    found = resolve(asking(tree, *(need(one.name) for one in chain)), plus(tree.catalog(), *chain))
+
+    assert [one.version for one in found.choices] == ["1"] * 19 + ["30"]
+    assert time.process_time() - start < 2

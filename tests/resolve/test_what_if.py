@@ -1,0 +1,249 @@
+"""Would this fit? What the command line asks for, in an image or on any base."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.errors import ConflictError, UsageError
+from bakehouse.resolve import what_if
+from tests.conftest import Tree, said
+
+CUDA = """\
+summary: CUDA images
+order: 0
+releases:
+  - version: "12.8"
+    provides: {cuda: "12.8", glibc: "2.39"}
+    base: {image: "cuda:12.8"}
+  - version: "12.6"
+    provides: {cuda: "12.6", glibc: "2.39"}
+    base: {image: "cuda:12.6"}
+"""
+TORCH = """\
+summary: PyTorch
+order: 40
+gpu: true
+releases:
+  - {version: "2.9", requires: {cuda: "12.8"}, constraints: {gpu-architecture: ">=7.5", driver: ">=570"}}
+  - {version: "2.8", requires: {cuda: "12.6", python: "3.11"}}
+  - {version: "2.7", requires: {cuda: "12.6"}}
+"""
+INSTANCES = """\
+summary: Instance types
+releases:
+  - version: "1"
+    variants:
+      - {name: ml.p3.2xlarge, provides: {gpu-architecture: "7.0", gpus: "1"}}
+      - {name: ml.p4d.24xlarge, provides: {gpu-architecture: "8.0", gpus: "8"}}
+"""
+
+
+@pytest.fixture
+def shop(tree: Tree) -> Tree:
+    tree.component("cuda-image", CUDA)
+    tree.component("torch", TORCH)
+    tree.component("instance", INSTANCES)
+    tree.image('summary: x\nbase: {cuda-image: "12.8"}\ncomponents: {python: "3.12", torch: "*"}\n')
+    return tree
+
+
+def asked(tree: Tree, *words: str) -> str:
+    """What is told about a free question."""
+    catalog = tree.catalog()
+    try:
+        found = what_if.on_any_base(what_if.wishes(words, catalog), catalog)
+    except ConflictError as error:
+        return said(error)
+    return "\n".join(", ".join(str(one.candidate) for one in (each.base, *each.choices)) for each in found)
+
+
+def asked_of_image(tree: Tree, *words: str) -> str:
+    catalog = tree.catalog()
+    try:
+        found = what_if.in_image(tree.recipes()["small"], what_if.wishes(words, catalog), catalog)
+    except ConflictError as error:
+        return said(error)
+    return ", ".join(str(one.candidate) for one in (found.base, *found.choices))
+
+
+def mistaken(tree: Tree, *words: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        what_if.wishes(words, tree.catalog())
+    return said(caught.value)
+
+
+def test_a_base_is_found_for_what_is_asked_for(shop: Tree) -> None:
+    assert asked(shop, "torch=2.9") == "cuda-image 12.8, torch 2.9"
+
+
+def test_every_base_that_will_do_is_told(shop: Tree) -> None:
+    assert asked(shop, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
+
+
+def test_a_base_can_be_asked_for_by_its_name(shop: Tree) -> None:
+    assert asked(shop, "python", "debian=12") == "debian 12, python 3.12"
+
+
+def test_what_does_not_fit_is_told_with_the_candidates_and_what_is_nearest(shop: Tree) -> None:
+    assert (
+        asked(shop, "cuda=12.6", "torch=2.9")
+        == """\
+error: nothing in the catalogue has cuda 12.6 and torch 2.9 together
+  --> --with torch=2.9
+  because you ask for cuda 12.6          --with cuda=12.6
+  and cuda-image 12.6 brings cuda 12.6   components/cuda-image/component.yaml:7:14
+
+candidates for torch:
+  torch 2.9         needs cuda 12.8, not 12.6  components/torch/component.yaml:5
+  2 other releases  are not asked for
+
+nearest that fit:
+  1 change  cuda 12.6 → 12.8  cuda-image 12.8, torch 2.9
+  1 change  torch 2.9 → 2.8   cuda-image 12.6, python 3.11, torch 2.8
+
+hint: `./bake resolve --with cuda=12.8 --with torch=2.9` shows the first one whole
+"""
+    )
+
+
+def test_the_fewest_changes_come_first_and_the_nearest_versions(shop: Tree) -> None:
+    assert asked(shop, "torch>=2.8,<2.9", "python=3.12").endswith("""\
+error: nothing in the catalogue has torch >=2.8,<2.9 and python 3.12 together
+  --> --with torch>=2.8,<2.9
+  because you ask for python 3.12   --with python=3.12
+
+candidates for torch:
+  torch 2.8         needs python 3.11, not 3.12  components/torch/component.yaml:6
+  2 other releases  are not asked for
+
+nearest that fit:
+  1 change  torch >=2.8,<2.9 → 2.9  cuda-image 12.8, python 3.12, torch 2.9
+  1 change  python 3.12 → 3.11      cuda-image 12.6, python 3.11, torch 2.8
+
+hint: `./bake resolve --with torch=2.9 --with python=3.12` shows the first one whole
+""")
+
+
+def test_what_it_has_to_run_on_is_told_with_both_places(shop: Tree) -> None:
+    assert (
+        asked(shop, "torch=2.9", "instance=ml.p3.2xlarge")
+        == """\
+error: nothing in the catalogue has torch 2.9 and ml.p3.2xlarge together
+  --> --with torch=2.9
+  because it is for ml.p3.2xlarge              --with instance=ml.p3.2xlarge
+  and ml.p3.2xlarge has gpu-architecture 7.0   components/instance/component.yaml:5:16
+
+candidates for torch:
+  torch 2.9         needs gpu-architecture >=7.5, not 7.0  components/torch/component.yaml:5
+  2 other releases  are not asked for
+
+nearest that fit:
+  1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
+  1 change  without ml.p3.2xlarge  cuda-image 12.8, torch 2.9
+
+hint: `./bake resolve --with torch=2.8 --with instance=ml.p3.2xlarge` shows the first one whole
+"""
+    )
+
+
+def test_the_driver_of_the_host_is_told_with_the_one_that_is_needed(shop: Tree) -> None:
+    assert (
+        asked(shop, "torch=2.9", "driver=550.54")
+        == """\
+error: nothing in the catalogue has torch 2.9 and driver 550.54 together
+  --> --with torch=2.9
+  because the host has driver 550.54   --with driver=550.54
+
+candidates for torch:
+  torch 2.9         needs driver >=570, not 550.54  components/torch/component.yaml:5
+  2 other releases  are not asked for
+
+nearest that fit:
+  1 change  driver 550.54 → >=570  cuda-image 12.8, torch 2.9
+  1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
+"""
+    )
+
+
+def test_wishes_take_the_place_of_what_an_image_asks_for(shop: Tree) -> None:
+    assert asked_of_image(shop, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
+    assert asked_of_image(shop, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
+
+
+def test_what_does_not_fit_into_an_image_is_told_with_the_recipes_line(shop: Tree) -> None:
+    assert (
+        asked_of_image(shop, "torch=2.7")
+        == """\
+error: image `small` does not fit with torch 2.7
+  --> --with torch=2.7
+  because the image asks for cuda-image 12.8   images/small.yaml:2:20
+  and cuda-image 12.8 brings cuda 12.8         components/cuda-image/component.yaml:4:14
+
+candidates for torch:
+  torch 2.7         needs cuda 12.6, not 12.8  components/torch/component.yaml:7
+  2 other releases  are not asked for
+
+nearest that fit:
+  1 change  cuda-image 12.8 → 12.6  cuda-image 12.6, python 3.12, torch 2.7
+  1 change  torch 2.7 → 2.9         cuda-image 12.8, python 3.12, torch 2.9
+"""
+    )
+
+
+def test_several_images_get_a_line_each(shop: Tree) -> None:
+    catalog, recipe = shop.catalog(), shop.recipes()["small"]
+    other = replace(recipe, name="other", base=replace(recipe.base, specifier="==12.6"))
+
+    assert (
+        what_if.in_images([recipe, other], what_if.wishes(["torch=2.9"], catalog), catalog)
+        == """\
+small  fits
+other  does not fit; it would with cuda-image 12.6 → 12.8
+"""
+    )
+
+
+def test_a_variant_can_be_asked_for(tree: Tree) -> None:
+    assert asked(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
+
+
+def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if, "CALLS", 4)
+
+    assert "nothing near fits (the search ended after 4 tries)" in asked(shop, "cuda=12.6", "torch=2.9")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("toch=2", "error: unknown component `toch`\n  --> --with toch=2\n\nhint: did you mean `torch`?\n"),
+        (
+            "instance=ml.p3.2xlrge",
+            "error: unknown instance type `ml.p3.2xlrge`\n  --> --with instance=ml.p3.2xlrge\n\n"
+            "hint: did you mean `ml.p3.2xlarge`?\n",
+        ),
+        (
+            "driver=new",
+            "error: `new` is no version of a driver\n  --> --with driver=new\n\nhint: such as `550.163.01`\n",
+        ),
+        (
+            "torch=2,9",
+            "error: `2,9` is no version range\n  --> --with torch=2,9\n\n"
+            'hint: write versions as ">=2.9,<3" or "2.9.1"; "*" is any\n',
+        ),
+        (
+            "=2",
+            "error: `=2` names nothing to ask about\n  --> --with =2\n\n"
+            "hint: write `name=versions`, such as `cuda=12.4`\n",
+        ),
+    ],
+)
+def test_a_wish_that_is_mistyped_is_told(shop: Tree, word: str, told: str) -> None:
+    assert mistaken(shop, word) == told
+
+
+def test_a_variant_that_does_not_exist_is_told_with_those_that_do(tree: Tree) -> None:
+    assert mistaken(tree, "torch=rocm-*") == (
+        "error: no variant of torch is called `rocm-*`\n  --> --with torch=rocm-*\n\n"
+        "hint: known here: `cpu-py311`, `cu128-py311`\n"
+    )

@@ -1,0 +1,107 @@
+"""Training code as an archive."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.sagemaker import code_upload
+
+
+def names(archive: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return opened.getnames()
+
+
+def test_a_folder_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "train.py").write_text("pass\n")
+    (tmp_path / "deep/more.py").write_text("pass\n")
+
+    assert names(code_upload.packed(tmp_path)) == ["deep/more.py", "train.py"]
+
+
+def test_a_script_alone_is_packed_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "other.py").write_text("")
+
+    assert names(code_upload.packed(tmp_path / "train.py")) == ["train.py"]
+
+
+def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
+    for folder in ("__pycache__", ".git", ".venv"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text("")
+
+    assert names(code_upload.packed(tmp_path)) == []
+
+
+def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_upload, "MAX_BYTES", 10)
+    (tmp_path / "data").write_bytes(b"x" * 11)
+
+    with pytest.raises(UsageError) as caught:
+        code_upload.packed(tmp_path)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"`{tmp_path}` holds more than 0 MB",
+            hint="name the folder of the training code alone; data comes by a channel",
+        ),
+    )
+
+
+def test_what_links_lead_to_is_code(tmp_path: Path) -> None:
+    """A link itself would lead nowhere in the image."""
+    shared, source = tmp_path / "shared", tmp_path / "src"
+    (shared / "deep").mkdir(parents=True)
+    (shared / "deep/more.py").write_text("more")
+    source.mkdir()
+    (source / "train.py").symlink_to(shared / "deep/more.py")
+    (source / "lib").symlink_to(shared)
+    (source / "same").symlink_to(shared)
+
+    expected = {"lib/deep/more.py": b"more", "same/deep/more.py": b"more", "train.py": b"more"}
+    assert code_upload.files(source) == expected
+    with tarfile.open(fileobj=io.BytesIO(code_upload.packed(source))) as archive:
+        assert {one.name: one.isreg() for one in archive} == dict.fromkeys(expected, True)
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/x.py").write_text("")
+    (tmp_path / "a/b").symlink_to(tmp_path / "b")
+    (tmp_path / "b/a").symlink_to(tmp_path / "a")
+    (tmp_path / "top").symlink_to(tmp_path)
+
+    assert list(code_upload.files(tmp_path)) == ["a/x.py", "b/a/x.py"]
+
+
+def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key.pem").write_text("")
+
+    def refused(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", refused)
+    monkeypatch.setattr("tarfile.bltn_open", refused)
+    with pytest.raises(UsageError) as caught:
+        code_upload.packed(tmp_path)
+
+    assert caught.value.diagnostics[0].message == f"can't read `{tmp_path}/key.pem`: Permission denied"
+
+
+def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as caught, code_upload.in_s3(tmp_path, "192.0.2.1"):
+        pass
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the code can't be offered on `192.0.2.1`, which the hosts reach this machine by\n"
+        "  because  Cannot assign requested address (while attempting to bind on address ('192.0.2.1', 0))\n"
+        "\n"
+        "hint: run jobs on the machine that the engine runs on; `./bake doctor` says what it has\n"
+    )

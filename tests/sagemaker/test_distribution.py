@@ -1,0 +1,624 @@
+"""What `distribution` turns into, and what is said about one that can't be; integration/ asks the SDKs."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog.instance_types import Instance
+from bakehouse.cluster.job import as_texts
+from bakehouse.errors import UsageError
+from bakehouse.sagemaker.distribution import Framework, LaunchSettings, Training, launch_settings
+from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
+from bakehouse.sagemaker.model_trainer import driver_settings, is_for_model_trainer, train_script
+from tests.conftest import said
+
+CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
+A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)
+GROUPS = (
+    InstanceGroup("ml.c5.18xlarge", 2, "data", gpus=0),
+    InstanceGroup("ml.p4d.24xlarge", 1, "dnn", gpus=8),
+)
+ON: Mapping[str, object] = {"enabled": True}
+OFF: Mapping[str, object] = {"enabled": False}
+
+
+def job(
+    groups: tuple[InstanceGroup, ...] = CPU,
+    framework: Framework = "pytorch",
+    version: str = "2.9.1",
+    entry_point: str = "train.py",
+) -> Training:
+    return Training(groups, framework, version, entry_point)
+
+
+def settings(distribution: Mapping[str, object], training: Training | None = None) -> LaunchSettings:
+    return launch_settings(distribution, training or job())
+
+
+def mistakes(distribution: Mapping[str, Any], training: Training | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        launch_settings(distribution, training or job())
+    return said(caught.value).strip()
+
+
+def test_nothing_is_sent_without_a_distribution() -> None:
+    assert settings({}) == LaunchSettings()
+    assert settings({}, job(GROUPS)) == LaunchSettings()
+
+
+def test_mpi() -> None:
+    options = "-x NCCL_DEBUG=INFO"
+    found = settings({"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}})
+
+    assert found.launcher == "mpi"
+    assert found.hyperparameters == {
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_num_of_processes_per_host": 2,
+        "sagemaker_mpi_custom_mpi_options": options,
+    }
+
+
+def test_mpi_on_one_of_two_groups() -> None:
+    found = settings({"mpi": ON, "instance_groups": ["dnn"]}, job(GROUPS))
+
+    assert found.groups == ("dnn",)
+    assert found.hyperparameters["sagemaker_distribution_instance_groups"] == ["dnn"]
+
+
+def test_the_only_group_need_not_be_named() -> None:
+    assert settings({"mpi": ON}, job(GROUPS[1:])).groups == ("dnn",)
+
+
+def test_torchrun() -> None:
+    assert settings({"torch_distributed": ON}).hyperparameters == {
+        "sagemaker_torch_distributed_enabled": True,
+        "sagemaker_instance_type": "ml.c5.xlarge",
+    }
+
+
+def test_torchrun_in_a_group_starts_in_all() -> None:
+    """Seen with the SDK itself: it drops the group without a word, and so the user gets one."""
+    found = settings({"torch_distributed": ON, "instance_groups": ["dnn"]}, job(GROUPS))
+
+    assert found.groups == ()
+    assert found.hyperparameters == {"sagemaker_torch_distributed_enabled": True}
+    assert found.warnings == (
+        "SDK v2 drops `instance_groups` with `torch_distributed`: torchrun starts in every group, each by "
+        "itself; for `dnn` alone, add the hyperparameter `sagemaker_distribution_instance_groups`",
+    )
+
+
+def test_pytorchddp_is_smddp() -> None:
+    smddp = {"smdistributed": {"dataparallel": ON}}
+
+    assert settings({"pytorchddp": ON}).hyperparameters == settings(smddp).hyperparameters
+    assert settings({"pytorchddp": ON}).launcher == "pytorchddp"
+
+
+def test_model_parallel() -> None:
+    parameters = {"partitions": 2, "default_partition": 0, "auto_partition": False}
+    strategies = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, "mpi": ON}
+    found = settings(strategies, job(A100))
+
+    assert found.launcher == "mpi"
+    assert found.hyperparameters["mp_parameters"] == parameters
+    assert found.hyperparameters["sagemaker_distributed_dataparallel_enabled"] is False
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "multi_worker_mirrored_strategy"])
+def test_strategies_of_tensorflow(name: str) -> None:
+    found = settings({name: ON}, job(framework="tensorflow", version="2.21.0"))
+
+    assert found.hyperparameters == {f"sagemaker_{name}_enabled": True}
+
+
+def test_a_parameter_server_on_one_host_is_none() -> None:
+    groups = (InstanceGroup("ml.p3.8xlarge", 1, gpus=4),)
+
+    assert settings({"parameter_server": ON}, job(groups, "tensorflow", "2.21.0")).warnings == (
+        "the toolkit starts no parameter server on one host",
+        "a parameter server's worker uses one GPU of each instance",
+    )
+
+
+def test_an_image_without_a_framework_is_started_as_pytorch() -> None:
+    assert settings({"mpi": ON}, job(framework="", version="")).launcher == "mpi"
+    assert "is for TensorFlow" in mistakes({"parameter_server": ON}, job(framework="", version=""))
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [{"mpi": {"enabled": True, "processes_per_host": 4}}, {"smdistributed": {"dataparallel": ON}}],
+)
+def test_what_is_sent_is_json(distribution: Mapping[str, object]) -> None:
+    sent = settings(distribution, job(A100)).hyperparameters
+
+    assert json.loads(json.dumps(sent)) == sent
+
+
+def test_a_group_with_what_is_known_of_its_type() -> None:
+    known = {"ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", 96, 8, rdma_read=True)}
+
+    assert instance_group(known, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
+        "ml.p4d.24xlarge", 2, "dnn", gpus=8, rdma_read=True
+    )
+    assert instance_group(known, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge", is_known=False)
+    assert instance_group({}, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
+
+
+MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
+    "unknown launcher": (
+        {"torchrun": ON},
+        job(),
+        """\
+error: `distribution.torchrun` is no launcher that SageMaker knows
+
+hint: `torch_distributed` starts torchrun""",
+    ),
+    "misspelt launcher": (
+        {"torch_distribute": ON},
+        job(),
+        """\
+error: `distribution.torch_distribute` is no launcher that SageMaker knows
+
+hint: did you mean `torch_distributed`?""",
+    ),
+    "a driver of version 3": (
+        {"Torchrun": {}},
+        job(),
+        """\
+error: `distribution.Torchrun` is no launcher that SageMaker knows
+
+hint: it is a driver of SDK v3, for its ModelTrainer""",
+    ),
+    "unknown key": (
+        {"mpi": {"enabled": True, "process_per_host": 2}},
+        job(),
+        """\
+error: `distribution.mpi.process_per_host` is unknown
+
+hint: did you mean `processes_per_host`?""",
+    ),
+    "no mapping": (
+        {"mpi": True},
+        job(),
+        """\
+error: `distribution.mpi` has to be a mapping
+
+hint: such as `{"mpi": {"enabled": true}}`""",
+    ),
+    "not enabled": (
+        {"mpi": {"processes_per_host": 2}},
+        job(),
+        """\
+error: `distribution.mpi` has no `enabled`
+
+hint: SageMaker takes that for `false`: add `"enabled": true`""",
+    ),
+    "enabled in words": (
+        {"mpi": {"enabled": "true"}},
+        job(),
+        "error: `distribution.mpi.enabled` is `true` or `false`",
+    ),
+    "processes in words": (
+        {"mpi": {"enabled": True, "processes_per_host": "2"}},
+        job(),
+        "error: `distribution.mpi.processes_per_host` has to be a whole number, 1 or more",
+    ),
+    "more processes than GPUs": (
+        {"mpi": {"enabled": True, "processes_per_host": 9}},
+        job(A100),
+        """\
+error: `distribution.mpi.processes_per_host` is 9, and `ml.p4d.24xlarge` has 8 GPUs
+
+hint: 8 at most""",
+    ),
+    "options as a list": (
+        {"mpi": {"enabled": True, "custom_mpi_options": ["-x", "A=1"]}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` has to be one text
+
+hint: such as `"-x NCCL_DEBUG=INFO"`""",
+    ),
+    "an open quote": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-x A='1"}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` can't be split into words: no closing quotation
+
+hint: close the quote""",
+    ),
+    "what is always set": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` repeats `btl_vader_single_copy_mechanism`, \
+which is always set to `none`
+
+hint: leave out `--mca btl_vader_single_copy_mechanism` and its value""",
+    ),
+    "RDMA where there is none": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1"}},
+        job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
+        """\
+error: `distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
+reads no memory of other hosts
+
+hint: leave it out on this type""",
+    ),
+    "two launchers": (
+        {"mpi": ON, "torch_distributed": ON},
+        job(),
+        """\
+error: `distribution.mpi` starts the processes; the toolkit would never look at `torch_distributed`
+
+hint: enable one of them""",
+    ),
+    "both libraries": (
+        {"smdistributed": {"dataparallel": ON, "modelparallel": ON}, "mpi": ON},
+        job(A100),
+        """\
+error: `distribution.smdistributed` takes exactly one of `dataparallel`, `modelparallel`
+
+hint: a job uses one of the libraries""",
+    ),
+    "a library without a launcher": (
+        {"smdistributed": {"modelparallel": ON}},
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel` needs a launcher
+
+hint: for SMP 1 add `"mpi": {"enabled": true}`, for SMP 2 `"torch_distributed": {"enabled": true}`""",
+    ),
+    "a library twice": (
+        {"pytorchddp": ON, "smdistributed": {"dataparallel": ON}},
+        job(A100),
+        """\
+error: `distribution.pytorchddp` can't be used with `smdistributed`
+
+hint: `pytorchddp` is `smdistributed.dataparallel` by another name""",
+    ),
+    "parameters in a file": (
+        {"smdistributed": {"modelparallel": {"enabled": True, "parameters": "smp.json"}}, "mpi": ON},
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters` has to be a mapping
+
+hint: put the file's content there""",
+    ),
+    "parameters that can't be": (
+        {
+            "smdistributed": {
+                "modelparallel": {
+                    "enabled": True,
+                    "parameters": {"partitions": 0, "pipeline": "fast", "ddp_port": 1, "memory_weight": 2},
+                }
+            },
+            "mpi": ON,
+        },
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.partitions` has to be a whole number, 1 or more
+
+error: `distribution.smdistributed.modelparallel.parameters.pipeline` is one of `simple`, `interleaved`, \
+`_only_forward`
+
+error: `distribution.smdistributed.modelparallel.parameters.memory_weight` has to lie between 0 and 1
+
+error: `distribution.smdistributed.modelparallel.parameters.ddp_port` needs `ddp`
+
+hint: add `"ddp": true`""",
+    ),
+    "the other framework's": (
+        {"multi_worker_mirrored_strategy": ON},
+        job(),
+        """\
+error: `distribution.multi_worker_mirrored_strategy` is for TensorFlow
+
+hint: the job is for another framework""",
+    ),
+    "too old for mirrored workers": (
+        {"multi_worker_mirrored_strategy": ON},
+        job(framework="tensorflow", version="2.8.4"),
+        "error: `distribution.multi_worker_mirrored_strategy` needs TensorFlow 2.9, and the image has 2.8.4",
+    ),
+    "too old for groups": (
+        {"mpi": ON, "instance_groups": ["dnn"]},
+        job(GROUPS, version="1.9.1"),
+        """\
+error: instance groups need pytorch 1.10 or newer
+
+hint: the image has 1.9.1""",
+    ),
+    "a shell script under torchrun": (
+        {"torch_distributed": ON},
+        job(entry_point="train.sh"),
+        "error: `distribution.torch_distributed` starts Python programs, and `train.sh` is none",
+    ),
+    "no such group": (
+        {"mpi": ON, "instance_groups": ["dnnn"]},
+        job(GROUPS),
+        """\
+error: `distribution.instance_groups` names `dnnn`, which is no group of this job
+
+hint: did you mean `dnn`?""",
+    ),
+    "a group where there are none": (
+        {"mpi": ON, "instance_groups": ["dnn"]},
+        job(),
+        """\
+error: `distribution.instance_groups` names `dnn`, which is no group of this job
+
+hint: the job has instances of one type: leave `instance_groups` out""",
+    ),
+    "two groups": (
+        {"mpi": ON, "instance_groups": ["data", "dnn"]},
+        job(GROUPS),
+        """\
+error: `distribution.instance_groups` names 2 groups
+
+hint: SageMaker starts a launcher on one group only""",
+    ),
+    "no group said": (
+        {"mpi": ON},
+        job(GROUPS),
+        """\
+error: `distribution` doesn't say for which group it is
+
+hint: add `"instance_groups": ["data"]`, or another of "data", "dnn\"""",
+    ),
+    "a group as a text": (
+        {"mpi": ON, "instance_groups": "dnn"},
+        job(GROUPS),
+        """\
+error: `distribution.instance_groups` has to be a list of group names
+
+hint: such as `["data", "dnn"]`""",
+    ),
+    "a group, and nothing enabled": (
+        {"mpi": OFF, "instance_groups": ["dnn"]},
+        job(GROUPS),
+        """\
+error: `distribution.instance_groups` is given, and no launcher is enabled
+
+hint: leave the groups out, or take `mpi`""",
+    ),
+    "a group for a parameter server": (
+        {"parameter_server": ON},
+        job(GROUPS[1:], "tensorflow", "2.21.0"),
+        """\
+error: `distribution.instance_groups` can't be used with `parameter_server`: SDK v2 takes it with `mpi` and \
+SMDDP alone
+
+hint: leave the groups out, or take `mpi`""",
+    ),
+    "Trainium": (
+        {"mpi": ON},
+        job((InstanceGroup("ml.trn1.32xlarge"),)),
+        "error: `distribution` has to be `torch_distributed` alone on `ml.trn1.32xlarge`",
+    ),
+    "SMDDP on P5": (
+        {"smdistributed": {"dataparallel": ON}},
+        job((InstanceGroup("ml.p5.48xlarge", gpus=8),)),
+        """\
+error: `distribution` needs `torch_distributed` on `ml.p5.48xlarge`
+
+hint: add `"torch_distributed": {"enabled": true}`""",
+    ),
+    "groups of one name": (
+        {},
+        job((InstanceGroup("ml.c5.xlarge", 1, "a"), InstanceGroup("ml.c5.xlarge", 1, "a"))),
+        """\
+error: two instance groups are named `a`
+
+hint: give each group a name of its own""",
+    ),
+    "too many groups": (
+        {},
+        job(tuple(InstanceGroup("ml.c5.xlarge", 1, name) for name in "abcdef")),
+        """\
+error: the job has 6 instance groups
+
+hint: SageMaker takes 5""",
+    ),
+    "several at once": (
+        {"mpi": {"enabled": 1, "hosts": 2}, "torch": ON},
+        job(),
+        """\
+error: `distribution.mpi.enabled` is `true` or `false`
+
+error: `distribution.mpi.hosts` is unknown
+
+hint: known here: `custom_mpi_options`, `enabled`, `processes_per_host`
+
+error: `distribution.torch` is no launcher that SageMaker knows
+
+hint: known here: `instance_groups`, `mpi`, `multi_worker_mirrored_strategy`, `parameter_server`, \
+`pytorchddp`, `smdistributed`, `torch_distributed`""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_gets_its_answer(name: str) -> None:
+    distribution, training, answer = MISTAKES[name]
+
+    assert mistakes(distribution, training) == answer
+
+
+def drivers(distributed: Mapping[str, Any], training: Training | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        driver_settings(distributed, training or job(), "src")
+    return said(caught.value).strip()
+
+
+def test_a_driver_of_version_3() -> None:
+    assert is_for_model_trainer({"Torchrun": {}})
+    assert not is_for_model_trainer({"torch_distributed": ON})
+    found = driver_settings({"Torchrun": {"process_count_per_node": 2}}, job(), "src")
+
+    assert found.distributed == {"process_count_per_node": 2, "smp": None}
+    assert found.source_code["entry_script"] == "train.py"
+    assert found.hyperparameters == {}
+    assert found.warnings == ()
+
+
+def test_smp_is_a_hyperparameter_of_version_3() -> None:
+    found = driver_settings({"Torchrun": {"smp": {"hybrid_shard_degree": 4}}}, job(A100), "src")
+
+    assert found.hyperparameters == {"mp_parameters": '{"hybrid_shard_degree": 4}'}
+
+
+def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
+    assert as_texts({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
+
+
+def test_what_the_drivers_of_version_3_do_without_a_word() -> None:
+    assert driver_settings({"MPI": {"process_count_per_node": 2}}, job(GROUPS), "src").warnings == (
+        "`MPI` starts its processes on the hosts of all instance groups",
+        "the SDK's MPI driver starts 2 in all, not on each of 3 hosts",
+    )
+
+
+def test_the_script_of_version_3_is_made_of_its_templates() -> None:
+    templates = (
+        '"""Templates."""\n'
+        'EXECUTE_BASIC_SCRIPT_DRIVER = "basic"\n'
+        'EXEUCTE_DISTRIBUTED_DRIVER = "{driver_name} {driver_script}"\n'
+        'INSTALL_REQUIREMENTS = "install {requirements_file}"\n'
+        'TRAIN_SCRIPT_TEMPLATE = "{working_dir}{install_requirements}; {execute_driver}; ${{x}}"\n'
+    )
+    mpi = driver_settings({"MPI": {}}, job(), "src", "requirements.txt")
+
+    assert train_script(templates, mpi) == (
+        "cd /opt/ml/input/data/code \ninstall requirements.txt; MPI mpi_driver.py; ${x}"
+    )
+    assert train_script(templates, driver_settings({}, job(), "src")).endswith("; basic; ${x}")
+
+
+DRIVER_MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
+    "unknown driver": (
+        {"torchrun": {}},
+        job(),
+        """\
+error: `distributed.torchrun` is no driver of SDK v3
+
+hint: did you mean `Torchrun`?""",
+    ),
+    "two drivers": (
+        {"Torchrun": {}, "MPI": {}},
+        job(),
+        """\
+error: `distributed` takes one driver
+
+hint: leave the others out""",
+    ),
+    "unknown key": (
+        {"MPI": {"processes_per_host": 2}},
+        job(),
+        """\
+error: `distributed.MPI.processes_per_host` is unknown
+
+hint: known here: `mpi_additional_options`, `process_count_per_node`""",
+    ),
+    "more processes than GPUs": (
+        {"Torchrun": {"process_count_per_node": 16}},
+        job(A100),
+        """\
+error: `distributed.Torchrun.process_count_per_node` is 16, and `ml.p4d.24xlarge` has 8 GPUs
+
+hint: 8 at most""",
+    ),
+    "options as one text": (
+        {"MPI": {"mpi_additional_options": "-x A=1"}},
+        job(),
+        """\
+error: `distributed.MPI.mpi_additional_options` has to be a list of texts
+
+hint: such as `["-x", "NCCL_DEBUG=INFO"]`""",
+    ),
+    "two options in one": (
+        {"MPI": {"mpi_additional_options": ["-x A=1"]}},
+        job(),
+        """\
+error: `distributed.MPI.mpi_additional_options` has `-x A=1` as one word
+
+hint: write "-x", "A=1\"""",
+    ),
+    "RDMA where there is none": (
+        {"MPI": {"mpi_additional_options": ["-x", "FI_EFA_USE_DEVICE_RDMA=1"]}},
+        job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
+        """\
+error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
+reads no memory of other hosts
+
+hint: leave it out on this type""",
+    ),
+    "no script": (
+        {"MPI": {}},
+        job(entry_point=""),
+        """\
+error: `entry_script` is missing
+
+hint: the SDK's drivers start a script of `source_dir`""",
+    ),
+    "a shell script": (
+        {"Torchrun": {}},
+        job(entry_point="train.sh"),
+        """\
+error: `entry_script` is `train.sh`
+
+hint: `Torchrun` starts Python programs""",
+    ),
+    "unknown parameter": (
+        {"Torchrun": {"smp": {"shard_degree": 4}}},
+        job(),
+        """\
+error: `distributed.Torchrun.smp.shard_degree` is unknown
+
+hint: did you mean `hybrid_shard_degree`?""",
+    ),
+    "a degree that is no number": (
+        {"Torchrun": {"smp": {"random_seed": "7"}}},
+        job(),
+        "error: `distributed.Torchrun.smp.random_seed` has to be a whole number",
+    ),
+    "a flag that is none": (
+        {"Torchrun": {"smp": {"allow_empty_shards": 1}}},
+        job(),
+        "error: `distributed.Torchrun.smp.allow_empty_shards` is `true` or `false`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRIVER_MISTAKES)
+def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
+    distributed, training, answer = DRIVER_MISTAKES[name]
+
+    assert drivers(distributed, training) == answer
+
+
+def test_torchrun_on_trainium_in_its_only_group() -> None:
+    """Seen with the SDK: it refuses a group that is named, and takes one that is not."""
+    trainium = (InstanceGroup("ml.trn1.32xlarge", 2, "train"),)
+
+    assert settings({"torch_distributed": ON}, job(trainium)).launcher == "torch_distributed"
+    refusal = mistakes({"torch_distributed": ON, "instance_groups": ["train"]}, job(trainium))
+    assert "has to be `torch_distributed` alone" in refusal
+
+
+@pytest.mark.parametrize(
+    ("parameters", "answer"),
+    [
+        ({"partition_file": 3}, "error: `{}.partition_file` has to be a text"),
+        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` has to be a number, 0 or more"),
+    ],
+)
+def test_what_the_sdk_says_of_model_parallel(parameters: Mapping[str, Any], answer: str) -> None:
+    smp = {"modelparallel": {"enabled": True, "parameters": parameters}}
+    path = "distribution.smdistributed.modelparallel.parameters"
+
+    assert mistakes({"smdistributed": smp, "mpi": ON}, job(A100)) == answer.format(path)

@@ -1,0 +1,1153 @@
+"""Jobs sent to SageMaker and followed there, against moto and what moto can't do in front of it."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog.instance_types import Instance
+from bakehouse.catalog.project import HOME
+from bakehouse.cluster.job_report import Status
+from bakehouse.errors import Diagnostic, LaunchError, UsageError
+from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.publish.releases import ReleasedPart, ReleaseRecord, text_of
+from bakehouse.sagemaker import launch_report
+from bakehouse.sagemaker.client import TrainingService
+from bakehouse.sagemaker.findings import Finding
+from bakehouse.sagemaker.follow import Pace
+from bakehouse.sagemaker.job_spec import Job
+from bakehouse.sagemaker.launch import Launch, Telling, default_region, first_ranks, follow_again, launch
+from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.sagemaker.snippets import snippet
+from tests.publish.test_releases import a_record
+from tests.support.proxy import Reply
+from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
+
+pytestmark = pytest.mark.timeout(120)
+
+HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+DIGEST = "sha256:" + "4f" * 32
+URI = f"{HOST}/team/pytorch-cpu@{DIGEST}"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
+ON_TWO = Job(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2)
+SCRIPT = "print('training')\n"
+
+
+def released(**changed: Any) -> ReleaseRecord:
+    made = replace(
+        a_record(),
+        image="pytorch-cpu",
+        digest=DIGEST,
+        registry=HOST,
+        repository="team/pytorch-cpu",
+        image_uri=URI,
+        parts=(ReleasedPart("pytorch", "2.9.1", "cpu"),),
+        launchers=("mpirun", "torchrun"),
+        training_module="sagemaker_pytorch_container.training:main",
+    )
+    return replace(made, **changed)
+
+
+def put(project: Path, record: ReleaseRecord) -> None:
+    path = project / "images" / record.image / "releases.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text_of([record]))
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Workspace:
+    return open_workspace()
+
+
+@pytest.fixture(scope="module")
+def fronts() -> Iterator[TrainingFront]:
+    with training_front() as front:
+        yield front
+
+
+@pytest.fixture
+def aws(fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
+    """SageMaker, as this process's environment names it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in fronts.environment.items():
+        monkeypatch.setenv(name, value)
+    fronts.sent.clear()
+    fronts.requests.clear()
+    fronts.stopped.clear()
+    return fronts
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, with a released image and a script."""
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    put(tmp_path, released())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Session:
+    """One call of `launch`; between two questions to AWS the next step of a story happens."""
+
+    def __init__(self, workspace: Workspace, project: Path, aws: TrainingFront) -> None:
+        self.workspace = replace(workspace, project=replace(workspace.project, root=project))
+        self.aws = aws
+        self.said: list[str] = []
+        self.written: list[str] = []
+        self.warned: list[Finding] = []
+        self.waited: list[float] = []
+        self.steps: list[Callable[[], object]] = []
+        self.said_to: Callable[[str], None] = self.said.append
+        self.telling = Telling(lambda told: self.said_to(told), self.written.append, self.warned.append)
+        self.pace = Pace(interval=1.0, patience=10.0, wait=self.wait)
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        assert len(self.waited) < 50, (self.said, self.written)
+        if self.steps:
+            self.steps.pop(0)()
+
+    def launch(self, name: str, **changed: Any) -> LaunchReport:
+        wanted = replace(Launch("pytorch-cpu", ON_TWO, name=name), **changed)
+        return launch(self.workspace, wanted, self.telling, self.pace)
+
+    def refused(self, **changed: Any) -> tuple[Diagnostic, ...]:
+        with pytest.raises((UsageError, LaunchError)) as caught:
+            self.launch(**{"name": "refused", **changed})
+        return caught.value.diagnostics
+
+
+@pytest.fixture
+def session(catalogue: Workspace, project: Path, aws: TrainingFront) -> Session:
+    return Session(catalogue, project, aws)
+
+
+def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:
+    """As the toolkit in the image reads them."""
+    return {name: json.loads(value) for name, value in job["HyperParameters"].items()}
+
+
+def code_address(job: dict[str, Any]) -> str:
+    """Where a job's code lies."""
+    return str(hyperparameters(job)["sagemaker_submit_directory"])
+
+
+def archived(aws: TrainingFront, uri: str) -> dict[str, bytes]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    content = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        files = {one.name: archive.extractfile(one) for one in archive}
+        return {name: file.read() for name, file in files.items() if file}
+
+
+# What is sent
+
+
+def test_a_job_is_sent_with_all_that_the_sdk_would_tell_it(session: Session) -> None:
+    session.launch(
+        "sent",
+        job=replace(ON_TWO, hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600),
+        inputs={"training": "s3://data/flowers"},
+        max_run=3600,
+        volume_gib=100,
+        detach=True,
+    )
+
+    job = session.aws.job("sent")
+    assert job["AlgorithmSpecification"]["TrainingImage"] == URI
+    assert job["AlgorithmSpecification"]["TrainingInputMode"] == "File"
+    assert job["RoleArn"] == ROLE
+    bucket = f"sagemaker-{REGION}-{ACCOUNT}"
+    assert re.fullmatch(rf"s3://{bucket}/sent/source/[0-9a-f]{{12}}/sourcedir.tar.gz", code_address(job))
+    assert job["ResourceConfig"] == {
+        "InstanceType": "ml.c5.2xlarge",
+        "InstanceCount": 2,
+        "VolumeSizeInGB": 100,
+        "KeepAlivePeriodInSeconds": 600,
+    }
+    assert job["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
+    assert job["OutputDataConfig"]["S3OutputPath"] == f"s3://sagemaker-{REGION}-{ACCOUNT}/"
+    [channel] = job["InputDataConfig"]
+    assert channel["ChannelName"] == "training"
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://data/flowers"
+    assert hyperparameters(job) == {
+        "epochs": 3,
+        "sagemaker_torch_distributed_enabled": True,
+        "sagemaker_instance_type": "ml.c5.2xlarge",
+        "sagemaker_program": "train.py",
+        "sagemaker_submit_directory": code_address(job),
+        "sagemaker_container_log_level": 20,
+        "sagemaker_job_name": "sent",
+        "sagemaker_region": REGION,
+    }
+    [request] = [
+        json.loads(one.body)
+        for one in session.aws.requests
+        if one.headers.get("X-Amz-Target") == "SageMaker.CreateTrainingJob"
+    ]
+    # moto forgets it.
+    assert request["Environment"] == {"A": "b"}
+
+
+def test_a_script_alone_is_uploaded_as_the_sdk_does_it(session: Session) -> None:
+    Path("other.py").write_text("")
+    session.launch("alone", detach=True)
+
+    address = code_address(session.aws.job("alone"))
+    assert archived(session.aws, address) == {"train.py": SCRIPT.encode()}
+
+
+def test_a_folder_is_uploaded_to_the_bucket_that_is_named(session: Session) -> None:
+    Path("src/deep").mkdir(parents=True)
+    Path("src/main.py").write_text(SCRIPT)
+    Path("src/deep/more.py").write_text("")
+    session.aws.client("s3").create_bucket(
+        Bucket="models", CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
+    job = replace(ON_TWO, source_dir="src", entry_point="main.py")
+    session.launch("folder", job=job, output="s3://models/deep", detach=True)
+
+    told = session.aws.job("folder")
+    address = code_address(told)
+    assert address.startswith("s3://models/folder/source/")
+    assert sorted(archived(session.aws, address)) == ["deep/more.py", "main.py"]
+    assert told["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
+
+
+def test_code_that_is_in_s3_already_is_named_alone(session: Session) -> None:
+    code = "s3://code/churn/sourcedir.tar.gz"
+    job = replace(ON_TWO, source_dir=code, entry_point="main.py")
+    session.launch("there", job=job, output="s3://models/", detach=True)
+
+    told = hyperparameters(session.aws.job("there"))
+    assert (told["sagemaker_submit_directory"], told["sagemaker_program"]) == (code, "main.py")
+    assert [one.method for one in session.aws.requests] == ["POST"]
+
+
+def test_the_sdks_bucket_is_made_for_the_model_alone(session: Session) -> None:
+    """Nothing is uploaded, and the job has to store its model."""
+    s3, bucket = session.aws.client("s3"), f"sagemaker-{REGION}-{ACCOUNT}"
+    if bucket in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+        for one in s3.list_objects_v2(Bucket=bucket).get("Contents", ()):
+            s3.delete_object(Bucket=bucket, Key=one["Key"])
+        s3.delete_bucket(Bucket=bucket)
+    job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
+    session.launch("model-alone", job=job, detach=True)
+    session.launch("model-again", job=job, detach=True)
+
+    s3.head_bucket(Bucket=bucket)
+    told = session.aws.job("model-again")["OutputDataConfig"]["S3OutputPath"]
+    assert told == f"s3://{bucket}/"
+    heads = [one for one in session.aws.requests if one.method == "HEAD"]
+    assert {one.headers["x-amz-expected-bucket-owner"] for one in heads} == {ACCOUNT}
+
+
+def test_the_sdks_bucket_may_be_made_by_two_launches_at_once(session: Session) -> None:
+    service = TrainingService(REGION)
+    service._make("sagemaker-made-at-once")
+    service._make("sagemaker-made-at-once")
+    assert session.aws.client("s3").head_bucket(Bucket="sagemaker-made-at-once")
+
+
+def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
+    job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
+    fault = session.aws.fail("HEAD", f"sagemaker-{REGION}-{ACCOUNT}", 403)
+    try:
+        [told] = session.refused(job=job)
+    finally:
+        session.aws.faults.remove(fault)
+
+    assert told.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
+    assert session.aws.asked("CreateTrainingJob") == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        (f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com", "ap-south-1"),
+        (f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com", "us-east-1"),
+        ("registry.example", "us-east-1"),
+        ("registry.example", "us-west-2"),
+    ],
+)
+def test_a_printed_request_makes_the_bucket_where_it_is_missing(
+    project: Path, aws: TrainingFront, monkeypatch: pytest.MonkeyPatch, host: str, region: str
+) -> None:
+    """It runs as it is printed, beside a script."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    record = released(registry=host, image_uri=f"{host}/team/pytorch-cpu@{DIGEST}")
+    code = snippet(record, replace(ON_TWO, sdk="boto3")).code
+    bucket, s3 = f"sagemaker-{region}-{ACCOUNT}", aws.client("s3")
+    for _ in range(2):
+        run(code.replace('strftime("', f'strftime("-{uuid.uuid4().hex[:8]}'))
+    place = s3.get_bucket_location(Bucket=bucket)["LocationConstraint"]
+    assert place == (region if region != "us-east-1" else None)
+    found = s3.list_objects_v2(Bucket=bucket)["Contents"]
+    assert len(found) >= 2
+    assert all(one["Key"].endswith("/source/sourcedir.tar.gz") for one in found)
+    for one in found:
+        s3.delete_object(Bucket=bucket, Key=one["Key"])
+    s3.delete_bucket(Bucket=bucket)
+
+
+def run(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
+    put(session.workspace.project.root, released(entry_point="train.py"))
+    session.launch("baked", detach=True)
+
+    assert hyperparameters(session.aws.job("baked")).keys() == {
+        "sagemaker_torch_distributed_enabled",
+        "sagemaker_instance_type",
+    }
+
+
+def test_a_job_in_groups(session: Session) -> None:
+    job = Job(
+        role=ROLE,
+        groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)),
+        distribution={"mpi": {"enabled": True}, "instance_groups": ["train"]},
+    )
+    session.launch("groups", job=job, detach=True)
+
+    assert session.aws.job("groups")["ResourceConfig"]["InstanceGroups"] == [
+        {"InstanceGroupName": "data", "InstanceType": "ml.c5.18xlarge", "InstanceCount": 2},
+        {"InstanceGroupName": "train", "InstanceType": "ml.c5.2xlarge", "InstanceCount": 1},
+    ]
+
+
+def test_a_job_without_a_name_has_one_of_its_image_and_the_time(session: Session) -> None:
+    found = session.launch("", detach=True)
+
+    assert found.job in session.aws.jobs()
+    assert found.job.startswith("pytorch-cpu-20")
+
+
+def test_the_region_is_that_of_the_release(session: Session) -> None:
+    with pytest.raises(UsageError, match="no release of `pytorch-cpu` fits"):
+        session.launch("elsewhere", region="us-east-1")
+    assert session.launch("here", region=REGION, detach=True).region == REGION
+
+
+# What is not sent
+
+
+def test_a_job_with_something_wrong_is_not_sent(session: Session) -> None:
+    """Every finding is told, as `estimator` tells it, and AWS is asked for nothing."""
+    job = replace(ON_TWO, entry_point="missing.py", keep_alive=30000)
+    told = session.refused(job=job)
+
+    assert [one.message for one in told] == [
+        "there is no `missing.py`",
+        "a warm pool is kept for 30000 seconds",
+    ]
+    assert dict(told[0].facts)["rule"] == "code-not-found"
+    assert session.aws.requests == []
+
+
+def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
+    session.launch("warned", job=replace(ON_TWO, instance_type="ml.g5.2xlarge"), detach=True)
+
+    assert [one.rule.name for one in session.warned] == ["gpu-unused"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "messages"),
+    [
+        (
+            {"job": Job()},
+            ["no role that the job runs as", "nobody said which instances the job runs on"],
+        ),
+        ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is no role"]),
+        ({"job": replace(ON_TWO, instance_type="local")}, ["a local job is not sent to SageMaker"]),
+        ({"name": "no_name"}, ["`no_name` can't be the name of a job"]),
+        ({"name": "a-" * 31 + "ab"}, [f"`{'a-' * 31}ab` can't be the name of a job"]),
+        ({"max_run": 0}, ["a job of 0 seconds"]),
+        ({"volume_gib": 0}, ["a host without a disk"]),
+        (
+            {"inputs": {"a/b": "/data"}},
+            [
+                "`a/b` can't be the name of a channel",
+                "channel `a/b` is `/data`, which is no address in S3",
+            ],
+        ),
+        ({"inputs": {f"c{n}": "s3://a/b" for n in range(21)}}, ["21 channels"]),
+        ({"output": "models"}, ["`--output models` is no address in S3"]),
+    ],
+)
+def test_what_the_api_would_refuse_is_refused_before(
+    session: Session, changed: dict[str, Any], messages: list[str]
+) -> None:
+    assert sorted(one.message for one in session.refused(**changed)) == sorted(messages)
+    assert session.aws.requests == []
+
+
+def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
+    local = "127.0.0.1:5050"
+    uri = f"{local}/team/pytorch-cpu@{DIGEST}"
+    put(session.workspace.project.root, released(registry=local, image_uri=uri))
+
+    [told] = session.refused()
+    assert told == Diagnostic("`pytorch-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "told"),
+    [
+        (
+            "ResourceLimitExceeded",
+            "The account-level service limit 'ml.c5.2xlarge for training job usage' is 0 Instances",
+            "the account may not have so many of these instances",
+        ),
+        (
+            "ExpiredTokenException",
+            "The security token included in the request is expired",
+            "the AWS session has expired",
+        ),
+        ("UnrecognizedClientException", "secret-canary-4711", "AWS does not know these credentials"),
+        (
+            "AccessDeniedException",
+            "User: x is not authorized to perform: sagemaker:CreateTrainingJob on resource: y",
+            "not allowed to send the job to SageMaker",
+        ),
+        ("ValidationException", "No such role", "could not send the job to SageMaker"),
+    ],
+)
+def test_why_sagemaker_does_not_take_a_job(session: Session, code: str, text: str, told: str) -> None:
+    session.aws.refuse("CreateTrainingJob", code, text)
+
+    [found] = session.refused()
+    assert found.message == told
+    assert "canary" not in repr(found)
+
+
+def test_a_name_that_is_taken(session: Session) -> None:
+    session.launch("taken", detach=True)
+    with pytest.raises(LaunchError) as caught:
+        session.launch("taken", job=replace(ON_TWO, instance_count=1, hyperparameters={"a": 1}), detach=True)
+
+    [told] = caught.value.diagnostics
+    assert told.message == "there is another training job `taken`"
+    assert told.hint == "names are taken once: give `--job-name` another"
+
+
+def test_a_launch_that_is_refused_leaves_the_code_of_the_job_of_that_name(session: Session) -> None:
+    session.launch("kept", detach=True)
+    Path("train.py").write_text("another = 1\n")
+    with pytest.raises(LaunchError, match="there is another training job `kept`"):
+        session.launch("kept", detach=True)
+
+    assert archived(session.aws, code_address(session.aws.job("kept"))) == {"train.py": SCRIPT.encode()}
+
+
+CODE_IN_S3 = replace(ON_TWO, source_dir="s3://code/churn.tar.gz", entry_point="main.py")
+DATA = {"train": "s3://data/a"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"volume_gib": 50},
+        {"job": replace(CODE_IN_S3, instance_count=1)},
+        {"job": replace(CODE_IN_S3, environment={"SEED": "2"})},
+        {"max_run": 60},
+        {"inputs": {"train": "s3://data/b"}},
+        {"inputs": {**DATA, "test": "s3://data/a"}},
+        {"inputs": {}},
+        {"output": "s3://other/"},
+    ],
+)
+def test_a_job_that_differs_is_another(session: Session, changed: dict[str, Any]) -> None:
+    asked = {"job": CODE_IN_S3, "inputs": DATA, "output": "s3://models/"}
+    name = session.launch("", **asked, detach=True).job
+    with pytest.raises(LaunchError, match="there is another training job"):
+        session.launch(name, **{**asked, **changed}, detach=True)
+
+
+def test_a_job_that_was_taken_while_the_answer_was_lost_is_this_one(session: Session) -> None:
+    """boto3 asks again, and SageMaker has the name already."""
+    session.aws.lose_create = True
+    try:
+        found = session.launch("lost", inputs={"train": "s3://data/a"}, detach=True)
+    finally:
+        session.aws.lose_create = False
+
+    assert session.aws.asked("CreateTrainingJob") == 2
+    assert (found.job, found.status) == ("lost", None)
+
+
+def test_an_upload_that_is_refused_sends_nothing(session: Session) -> None:
+    [told] = session.refused(output="s3://nobody-made-this/")
+
+    assert told.message.startswith("could not upload the code to `s3://nobody-made-this/refused/source/")
+    assert ("sent", "nothing") in told.facts
+    assert session.aws.asked("CreateTrainingJob") == 0
+
+
+# Following
+
+
+def test_a_job_is_followed_to_its_end(session: Session) -> None:
+    """Its changes of status, and what its hosts print, each once and in the order of the prints."""
+    aws, job = session.aws, "followed"
+
+    def train() -> None:
+        aws.play(job, "Training", "Training image download completed. Training in progress.")
+        aws.print(job, "algo-1", "[default0]:one", at=1)
+        aws.print(job, "algo-2", "[default0]:two", at=2)
+        aws.print(job, "algo-1", "three", at=3)
+
+    def upload() -> None:
+        aws.print(job, "algo-2", "four", at=4)
+        aws.play(job, "Completed", "Training job completed", BillableTimeInSeconds=62)
+
+    session.steps = [
+        lambda: aws.play(job, "Starting", "Preparing the instances for training"),
+        train,
+        upload,
+        lambda: aws.print(job, "algo-1", "late", at=5),
+    ]
+    found = session.launch(job)
+
+    assert session.said == [
+        f"{job}: its code is at {code_address(aws.job(job))}",
+        f"{job}: sent to SageMaker in {REGION}",
+        f"{job}: Starting: Preparing the instances for training",
+        f"{job}: Training: Training image download completed. Training in progress.",
+        f"{job}: Completed: Training job completed",
+    ]
+    assert session.written == [
+        "algo-1:0 │ one",
+        "algo-2:1 │ two",
+        "algo-1   │ three",
+        "algo-2   │ four",
+        "algo-1   │ late",
+    ]
+    assert (found.status, found.exit_code) == (Status.COMPLETED, 0)
+    assert f"{job}: Completed after " in launch_report.text(found)
+    assert ", 62 s are billed\n" in launch_report.text(found)
+
+
+def test_a_message_that_changes_is_told_again(session: Session) -> None:
+    aws, job = session.aws, "changing"
+
+    def change() -> None:
+        aws.played[job].changes[0]["StatusMessage"] = "still preparing"
+
+    session.steps = [
+        lambda: aws.play(job, "Starting", "preparing"),
+        change,
+        lambda: aws.play(job, "Completed"),
+    ]
+    session.launch(job)
+
+    assert session.said[2:] == [
+        f"{job}: Starting: preparing",
+        f"{job}: Starting: still preparing",
+        f"{job}: Completed",
+    ]
+
+
+def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
+    aws, job = session.aws, "failed"
+    reason = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1, exit code: 1"
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/opt/ml/code/train.py", line 1, in <module>',
+        "ModuleNotFoundError: No module named 'lightgbm'",
+    )
+
+    def fail() -> None:
+        aws.print(job, "algo-2", *lines)
+        aws.play(job, "Failed", "Training job failed", FailureReason=reason)
+
+    session.steps = [fail]
+    found = session.launch(job)
+
+    assert (found.status, found.exit_code, found.host) == (Status.FAILED, 6, "algo-2")
+    assert launch_report.text(replace(found, seconds=312.0)) == (
+        "failed: Failed after 312.0 s\n"
+        "  AlgorithmError: ExecuteUserScriptError:\n"
+        "  ExitCode 1, exit code: 1\n"
+        "  algo-2 says: ModuleNotFoundError: No module named 'lightgbm'\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "/opt/ml/code/train.py", line 1, in <module>\n'
+        "    | ModuleNotFoundError: No module named 'lightgbm'\n"
+        "\n"
+        "hint: name what `lightgbm` comes from in the image's recipe, or in a `requirements.txt` beside the "
+        "script, which the toolkit installs\n"
+    )
+
+
+def test_the_cause_is_told_where_it_comes_late(session: Session) -> None:
+    """Nothing may be there for some seconds, not even a log."""
+    aws, job = session.aws, "late-cause"
+    nothing = [lambda: None] * 4
+    session.steps = [
+        lambda: aws.play(job, "Failed", FailureReason="AlgorithmError: , exit code: 1"),
+        *nothing,
+        lambda: aws.print(job, "algo-2", "Traceback (most recent call last):", "ValueError: no such column"),
+    ]
+    found = session.launch(job)
+
+    assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
+
+
+def test_lines_after_one_quiet_read_are_told(session: Session) -> None:
+    aws, job = session.aws, "late-lines"
+    session.steps = [
+        lambda: aws.play(job, "Completed"),
+        lambda: None,
+        lambda: aws.print(job, "algo-1", "saved"),
+    ]
+    session.launch(job)
+
+    assert session.written == ["algo-1   │ saved"]
+    assert len(session.waited) == 5
+
+
+def test_a_failure_that_no_host_explains_is_read_from_its_reason(session: Session) -> None:
+    reason = "AlgorithmError: OSError: [Errno 28] No space left on device: '/opt/ml/model/a', exit code: 1"
+    session.steps = [lambda: session.aws.play("full", "Failed", FailureReason=reason)]
+    found = session.launch("full")
+
+    assert (found.host, found.cause) == ("", "no room is left for /opt/ml/model/a")
+
+
+def test_what_another_hosts_end_caused_is_not_the_cause(session: Session) -> None:
+    aws = session.aws
+
+    def fail() -> None:
+        aws.print("two", "algo-1", "Traceback (most recent call last):", "E: Connection reset by peer")
+        aws.print("two", "algo-2", "Traceback (most recent call last):", "ValueError: no such column")
+        aws.play("two", "Failed", FailureReason="AlgorithmError: , exit code: 1")
+
+    session.steps = [fail]
+    found = session.launch("two")
+    assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
+
+
+def test_throttling_is_survived(session: Session) -> None:
+    """Beyond boto3's own patience; each question waits longer than the one before."""
+    aws, job = session.aws, "throttled"
+    session.steps = [
+        lambda: aws.refuse("DescribeTrainingJob", "ThrottlingException", "Rate exceeded", times=4),
+        lambda: None,
+        lambda: None,
+        lambda: aws.play(job, "Completed"),
+    ]
+    found = session.launch(job)
+
+    assert found.status is Status.COMPLETED
+    assert session.said[2:] == [
+        f"{job}: AWS asks to come back later; the job goes on, and is asked about again",
+        f"{job}: AWS answers again",
+        f"{job}: Completed",
+    ]
+    assert session.waited[:4] == [1.0, 1.0, 2.0, 1.0]
+
+
+def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
+    aws, job = session.aws, "slow-logs"
+
+    def train() -> None:
+        aws.print(job, "algo-1", "one", at=1)
+        aws.print(job, "algo-2", "two", at=2)
+        # The first host's log is read, the second's is not.
+        aws.refuse_log_of = "algo-2"
+
+    def let() -> None:
+        aws.refuse_log_of = ""
+        aws.play(job, "Completed")
+
+    session.steps = [train, let]
+    session.launch(job)
+
+    assert session.written == ["algo-1   │ one", "algo-2   │ two"]
+    assert session.said[2] == f"{job}: AWS asks to come back later where its logs are; they follow later"
+
+
+def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
+    aws, job = session.aws, "unread-logs"
+
+    def train() -> None:
+        aws.print(job, "algo-1", "one")
+        aws.refuse_log_of = "algo-1"
+
+    session.steps = [train, lambda: aws.play(job, "Completed")]
+    try:
+        found = session.launch(job)
+    finally:
+        aws.refuse_log_of = ""
+
+    assert (found.status, session.written) == (Status.COMPLETED, [])
+    assert session.said[-1] == f"{job}: not all of its logs could be read; follow it again for the rest"
+
+
+def test_an_outage_is_survived_for_a_while(session: Session) -> None:
+    aws, job = session.aws, "outage"
+    session.steps = [
+        lambda: aws.refuse("DescribeTrainingJob", "", times=5),
+        lambda: aws.play(job, "Completed"),
+    ]
+    found = session.launch(job)
+
+    assert found.status is Status.COMPLETED
+    assert session.said[2] == f"{job}: AWS does not answer; the job goes on, and is asked about again"
+
+
+COMEBACK = """\
+{job}: it goes on in eu-west-1, and is not followed here
+  because {why}
+  to stop it    aws sagemaker stop-training-job --region eu-west-1 --training-job-name {job}
+  to follow it  ./bake follow {job} --region eu-west-1
+"""
+
+
+def test_an_outage_that_lasts_tells_how_to_come_back(session: Session) -> None:
+    aws, job = session.aws, "gone"
+    session.steps = [lambda: aws.refuse("DescribeTrainingJob", "", times=1000)]
+    try:
+        found = session.launch(job)
+    finally:
+        aws.forgive()
+
+    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
+    why = f"could not ask about the job `{job}`: AWS does not answer\n  address  http://{aws.host}/"
+    assert launch_report.text(found) == COMEBACK.format(job=job, why=why)
+
+
+def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    [told] = session.refused()
+    assert (told.message, told.facts) == ("no AWS credentials were found", (("sent", "nothing"),))
+
+
+def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(LaunchError) as caught:
+        default_region(session.workspace)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no AWS profile `nobody`", hint="AWS_PROFILE names one of `aws configure list-profiles`"
+        ),
+    )
+
+
+def test_an_endpoint_that_is_no_address(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "secret-canary-4711")
+
+    assert session.refused() == (
+        Diagnostic(
+            "could not find out who we are in AWS",
+            facts=(("because", "boto3 does not take its settings"), ("sent", "nothing")),
+            hint="AWS_ENDPOINT_URL and `endpoint_url` in ~/.aws/config are like `https://host`",
+        ),
+    )
+
+
+def test_an_answer_that_is_none_of_awss(session: Session) -> None:
+    page = Reply(200, {"Content-Type": "text/html"}, b"<html>please log in")
+    fault = session.aws.do("POST", "/", lambda _, __: page)
+    try:
+        told = session.refused()
+    finally:
+        session.aws.faults.remove(fault)
+
+    assert told == (
+        Diagnostic(
+            "could not find out who we are in AWS",
+            facts=(("because", "the answer is none of AWS's"), ("sent", "nothing")),
+            hint="a proxy may answer in its place",
+        ),
+    )
+
+
+@pytest.mark.parametrize("operation", ["DescribeTrainingJob", "DescribeLogStreams"])
+def test_credentials_that_expire_tell_how_to_come_back(session: Session, operation: str) -> None:
+    job = f"expired-{operation}"
+    session.steps = [lambda: session.aws.refuse(operation, "ExpiredTokenException", "secret-canary-4711")]
+    found = session.launch(job)
+
+    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
+    assert launch_report.text(found) == (
+        COMEBACK.format(job=job, why="the AWS session has expired")
+        + "\nhint: log in again (`aws sso login`, or your CI's own way)\n"
+    )
+    assert "canary" not in "".join(session.said)
+
+
+def test_without_the_right_to_read_logs_the_status_is_followed(session: Session) -> None:
+    aws, job = session.aws, "no-logs"
+    text = "User: x is not authorized to perform: logs:DescribeLogStreams on resource: y"
+    aws.refuse("DescribeLogStreams", "AccessDeniedException", text)
+    session.steps = [lambda: aws.print(job, "algo-1", "one"), lambda: aws.play(job, "Completed")]
+    found = session.launch(job)
+
+    assert found.status is Status.COMPLETED
+    told = "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
+    assert session.said[2] == f"{job}: {told}; its status is followed all the same"
+    assert session.written == []
+
+
+def test_a_place_in_a_log_that_is_no_longer_known_loses_and_repeats_nothing(session: Session) -> None:
+    """CloudWatch's tokens are good for a day."""
+    aws, job = session.aws, "tokens"
+
+    def forget() -> None:
+        aws.print(job, "algo-1", "three", at=2)
+        aws.refuse("GetLogEvents", "InvalidParameterException", "The specified nextToken is invalid.")
+
+    session.steps = [
+        lambda: aws.print(job, "algo-1", "one", at=1),
+        lambda: aws.print(job, "algo-1", "two", at=2),
+        forget,
+        lambda: aws.play(job, "Completed"),
+    ]
+    session.launch(job)
+
+    assert session.written == ["algo-1   │ one", "algo-1   │ two", "algo-1   │ three"]
+
+
+LONG = 12_000
+"""Lines: more than CloudWatch gives at once."""
+
+
+def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session) -> None:
+    aws, job = session.aws, "long"
+    asked: list[int] = []
+    aws.played[job] = Played("Completed", more={"TrainingEndTime": 1.0})
+    aws.client("sagemaker").create_training_job(
+        TrainingJobName=job,
+        AlgorithmSpecification={"TrainingImage": URI, "TrainingInputMode": "File"},
+        RoleArn=ROLE,
+        OutputDataConfig={"S3OutputPath": "s3://models/"},
+        ResourceConfig={"InstanceType": "ml.c5.2xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30},
+        StoppingCondition={"MaxRuntimeInSeconds": 60},
+    )
+    aws.print(job, "algo-1", *map(str, range(LONG)), at=1)
+    aws.print(job, "algo-2", "before", at=0)
+    aws.print(job, "algo-2", "after", at=2)
+
+    def hear(line: str) -> None:
+        session.written.append(line.partition("│ ")[2])
+        asked.append(aws.asked("GetLogEvents"))
+
+    telling = replace(session.telling, write=hear)
+    follow_again(session.workspace, job, REGION, telling, session.pace)
+    assert session.written == ["before", *map(str, range(LONG)), "after"]
+    assert asked[0] < asked[-1]
+
+
+def test_an_interrupt_loses_no_line(session: Session) -> None:
+    aws, job = session.aws, "lines"
+    session.steps = [lambda: aws.print(job, "algo-1", "one", "two", "three", at=1)]
+    hear = session.written.append
+
+    def interrupted(line: str) -> None:
+        if line.endswith("two") and not aws.stopped:
+            raise KeyboardInterrupt
+        hear(line)
+
+    session.telling = replace(session.telling, write=interrupted)
+    session.launch(job, stop_on_interrupt=True)
+    assert session.written == [f"algo-1   │ {word}" for word in ("one", "two", "three")]
+
+
+# Interrupts
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_the_job_alone(session: Session) -> None:
+    session.steps = [interrupt]
+    found = session.launch("alone-then")
+
+    assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, [])
+    assert launch_report.text(found) == COMEBACK.format(job="alone-then", why="").replace("  because \n", "")
+
+
+def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
+    session.steps = [interrupt]
+    found = session.launch("stops", stop_on_interrupt=True)
+
+    assert (found.status, found.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
+    assert session.said[2:] == [
+        "stops: SageMaker is asked to stop it; interrupt again to leave",
+        "stops: Stopping: Stopping the training job",
+        "stops: Stopped: Training job stopped",
+    ]
+
+
+def test_a_job_is_stopped_where_nobody_hears_of_it(session: Session) -> None:
+    """Ctrl-C ends what the output is piped to as well."""
+
+    def cut() -> None:
+        def say(_: str) -> None:
+            raise BrokenPipeError
+
+        session.said_to = say
+        interrupt()
+
+    session.steps = [cut]
+    with pytest.raises(BrokenPipeError):
+        session.launch("unheard", stop_on_interrupt=True)
+
+    assert session.aws.stopped == ["unheard"]
+
+
+def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> None:
+    session.aws.stops_at_once = False
+    session.steps = [interrupt, interrupt]
+    try:
+        found = session.launch("stopping", stop_on_interrupt=True)
+    finally:
+        session.aws.stops_at_once = True
+
+    assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
+    assert launch_report.text(found) == (
+        "stopping: it is being stopped in eu-west-1, and is not followed here\n"
+        "  to follow it  ./bake follow stopping --region eu-west-1\n"
+    )
+
+
+def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
+    text = "User: x is not authorized to perform: sagemaker:StopTrainingJob on resource: y"
+    session.aws.refuse("StopTrainingJob", "AccessDeniedException", text)
+    session.steps = [interrupt]
+    found = session.launch("not-mine", stop_on_interrupt=True)
+
+    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
+    assert "not allowed to stop the job `not-mine`" in launch_report.text(found)
+
+
+def test_a_stop_that_is_refused_while_the_job_goes_on_is_told(session: Session) -> None:
+    session.aws.refuse("StopTrainingJob", "ValidationException", "1 validation error detected")
+    session.steps = [interrupt]
+    found = session.launch("goes-on", stop_on_interrupt=True)
+
+    assert (found.status, found.exit_code, found.stopping) == (None, LaunchError.exit_code, False)
+    assert launch_report.text(found) == COMEBACK.format(
+        job="goes-on",
+        why="could not stop the job `goes-on`\n  answer  ValidationException: 1 validation error detected",
+    )
+
+
+@pytest.mark.parametrize(("stops", "code"), [(False, 130), (True, 130)])
+def test_an_interrupt_while_a_job_is_sent(
+    session: Session, monkeypatch: pytest.MonkeyPatch, stops: bool, code: int
+) -> None:
+    """Nobody knows whether SageMaker has it: what stops it is told, or done."""
+    job = f"half-sent-{stops}"
+    sends = TrainingService.create
+
+    def interrupted(service: TrainingService, request: Mapping[str, object]) -> None:
+        sends(service, request)
+        interrupt()
+
+    monkeypatch.setattr(TrainingService, "create", interrupted)
+    found = session.launch(job, stop_on_interrupt=stops)
+
+    assert (found.status, found.exit_code) == (None, code)
+    assert session.said[-1] == f"{job}: interrupted while it was sent; SageMaker may have it"
+    assert session.aws.stopped == [job] * stops
+    assert found.stopping is stops
+
+
+def test_a_job_that_is_half_sent_is_stopped_where_nobody_hears_of_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends = TrainingService.create
+
+    def interrupted(service: TrainingService, request: Mapping[str, object]) -> None:
+        sends(service, request)
+
+        def say(_: str) -> None:
+            raise BrokenPipeError
+
+        session.said_to = say
+        interrupt()
+
+    monkeypatch.setattr(TrainingService, "create", interrupted)
+    with pytest.raises(BrokenPipeError):
+        session.launch("half-unheard", stop_on_interrupt=True)
+
+    assert session.aws.stopped == ["half-unheard"]
+
+
+def test_a_job_that_has_just_ended_is_told_as_it_ended(session: Session) -> None:
+    text = "The request was rejected because the training job is in status Completed."
+    session.aws.refuse("StopTrainingJob", "ValidationException", text)
+
+    def end() -> None:
+        session.aws.play("just", "Completed")
+        interrupt()
+
+    session.steps = [end]
+    assert session.launch("just", stop_on_interrupt=True).status is Status.COMPLETED
+
+
+# Coming back
+
+
+def test_a_job_is_followed_again_from_its_first_line(session: Session) -> None:
+    session.launch("again", detach=True)
+    session.aws.print("again", "algo-1", "one")
+    session.aws.play("again", "Completed")
+    found = follow_again(session.workspace, "again", REGION, session.telling, session.pace)
+
+    assert (found.status, session.written) == (Status.COMPLETED, ["algo-1   │ one"])
+
+
+def test_a_job_that_ended_long_ago_is_told_at_once(session: Session) -> None:
+    session.launch("long-ago", detach=True)
+    session.aws.play("long-ago", "Completed")
+    session.aws.played["long-ago"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+    follow_again(session.workspace, "long-ago", REGION, session.telling, session.pace)
+
+    assert session.waited == []
+
+
+def test_throttled_logs_of_a_job_that_ended_long_ago_are_read_later(session: Session) -> None:
+    aws, job = session.aws, "old-logs"
+    session.launch(job, detach=True)
+    aws.print(job, "algo-1", "one")
+    aws.play(job, "Completed")
+    aws.played[job].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+    # boto3 itself asks twice.
+    aws.refuse("DescribeLogStreams", "ThrottlingException", "Rate exceeded", times=2)
+    follow_again(session.workspace, job, REGION, session.telling, session.pace)
+
+    assert (session.written, session.waited) == (["algo-1   │ one"], [1.0])
+
+
+def test_a_job_that_is_not_there(session: Session) -> None:
+    with pytest.raises(LaunchError, match="there is no training job `nobody` in eu-west-1"):
+        follow_again(session.workspace, "nobody", REGION, session.telling, session.pace)
+
+
+KNOWN = {
+    "ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", gpus=8),
+    "ml.c5.xlarge": Instance("ml.c5.xlarge", gpus=0),
+}
+
+
+def test_ranks_are_counted_as_the_toolkit_orders_hosts() -> None:
+    described = {"ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 11}}
+    found = first_ranks(described, KNOWN)
+
+    assert (found["algo-1"], found["algo-10"], found["algo-11"], found["algo-2"]) == (0, 8, 16, 24)
+
+
+def test_a_job_without_instances_has_no_ranks() -> None:
+    assert first_ranks({"ResourceConfig": {"VolumeSizeInGB": 1}}, {}) == {}
+
+
+def test_ranks_that_nobody_can_count() -> None:
+    group = {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1}
+    assert first_ranks({"ResourceConfig": {"InstanceGroups": [group, group]}}, KNOWN) == {
+        "algo-1": None,
+        "algo-2": None,
+    }
+    assert first_ranks({"ResourceConfig": {**group, "InstanceType": "ml.new.xlarge"}}, KNOWN) == {
+        "algo-1": None
+    }
+    assert first_ranks({"ResourceConfig": group}, KNOWN) == {"algo-1": 0}
+
+
+# The command itself
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words]
+
+
+ASKED = ("launch", "pytorch-cpu", "--role", ROLE, "--instance-type", "ml.c5.2xlarge", "--instance-count", "2")
+
+
+def environment(aws: TrainingFront) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {**kept, **aws.environment, "PYTHONPATH": str(HOME), "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -> None:
+    """A real process, and a real signal once it has told what a host printed."""
+    job = f"ctrl-c-{stops}"
+    words = command(*ASKED, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
+    with subprocess.Popen(
+        words,
+        env=environment(aws),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert aws.sent.wait(60)
+        aws.print(job, "algo-1", "hello")
+        for line in process.stderr:
+            if "algo-1   │ hello" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        told, errors = process.stdout.read(), process.stderr.read()
+    if stops:
+        assert (process.returncode, aws.stopped) == (6, [job])
+        assert f"{job}: Stopped" in told
+    else:
+        assert (process.returncode, aws.stopped) == (130, [])
+        assert told == COMEBACK.format(job=job, why="").replace("  because \n", "")
+    assert "Traceback" not in told + errors
+    assert "canary" not in told + errors
+
+
+def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> None:
+    words = command(*ASKED, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach")
+    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (
+        0,
+        COMEBACK.format(job="sent-only", why="").replace("  because \n", ""),
+    ), done.stderr
+    assert aws.job("sent-only")["InputDataConfig"][0]["ChannelName"] == "train"
+
+
+def test_following_again_at_the_command(project: Path, aws: TrainingFront, session: Session) -> None:
+    session.launch("cli-again", detach=True)
+    aws.play("cli-again", "Failed", FailureReason="ClientError: no such image")
+    aws.played["cli-again"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+    words = command("follow", "cli-again", "--region", REGION)
+    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+
+    assert done.returncode == 6, done.stderr
+    assert "  ClientError: no such image\n" in done.stdout
+
+
+def test_what_is_wrong_at_the_command(project: Path, aws: TrainingFront) -> None:
+    words = command(*ASKED, "--entry-point", "missing.py")
+    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout, aws.requests) == (64, "", [])
+    assert done.stderr.startswith("error: there is no `missing.py`\n")

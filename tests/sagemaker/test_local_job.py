@@ -1,0 +1,246 @@
+"""What a run starts with: the launcher's settings, the instance types, a name."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster.job import Cut, Group, homogeneous, job_name
+from bakehouse.errors import UsageError
+from bakehouse.sagemaker.distribution import Framework
+from bakehouse.sagemaker.local_job import Prepared, Request, prepare
+from tests.conftest import Tree
+
+MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
+TORCH = {"torch_distributed": {"enabled": True}}
+INSTANCE = """\
+summary: Instance types
+releases:
+  - version: "1"
+    variants:
+      - name: ml.p4d.24xlarge
+        provides: {gpus: "8", efa-interfaces: "4"}
+      - name: ml.c5.xlarge
+        provides: {gpus: "0", efa-interfaces: "0"}
+      - name: ml.new
+"""
+
+
+GROUPS = (Group("data", "ml.c5.xlarge"), Group("dnn", "ml.p4d.24xlarge", 2))
+TEMPLATES = """\
+EXEUCTE_DISTRIBUTED_DRIVER = "{driver_name} {driver_script}"
+EXECUTE_BASIC_SCRIPT_DRIVER = "basic"
+INSTALL_REQUIREMENTS = "{requirements_file}"
+TRAIN_SCRIPT_TEMPLATE = "{working_dir}{install_requirements}{execute_driver}"
+"""
+
+
+@pytest.fixture
+def sdk(tmp_path: Path) -> Path:
+    """The few files of the SDK that are read, with contents of our own."""
+    root = tmp_path / "sdk/sagemaker"
+    files = {
+        "train/container_drivers/distributed_drivers/torchrun_driver.py": "",
+        "train/templates.py": TEMPLATES,
+        "core/utils/install_requirements.py": "",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root.parent
+
+
+@pytest.fixture
+def aims(tree: Tree) -> Tree:
+    tree.component("instance", INSTANCE)
+    return tree
+
+
+def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> Prepared:
+    fields = {"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields
+    return prepare(Request(**fields), "some-image", tree.catalog(), framework, version)
+
+
+def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> None:
+    job = prepared(aims, distribution=MPI).job
+
+    assert job.processes == 2
+    assert {name: job.hyperparameters[name] for name in ("lr", "sagemaker_mpi_enabled")} == {
+        "lr": 0.1,
+        "sagemaker_mpi_enabled": True,
+    }
+
+
+def test_the_distribution_wins_over_hyperparameters_given_by_hand(aims: Tree) -> None:
+    own = {"sagemaker_mpi_num_of_processes_per_host": 3}
+
+    assert prepared(aims, hyperparameters=own, distribution=MPI).job.processes == 2
+
+
+def test_ranks_a_host_can_be_asked_for_apart(aims: Tree) -> None:
+    job = prepared(aims, "pytorch", "2.9.0", distribution=TORCH, processes=2).job
+
+    assert (job.processes, job.hyperparameters["sagemaker_mpi_num_of_processes_per_host"]) == (2, 2)
+
+
+def test_without_a_distribution_there_is_one_process_a_host(aims: Tree) -> None:
+    found = prepared(aims)
+
+    assert (found.job.processes, found.job.hyperparameters, found.warnings) == (1, {"lr": 0.1}, ())
+
+
+def test_ranks_start_in_the_group_that_the_distribution_names(aims: Tree) -> None:
+    distribution = {**MPI, "instance_groups": ["dnn"]}
+    job = prepared(aims, groups=GROUPS, distribution=distribution).job
+
+    assert (job.launched_in, job.ranks) == (("dnn",), 4)
+
+
+def test_more_ranks_than_gpus_are_refused(aims: Tree) -> None:
+    groups = (Group(instance_type="ml.p4d.24xlarge"),)
+
+    with pytest.raises(UsageError, match=r"is 9, and `ml\.p4d\.24xlarge` has 8 GPUs"):
+        prepared(aims, groups=groups, distribution={"mpi": {"enabled": True, "processes_per_host": 9}})
+
+
+def test_which_instance_types_have_efa(aims: Tree) -> None:
+    assert prepared(aims).efa_types == {"ml.p4d.24xlarge"}
+
+
+def test_hosts_are_dealt_to_groups_anew_unless_a_seed_is_given(aims: Tree) -> None:
+    seeds = {prepared(aims, groups=GROUPS).job.seed for _ in range(20)}
+
+    assert len(seeds) > 1
+    assert prepared(aims, groups=GROUPS, seed=7).job.seed == 7
+    assert prepared(aims).job.seed is None
+
+
+def test_a_group_without_gpus_on_sagemaker_has_none_here(aims: Tree) -> None:
+    groups = tuple(replace(group, gpus=1) for group in GROUPS)
+
+    assert [group.gpus for group in prepared(aims, groups=groups).job.groups] == [0, 1]
+
+
+def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepared(aims, kills={"algo-3": 1.0})
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: no host `algo-3` can be killed\n\nhint: there are algo-1, algo-2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        (
+            Cut("data", "dmm", 1.0),
+            "error: no group or host `dmm` can be cut off\n"
+            "\nhint: there are data, dnn, algo-1, algo-2, algo-3\n",
+        ),
+        (
+            Cut("data", "data", 1.0),
+            "error: `data` can't be cut off from `data`, which is the same host or holds it\n"
+            "\nhint: name two groups, or two hosts\n",
+        ),
+    ],
+)
+def test_what_can_not_be_cut_off(aims: Tree, cut: Cut, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepared(aims, groups=GROUPS, cuts=(cut,))
+
+    assert failure_text(caught.value.diagnostics[0]) == told
+
+
+def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) -> None:
+    source = tmp_path / "code"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    found = prepared(aims, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes=2)
+
+    assert found.job.command == ("torchrun", "/opt/ml/code/train.py")
+    assert found.job.baked == {"train.py": b"print()"}
+    assert (found.job.has_toolkit, found.job.processes, found.source_dir) == (False, 2, None)
+
+
+def test_a_command_and_a_distribution_are_one_too_many(aims: Tree) -> None:
+    with pytest.raises(UsageError, match="a command and a distribution both start the job"):
+        prepared(aims, command=("torchrun",), distribution=TORCH)
+
+
+def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_path: Path) -> None:
+    source = tmp_path / "code"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    job = prepared(
+        aims,
+        source_dir=source,
+        entry_point="train.py",
+        distribution={"Torchrun": {"process_count_per_node": 2}},
+        sdk=sdk,
+    ).job
+
+    assert job.command[0] == "/bin/bash"
+    assert job.channels["code"] == {"train.py": b"print()"}
+    assert json.loads(job.channels["sm_drivers"]["distributed.json"])["process_count_per_node"] == 2
+    assert "torchrun_driver.py" in job.channels["sm_drivers"]["sm_train.sh"].decode()
+    assert (job.hyperparameters, job.has_toolkit, job.processes) == ({"lr": 0.1}, False, 2)
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"), [("", "nobody said where that is"), ("empty", "`empty` holds no such SDK")]
+)
+def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, folder: str, why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        prepared(aims, distribution={"MPI": {}}, sdk=Path(folder) if folder else None)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: `MPI` is started by drivers of the SageMaker SDK's version 3\n"
+        f"  and  {why}\n"
+        "\n"
+        "hint: `pip install --target sdk sagemaker-train sagemaker-core`, then `--sdk sdk`\n"
+    )
+
+
+def test_drivers_start_no_code_of_the_image(aims: Tree, sdk: Path) -> None:
+    with pytest.raises(UsageError, match="the SDK's drivers start a script that comes with the job"):
+        prepared(aims, distribution={"MPI": {}}, sdk=sdk)
+
+
+def test_the_name_of_a_job_is_one_that_sagemaker_takes() -> None:
+    name = job_name("registry.example/team/pytorch-2.9_efa" + "x" * 60, 0.0)
+
+    assert name == "pytorch-2-9-efaxxxxxxxxxxxxxxxxxxxxxxx-1970-01-01-00-00-00-000"
+    assert len(name) <= 63
+
+
+def test_processes_that_nothing_starts_are_refused(aims: Tree) -> None:
+    with pytest.raises(UsageError, match="there is a number of processes, and nothing starts them"):
+        prepared(aims, processes=2)
+
+
+def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(aims: Tree) -> None:
+    assert prepared(aims, groups=homogeneous(1, gpus=2)).job.processes == 1
+
+
+def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(aims: Tree) -> None:
+    groups = tuple(replace(group, gpus=2) for group in GROUPS)
+    distribution = {"mpi": {"enabled": True}, "instance_groups": ["dnn"]}
+    job = prepared(aims, groups=groups, distribution=distribution).job
+
+    assert (job.processes, job.ranks) == (2, 4)
+
+
+def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: Path, tmp_path: Path) -> None:
+    source = tmp_path / "code"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    distribution = {"MPI": {"process_count_per_node": 2}}
+    asked: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
+
+    assert prepared(aims, distribution=distribution, **asked).job.ranks == 2
+    with pytest.raises(UsageError, match="a number of processes beside `process_count_per_node`"):
+        prepared(aims, distribution=distribution, processes=2, **asked)

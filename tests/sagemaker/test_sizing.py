@@ -1,0 +1,274 @@
+"""Which instances a job needs: ratios and costs of AWS's own examples, and what is said about mistakes."""
+
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.project import HOME
+from bakehouse.errors import UsageError
+from bakehouse.sagemaker.sizing import Mix, Need, Row, Sizing, gain, read_numbers, size, text
+from tests.conftest import said
+
+KNOWN = {
+    one.name: one
+    for one in (
+        Instance("ml.p4d.24xlarge", 96, 8),
+        Instance("ml.p3.2xlarge", 8, 1),
+        Instance("ml.p3.8xlarge", 32, 4),
+        Instance("ml.g5.xlarge", 4, 1),
+        Instance("ml.g5.8xlarge", 32, 1),
+        Instance("ml.g5.12xlarge", 48, 4),
+        Instance("ml.g5.24xlarge", 96, 4),
+        Instance("ml.g5.48xlarge", 192, 8),
+        Instance("ml.g7.2xlarge"),
+        Instance("ml.c5.9xlarge", 36, 0),
+        Instance("ml.c5.18xlarge", 72, 0),
+    )
+}
+PRICES = {"ml.p4d.24xlarge": 37.688, "ml.c5.18xlarge": 3.672, "ml.p3.2xlarge": 3.825, "ml.c5.9xlarge": 1.836}
+"""What the published examples cost when they were measured, by the hour."""
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog([HOME / "recipes"])
+
+
+def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **others: Any) -> Sizing:
+    return size(Need(gpus, vcpus, batch), instance, KNOWN, **others)
+
+
+def named(sizing: Sizing) -> list[tuple[str, bool]]:
+    return [(row.mix.name, row.is_enough) for row in sizing.rows]
+
+
+def mistake(**words: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        sized(**words)
+    return said(caught.value).strip()
+
+
+def test_helpers_bring_the_ratio_up() -> None:
+    """From 12:1 to 30:1 with the two instances that the published example adds; one is enough for 20:1."""
+    found = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"])
+
+    assert [(row.mix.helpers, row.mix.ratio, row.is_enough) for row in found.rows] == [
+        (0, 12, False),
+        (1, 21, True),
+        (2, 30, True),
+    ]
+    assert found.rows[2].mix.vcpus == 240
+
+
+@pytest.mark.parametrize(
+    ("instance", "helper", "helpers", "seconds", "prices", "costs", "words"),
+    [
+        (
+            "ml.p4d.24xlarge",
+            "ml.c5.18xlarge",
+            2,
+            (0.192, 0.086),
+            (37.688, 45.032),
+            (0.201, 0.108),
+            "2.2 x faster, 46 % cheaper",
+        ),
+        (
+            "ml.p3.2xlarge",
+            "ml.c5.9xlarge",
+            1,
+            (1.193, 0.184),
+            (3.825, 5.661),
+            (0.127, 0.029),
+            "6.5 x faster, 77 % cheaper",
+        ),
+    ],
+)
+def test_what_the_published_examples_gained(
+    instance: str,
+    helper: str,
+    helpers: int,
+    seconds: tuple[float, float],
+    prices: tuple[float, float],
+    costs: tuple[float, float],
+    words: str,
+) -> None:
+    """ResNet50 with tf.data.service, and MNIST with heavy preprocessing over gRPC: AWS's own measurements."""
+    mix = f"{instance}+{helpers}*{helper}"
+    measured = {"": seconds[0], mix: seconds[1]}
+    gpus = KNOWN[instance].gpus or 0
+    found = sized(instance, gpus, helpers=[helper], prices=PRICES, seconds=measured)
+    first, *rest = found.rows
+    [row] = [row for row in rest if row.mix.helpers == helpers]
+
+    assert (first.price, row.price) == pytest.approx(prices)
+    assert (round(first.cost() or 0, 3), round(row.cost() or 0, 3)) == costs
+    assert gain(first, row) == words
+
+
+def test_first_a_larger_type_of_the_family() -> None:
+    found = sized("ml.g5.12xlarge")
+
+    assert named(found) == [
+        ("2 ml.g5.12xlarge", False),
+        ("1 ml.g5.48xlarge", True),
+        ("2 ml.g5.24xlarge", True),
+        ("2 ml.g5.12xlarge + 1 ml.c5.18xlarge", True),
+        ("2 ml.g5.12xlarge + 2 ml.c5.18xlarge", True),
+    ]
+
+
+def test_the_cheapest_larger_type_first_where_prices_are_known() -> None:
+    prices = {"ml.g5.24xlarge": 1.0, "ml.g5.48xlarge": 3.0}
+
+    assert named(sized("ml.g5.12xlarge", prices=prices))[1:3] == [
+        ("2 ml.g5.24xlarge", True),
+        ("1 ml.g5.48xlarge", True),
+    ]
+
+
+def test_a_larger_type_with_the_same_ratio_is_none() -> None:
+    found = sized("ml.p3.2xlarge", 4)
+
+    assert "ml.p3.8xlarge" not in {row.mix.instance.name for row in found.rows}
+    assert "no larger type of ml.p3 has 20 vCPUs for a GPU" in found.notes
+
+
+def test_what_is_enough_needs_nothing() -> None:
+    assert named(sized("ml.g5.48xlarge")) == [("1 ml.g5.48xlarge", True)]
+
+
+def test_a_mix_that_was_measured_is_shown_too() -> None:
+    found = sized("ml.g5.48xlarge", seconds={"ml.g5.48xlarge + 3 ml.c5.9xlarge": 0.5})
+
+    assert named(found)[1:] == [("1 ml.g5.48xlarge + 3 ml.c5.9xlarge", True)]
+    assert found.rows[1].seconds == 0.5
+
+
+def test_ranks_and_the_global_batch() -> None:
+    found = sized("ml.p4d.24xlarge", 16, 12, batch=64)
+
+    assert found.notes == (
+        "2 ml.p4d.24xlarge: 16 ranks, 8 on each of 2 instances",
+        "global batch: 16 replicas x 64 = 1024",
+    )
+
+
+def test_instances_with_more_gpus_than_asked() -> None:
+    assert sized("ml.g5.48xlarge", 3).notes[0] == "asked for 3 GPUs; 1 ml.g5.48xlarge bring 8"
+
+
+def test_no_price_is_made_up() -> None:
+    found = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"], prices={"ml.p4d.24xlarge": 37.688})
+
+    assert [row.price for row in found.rows] == [37.688, None, None]
+    assert "no price is given for ml.c5.18xlarge" in found.notes
+
+
+def test_slower_and_dearer() -> None:
+    mix = Mix(KNOWN["ml.p4d.24xlarge"], 1)
+    first, row = Row(mix, True, 10.0, 0.1), Row(mix, True, 20.0, 0.2)
+
+    assert gain(first, row) == "2.0 x slower, 300 % dearer"
+    assert gain(first, first) == ""
+    assert gain(first, Row(mix, True, None, 0.05)) == "2.0 x faster"
+
+
+def test_the_answer() -> None:
+    measured = {"": 0.192, "ml.p4d.24xlarge+2*ml.c5.18xlarge": 0.086}
+    found = sized("ml.p4d.24xlarge", 8, 20, 64, helpers=["ml.c5.18xlarge"], prices=PRICES, seconds=measured)
+
+    assert text(found) == (
+        "8 GPUs with 20 vCPUs each: 160 vCPUs\n"
+        "\n"
+        "instances                             vCPU:GPU  vCPUs  enough  per hour  s/step  100 steps\n"
+        "1 ml.p4d.24xlarge                     12:1      96     no      37.688    0.192   0.201\n"
+        "1 ml.p4d.24xlarge + 1 ml.c5.18xlarge  21:1      168    yes     41.360\n"
+        "1 ml.p4d.24xlarge + 2 ml.c5.18xlarge  30:1      240    yes     45.032    0.086   0.108      "
+        "2.2 x faster, 46 % cheaper\n"
+        "\n"
+        "no larger type of ml.p4d has 20 vCPUs for a GPU\n"
+        "1 ml.p4d.24xlarge + 1 ml.c5.18xlarge: 8 ranks\n"
+        "global batch: 8 replicas x 64 = 512\n"
+        "instance groups: train=ml.p4d.24xlarge:1 data=ml.c5.18xlarge:1; the launcher belongs to `train`\n"
+    )
+
+
+def test_columns_of_what_nobody_told_are_left_out() -> None:
+    assert text(sized("ml.g5.48xlarge")).splitlines()[2:4] == [
+        "instances         vCPU:GPU  vCPUs  enough",
+        "1 ml.g5.48xlarge  24:1      192    yes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            {"instance": "ml.p4.24xlarge"},
+            "error: unknown instance type `ml.p4.24xlarge`\n\nhint: did you mean `ml.p4d.24xlarge`?",
+        ),
+        (
+            {"instance": "ml.c5.9xlarge"},
+            "error: `ml.c5.9xlarge` has no GPU\n\nhint: name it with `--helper` instead",
+        ),
+        (
+            {"instance": "ml.g7.2xlarge"},
+            "error: how many GPUs `ml.g7.2xlarge` has is not in the catalogue\n\n"
+            "hint: add it to the component `instance`, with its source",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "vcpus": 0},
+            "error: how many vCPUs keep one GPU busy?\n\nhint: such as `--vcpu-per-gpu 20`",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "gpus": -1},
+            "error: -1 GPUs\n\nhint: one at least: `--gpus 8`",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "helpers": ["ml.g5.xlarge"]},
+            "error: `ml.g5.xlarge` has 1 GPU\n\nhint: helpers are such as `ml.c5.18xlarge`",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "prices": {"ml.p4.24xlarge": 1.0}},
+            "error: unknown instance type `ml.p4.24xlarge`\n\nhint: did you mean `ml.p4d.24xlarge`?",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "seconds": {"2 + 3": 1.0}},
+            "error: `2 + 3` is no mix of instances\n\nhint: such as `ml.p4d.24xlarge+2*ml.c5.18xlarge`",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "seconds": {"2 ml.c5.9xlarge": 1.0}},
+            "error: `ml.c5.9xlarge` has no GPU\n\nhint: name the type with GPUs first",
+        ),
+    ],
+)
+def test_a_mistake_gets_its_answer(words: dict[str, Any], answer: str) -> None:
+    assert mistake(**words) == answer
+
+
+def test_numbers_by_name() -> None:
+    assert read_numbers(["ml.a=1.5", "ml.b+2*ml.c = .25"], "--price") == {"ml.a": 1.5, "ml.b+2*ml.c": 0.25}
+    assert read_numbers(["0.2"], "--step-seconds", is_named=False) == {"": 0.2}
+
+
+@pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "1.5", "=1", "ml.a=nan"])
+def test_what_is_no_name_and_number(word: str) -> None:
+    with pytest.raises(UsageError, match="is no name and number"):
+        read_numbers([word], "--price")
+
+
+def test_the_catalogue_knows_what_is_sized(catalog: Catalog) -> None:
+    known = instances(catalog)
+
+    assert known["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")
+    assert known["ml.c5.18xlarge"] == Instance("ml.c5.18xlarge", 72, 0, 144, 0, False)
+    assert known["ml.c5.18xlarge"].family == "ml.c5"
+    assert known["ml.g7.2xlarge"].vcpus is None
+
+
+def test_gpus_never_come_without_vcpus(catalog: Catalog) -> None:
+    lacking = [one.name for one in instances(catalog).values() if one.gpus and not one.vcpus]
+
+    assert lacking == []

@@ -1,0 +1,354 @@
+"""The text of the snippets; that they run is shown in tests/integration/test_estimator.py."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.sagemaker import snippets
+from bakehouse.sagemaker.job_spec import Job
+from tests.publish.test_releases import a_record
+
+HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+MPI = replace(
+    a_record(),
+    registry=HOST,
+    image_uri=f"{HOST}/bakehouse/mpi-cpu@sha256:4f1c",
+)
+PYTORCH = replace(
+    MPI,
+    image="pytorch-cpu",
+    image_uri=f"{HOST}/bakehouse/pytorch-cpu@sha256:4f1c",
+    transport="gloo",
+    parts=(ReleasedPart("pytorch", "2.9.1", "cpu"),),
+    launchers=("mpirun", "torchrun"),
+    training_module="sagemaker_pytorch_container.training:main",
+)
+TENSORFLOW = replace(
+    MPI,
+    image="tensorflow-cpu",
+    image_uri=f"{HOST}/bakehouse/tensorflow-cpu@sha256:4f1c",
+    parts=(ReleasedPart("tensorflow", "2.21.0", "cpu"),),
+    training_module="sagemaker_tensorflow_container.training:main",
+)
+
+
+DEFAULTS = Job()
+
+
+def snippet(record: ReleaseRecord, job: Job = DEFAULTS) -> str:
+    return snippets.snippet(record, job).code
+
+
+def test_an_image_with_torchrun() -> None:
+    assert snippet(PYTORCH) == (
+        """\
+# pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 2 of the SageMaker SDK
+import sagemaker
+from sagemaker.pytorch import PyTorch
+
+estimator = PyTorch(
+    image_uri="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
+    entry_point="train.py",
+    role=sagemaker.get_execution_role(),
+    instance_type="ml.c5.2xlarge",
+    instance_count=2,
+    distribution={"torch_distributed": {"enabled": True}},
+    base_job_name="pytorch-cpu",
+)
+estimator.fit()
+"""
+    )
+
+
+def test_the_name_of_a_job_has_no_dots() -> None:
+    record = replace(PYTORCH, image="pytorch-2.10-cu128_efa")
+    assert '    base_job_name="pytorch-2-10-cu128-efa",\n' in snippet(record)
+
+
+def test_an_image_with_mpi_alone() -> None:
+    assert snippet(MPI, Job(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
+        """\
+# mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
+# PyTorch is the class that passes `distribution` on; the image needs no PyTorch.
+from sagemaker.pytorch import PyTorch
+
+estimator = PyTorch(
+    image_uri="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/mpi-cpu@sha256:4f1c",
+    entry_point="train.py",
+    role="arn:aws:iam::1:role/x",
+    instance_type="ml.c5.2xlarge",
+    instance_count=2,
+    distribution={"mpi": {"enabled": True, "processes_per_host": 8}},
+    base_job_name="mpi-cpu",
+)
+estimator.fit()
+"""
+    )
+
+
+def test_an_image_with_tensorflow() -> None:
+    code = snippet(TENSORFLOW)
+    assert "from sagemaker.tensorflow import TensorFlow\n" in code
+    assert '    distribution={"multi_worker_mirrored_strategy": {"enabled": True}},\n' in code
+    assert '    framework_version="2.21.0",\n    model_dir=False,\n' in code
+
+
+def test_an_image_with_its_own_training_code() -> None:
+    code = snippet(replace(PYTORCH, entry_point="train.py"))
+    assert "estimator = Estimator(\n" in code
+    told = '{"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "\\"ml.c5.2xlarge\\""}'
+    assert f"    hyperparameters={told},\n" in code
+    assert "entry_point" not in code
+    assert "distribution" not in code
+
+
+def test_processes_of_an_image_with_its_own_training_code() -> None:
+    code = snippet(replace(MPI, entry_point="train.py"), Job(processes_per_host=4))
+    told = (
+        '{"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4", '
+        '"sagemaker_mpi_custom_mpi_options": "\\"\\""}'
+    )
+    assert f"    hyperparameters={told},\n" in code
+
+
+def test_a_gpu_image_gets_gpus() -> None:
+    assert '    instance_type="ml.g5.12xlarge",\n' in snippet(replace(PYTORCH, gpu=True))
+
+
+def test_what_a_person_asks_for_comes_first() -> None:
+    code = snippet(
+        PYTORCH,
+        Job(entry_point="go.py", instance_type="ml.p4d.24xlarge", instance_count=4, launcher="mpirun"),
+    )
+    assert '    entry_point="go.py",\n' in code
+    assert '    instance_type="ml.p4d.24xlarge",\n    instance_count=4,\n' in code
+    assert '    distribution={"mpi": {"enabled": True}},\n' in code
+
+
+def test_a_number_of_processes_asks_for_mpi() -> None:
+    assert '{"mpi": {"enabled": True, "processes_per_host": 4}}' in snippet(
+        PYTORCH, Job(processes_per_host=4)
+    )
+
+
+def test_without_a_launcher_nothing_is_distributed() -> None:
+    assert "distribution" not in snippet(replace(MPI, launchers=(), parts=PYTORCH.parts))
+
+
+def test_the_plain_toolkit_starts_no_torchrun() -> None:
+    assert '{"mpi": {"enabled": True}}' in snippet(replace(PYTORCH, training_module=""))
+
+
+def test_an_untested_release_says_so() -> None:
+    assert snippet(replace(MPI, tested=False)).startswith(
+        "# mpi-cpu, published 2026-11-20, NOT smoke-tested; for version 2 of the SageMaker SDK\n"
+    )
+
+
+def test_a_release_on_this_machine_is_told_to_be_out_of_reach() -> None:
+    code = snippet(replace(MPI, registry="127.0.0.1:5050"))
+    assert "# 127.0.0.1:5050 is a registry on this machine: SageMaker pulls from Amazon ECR.\n" in code
+
+
+@pytest.mark.parametrize("record", [MPI, PYTORCH, TENSORFLOW, replace(MPI, entry_point="a.py")])
+def test_a_snippet_is_python(record: ReleaseRecord) -> None:
+    compile(snippet(record), "snippet.py", "exec")
+
+
+def test_version_3() -> None:
+    assert snippet(PYTORCH, Job(sdk="v3", entry_point="src/train.py", instance_count=4)) == (
+        """\
+# pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 3 of the SageMaker SDK
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, SourceCode
+from sagemaker.train.distributed import Torchrun
+
+trainer = ModelTrainer(
+    training_image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
+    source_code=SourceCode(source_dir="src", entry_script="train.py"),
+    distributed=Torchrun(),
+    compute=Compute(instance_type="ml.c5.2xlarge", instance_count=4),
+    base_job_name="pytorch-cpu",
+)
+trainer.train()
+"""
+    )
+
+
+def test_version_3_starts_no_mirrored_workers() -> None:
+    assert refused(TENSORFLOW, Job(sdk="v3", launcher="tensorflow")) == [
+        Diagnostic("`tensorflow-cpu` can't start a job with `tensorflow`", hint="it has `mpirun`")
+    ]
+
+
+def test_version_3_counts_processes() -> None:
+    assert "distributed=MPI(process_count_per_node=4)," in snippet(MPI, Job(sdk="v3", processes_per_host=4))
+
+
+def test_version_3_lets_an_image_start_its_own_code() -> None:
+    code = snippet(replace(MPI, entry_point="train.py"), Job(sdk="v3"))
+    assert "distributed" not in code
+    assert "source_code" not in code
+    assert '"sagemaker_mpi_enabled": "true"' in code
+
+
+def test_a_request_of_boto3() -> None:
+    role = "arn:aws:iam::1:role/x"
+    assert snippet(PYTORCH, Job(sdk="boto3", role=role, environment={"A": "b"}, keep_alive=600)) == (
+        """\
+# pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for boto3
+import io
+import json
+import tarfile
+import time
+
+import boto3
+
+region = "eu-west-1"
+account = boto3.client("sts", region).get_caller_identity()["Account"]
+# The bucket that SageMaker's SDK makes and uses: any other in the region does as well.
+bucket = f"sagemaker-{region}-{account}"
+name = "pytorch-cpu" + time.strftime("-%Y%m%d-%H%M%S")
+s3 = boto3.client("s3", region)
+try:
+    # Anybody could have made a bucket of that name before.
+    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
+except s3.exceptions.ClientError as error:
+    if error.response["Error"]["Code"] != "404":
+        raise
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})
+key = f"{name}/source/sourcedir.tar.gz"
+packed = io.BytesIO()
+with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:
+    archive.add("train.py", arcname="train.py")
+s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue(), ExpectedBucketOwner=account)
+hyperparameters = {
+    "sagemaker_torch_distributed_enabled": True,
+    "sagemaker_instance_type": "ml.c5.2xlarge",
+    "sagemaker_program": "train.py",
+    "sagemaker_submit_directory": f"s3://{bucket}/{key}",
+    "sagemaker_container_log_level": 20,
+    "sagemaker_job_name": name,
+    "sagemaker_region": region,
+}
+request = {
+    "TrainingJobName": name,
+    "RoleArn": "arn:aws:iam::1:role/x",
+    "AlgorithmSpecification": {"TrainingImage": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c", "TrainingInputMode": "File"},
+    "HyperParameters": {key: json.dumps(value) for key, value in hyperparameters.items()},
+    "ResourceConfig": {"InstanceType": "ml.c5.2xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30, "KeepAlivePeriodInSeconds": 600},
+    "OutputDataConfig": {"S3OutputPath": f"s3://{bucket}/"},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
+    "Environment": {"A": "b"},
+}
+boto3.client("sagemaker", region).create_training_job(**request)
+"""  # noqa: E501
+    )
+
+
+def test_code_that_is_in_s3_already_is_not_sent() -> None:
+    job = Job(sdk="boto3", role="arn:aws:iam::1:role/x", source_dir="s3://code/sourcedir.tar.gz")
+    code = snippet(PYTORCH, job)
+    assert "packed" not in code
+    assert '    "sagemaker_program": "train.py",\n' in code
+    assert '    "sagemaker_submit_directory": "s3://code/sourcedir.tar.gz",\n' in code
+
+
+def test_boto3_needs_a_role() -> None:
+    assert refused(PYTORCH, Job(sdk="boto3")) == [
+        Diagnostic(
+            "a request of boto3 names the role that the job runs as",
+            hint="`--role arn:aws:iam::123456789012:role/SageMakerRole`",
+        )
+    ]
+
+
+def test_a_local_job_is_no_request_of_boto3() -> None:
+    with pytest.raises(UsageError) as caught:
+        snippet(
+            PYTORCH, Job(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1)
+        )
+    assert caught.value.diagnostics == (
+        Diagnostic("a local job is not sent to SageMaker", hint="`./bake run` runs it on this machine"),
+    )
+
+
+def test_groups_of_version_2() -> None:
+    groups = (("data", "ml.c5.18xlarge", 2), ("train", "ml.p4d.24xlarge", 1))
+    distribution = {"mpi": {"enabled": True}, "instance_groups": ["train"]}
+    code = snippet(MPI, Job(groups=groups, distribution=distribution))
+    assert 'groups = {\n    "data": InstanceGroup("data", "ml.c5.18xlarge", 2),\n' in code
+    assert "    instance_groups=list(groups.values()),\n" in code
+    assert '"instance_groups": [groups["train"]]}' in code
+
+
+def test_groups_where_nobody_says_which_one_is_launched() -> None:
+    job = Job(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
+    [found] = refused(MPI, job)
+    assert found == Diagnostic(
+        "`distribution` doesn't say for which group it is",
+        facts=(
+            ("rule", "group-of-distribution"),
+            ("known from", "sagemaker 2.257.7: fw_utils.py, estimator.py"),
+        ),
+        hint='add `"instance_groups": ["data"]`, or another of "data", "train"',
+    )
+
+
+def test_what_is_only_warned_of_comes_with_the_code() -> None:
+    found = snippets.snippet(PYTORCH, Job(hyperparameters={"sagemaker_program": "a.py"}))
+    assert [one.rule.name for one in found.warnings] == ["hyperparameter-overwritten"]
+
+
+def refused(record: ReleaseRecord, job: Job) -> list[Diagnostic]:
+    with pytest.raises(UsageError) as caught:
+        snippet(record, job)
+    return list(caught.value.diagnostics)
+
+
+def test_a_launcher_that_the_image_lacks() -> None:
+    assert refused(PYTORCH, Job(launcher="tensorflow")) == [
+        Diagnostic("`pytorch-cpu` can't start a job with `tensorflow`", hint="it has `torchrun`, `mpirun`")
+    ]
+
+
+def test_a_number_of_processes_is_for_mpi() -> None:
+    assert refused(PYTORCH, Job(launcher="torchrun", processes_per_host=4)) == [
+        Diagnostic(
+            "`torchrun` starts one process for each GPU, or one where there are none",
+            hint="a number of processes is for `mpirun`",
+        )
+    ]
+
+
+def test_an_address_too_long_for_sagemaker() -> None:
+    [found] = refused(replace(PYTORCH, image_uri="x" * 256), Job())
+    assert found.message == "the image_uri of `pytorch-cpu` has 256 characters"
+    assert found.hint == "SageMaker takes 255: publish it with a shorter `repository_prefix`"
+
+
+def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
+    code = snippet(replace(PYTORCH, date="2026-11-20\nimport os; os.abort()  #"))
+
+    assert "\nimport os" not in code
+
+
+@pytest.mark.parametrize("job", [Job(entry_point="mine.py"), Job(source_dir="src")])
+def test_code_beside_that_of_the_image_is_refused(job: Job) -> None:
+    with pytest.raises(UsageError) as caught:
+        snippet(replace(PYTORCH, entry_point="train.py"), job)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`pytorch-cpu` brings its own code, `train.py`: nothing is sent along",
+            hint="leave out `--entry-point` and `--source-dir`",
+        ),
+    )
+
+
+def test_numbers_that_have_no_literal_are_written_as_python_reads_them() -> None:
+    code = snippet(PYTORCH, Job(hyperparameters={"limit": float("inf"), "start": float("nan")}))
+
+    assert '{"limit": float("inf"), "start": float("nan")}' in code

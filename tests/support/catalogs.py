@@ -1,0 +1,187 @@
+"""Small random catalogues, and what a person with patience would choose from them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import (
+    BaseSource,
+    Component,
+    Face,
+    Incompatibility,
+    Release,
+    Requirement,
+    Variant,
+)
+from bakehouse.catalog.python_lock import Lock, Package
+from bakehouse.catalog.recipe import Content, Recipe
+from bakehouse.errors import Location
+from bakehouse.resolve.candidate import Candidate
+from bakehouse.util.yaml_reader import Scalar
+
+PARTS = ("ant", "bee", "cow", "dog")
+VIRTUAL = ("air", "sea")
+NAMES = (*PARTS, *VIRTUAL)
+Option = TypeVar("Option")
+NOWHERE = Location(Path("random.yaml"), 1, 1)
+
+RANGES = ("", "", "", "", "", ">=1", ">=1", ">=2", "<2", "==1.*", "==2.*", "!=1", ">9")
+SHAPES = ((1,), (1, 1), (2,), (2, 1), (1, 1, 1))
+"""How many variants each release has."""
+
+
+class ReadLock(Lock):
+    """A lock whose packages need no file."""
+
+    def __init__(self, packages: tuple[Package, ...]) -> None:
+        super().__init__(Path("random.txt"), NOWHERE)
+        self.__dict__["packages"] = packages
+
+
+class Dice:
+    """Draws parts of a catalogue: the same number gives the same ones, far faster than a strategy does."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def catalog(self) -> Catalog:
+        found = [self._component(name) for name in PARTS]
+        return Catalog({one.name: one for one in (*found, self._component("ground", is_base=True))})
+
+    def recipe(self) -> Recipe:
+        asked = {one.name: one for one in self._requirements(3, least=1)}
+        patterns = {one: self._one("v0", "v*", "v1") for one in PARTS if self._is_rare()}
+        return Recipe(
+            name="random",
+            family="random",
+            summary="random",
+            status="current",
+            base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
+            components=tuple(asked.values()),
+            variants={name: Scalar(pattern, NOWHERE) for name, pattern in patterns.items()},
+            without=frozenset([self._one(*NAMES)] if self._is_rare() else []),
+            content=Content(packages=self._lock()),
+            location=NOWHERE,
+        )
+
+    def _component(self, name: str, *, is_base: bool = False) -> Component:
+        shape = self._one(*SHAPES)
+        releases = tuple(
+            Release(str(len(shape) - number), self._variants(count, is_base), NOWHERE)
+            for number, count in enumerate(shape)
+        )
+        return Component(name, name, self._one(1, 2), Path(name), (), releases, "", None, {}, NOWHERE)
+
+    def _variants(self, count: int, is_base: bool) -> tuple[Variant, ...]:
+        base = BaseSource(suite="stable") if is_base else None
+        faces = [replace(self._face(), base=base) for _ in range(count)]
+        return tuple(Variant(f"v{number}", face, NOWHERE) for number, face in enumerate(faces))
+
+    def _face(self) -> Face:
+        return Face(
+            requires=self._requirements(self._one(0, 0, 1, 2)),
+            constraints=self._requirements(1),
+            recommends=self._requirements(1),
+            provides={self._one(*NAMES): self._one("1", "1.2", "2", "2.0")} if self._is_even() else {},
+            lock=ReadLock(self._lock()),
+            conflicts=self._conflicts(),
+        )
+
+    def _conflicts(self) -> tuple[Incompatibility, ...]:
+        parts = self._requirements(3, least=2)
+        found = Incompatibility(parts, "", "", is_certain=self._is_even(), location=NOWHERE)
+        return (found,) if self._is_rare() else ()
+
+    def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:
+        count = self._random.randint(least, most)
+        return tuple(Requirement(self._one(*NAMES), self._one(*RANGES), NOWHERE) for _ in range(count))
+
+    def _lock(self) -> tuple[Package, ...]:
+        name, version = self._one("num-py", "Num.Py", "num_py"), self._one("1", "2")
+        return (Package(name, version, "0" * 64, "x.whl", 1, NOWHERE),) if self._is_rare() else ()
+
+    def _one(self, *options: Option) -> Option:
+        return self._random.choice(options)
+
+    def _is_even(self) -> bool:
+        return self._random.random() < 0.5
+
+    def _is_rare(self) -> bool:
+        return self._random.random() < 0.2
+
+
+def selections(recipe: Recipe, catalog: Catalog) -> Iterator[tuple[Candidate, ...]]:
+    """Every set of candidates that answers a recipe and holds no part twice, found without cleverness."""
+    options: list[list[Candidate | None]] = [[*candidates(recipe, catalog, "ground")]]
+    options += [[None, *candidates(recipe, catalog, name)] for name in PARTS]
+    for picked in product(*options):
+        chosen = tuple(one for one in picked if one)
+        if is_answer(recipe, chosen):
+            yield chosen
+
+
+def is_answer(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
+    return not is_given_twice(chosen) and holds(recipe, chosen) and is_asked_for(recipe, chosen)
+
+
+def candidates(recipe: Recipe, catalog: Catalog, name: str) -> list[Candidate]:
+    component = catalog.components[name]
+    pattern = recipe.variants[name].text.rstrip("*") if name in recipe.variants else ""
+    return [
+        Candidate(component, release, variant)
+        for release in component.releases
+        for variant in release.variants
+        if variant.name.startswith(pattern)
+    ]
+
+
+def brought(recipe: Recipe, one: Candidate) -> list[Requirement]:
+    return [*one.face.requires, *(other for other in one.face.recommends if other.name not in recipe.without)]
+
+
+def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
+    """Whether all demands on what is there are met, and nothing contradicts anything."""
+    demands = [recipe.base, *recipe.components]
+    for one in chosen:
+        demands += [*brought(recipe, one), *one.face.constraints]
+    versions: dict[str, list[str]] = {}
+    for one in chosen:
+        for name, version in one.given.items():
+            versions.setdefault(name, []).append(version)
+    if not all(one.allows(version) for one in demands for version in versions.get(one.name, ())):
+        return False
+    for several in versions.values():
+        if not all(agree(first, second) for first in several for second in several):
+            return False
+    known = [other for one in chosen for other in one.face.conflicts if other.is_certain]
+    if any(all(any(map(one.allows, versions.get(one.name, ()))) for one in other.parts) for other in known):
+        return False
+    locked = [*recipe.content.packages, *(package for one in chosen for package in one.face.packages)]
+    return len({package.version for package in locked}) < 2
+
+
+def agree(first: str, second: str) -> bool:
+    one, two = first.split("."), second.split(".")
+    return all(left == right for left, right in zip(one, two, strict=False))
+
+
+def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
+    """Whether every name asked for is given, and no part is there that nobody asked for by its name."""
+    by_name = {one.name: one for one in chosen}
+    given = {name for one in chosen for name in one.given}
+    asked, left = set(), [recipe.base, *recipe.components]
+    while left:
+        name = left.pop().name
+        if name not in asked:
+            asked.add(name)
+            left += brought(recipe, by_name[name]) if name in by_name else []
+    return asked <= given and by_name.keys() <= asked
+
+
+def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:
+    """Whether a part is there although another one answers for it."""
+    return any(one.name in other.face.provides for one in chosen for other in chosen if other is not one)

@@ -1,0 +1,86 @@
+"""What ECR does where an account asks for replication: what is pushed to one region comes to another."""
+
+import base64
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
+
+from tests.support.ecr import ACCOUNT, EcrStandin
+from tests.support.proxy import Reply, Request
+from tests.support.registry import PASSWORD
+
+
+@contextlib.contextmanager
+def replicated(standin: EcrStandin, region: str, prefix: str, outcome: str = "COMPLETE") -> Iterator[None]:
+    """Carry what is pushed below a prefix to another region, until the block ends.
+
+    With the outcome `FAILED` or `IN_PROGRESS` nothing arrives.
+    """
+    statuses: dict[tuple[str, str], str] = {}
+
+    def carry(repository: str, reference: str, request: Request) -> None:
+        if not repository.startswith(prefix):
+            return
+        if outcome == "COMPLETE":
+            _copy(standin, region, repository, reference, request)
+        statuses[repository, _digest(request.body)] = outcome
+
+    def answer(request: Request) -> Reply | None:
+        if not request.headers.get("X-Amz-Target", "").endswith(".DescribeImageReplicationStatus"):
+            return None
+        asked = json.loads(request.body)
+        status = statuses.get((asked["repositoryName"], asked["imageId"]["imageDigest"]))
+        told = {"region": region, "registryId": ACCOUNT, "status": status}
+        if status == "FAILED":
+            told["failureCode"] = "REPOSITORY_NOT_FOUND"
+        document = {**asked, "replicationStatuses": [told] if status else []}
+        return Reply(200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode())
+
+    rule = {
+        "destinations": [{"region": region, "registryId": ACCOUNT}],
+        "repositoryFilters": [{"filter": prefix, "filterType": "PREFIX_MATCH"}],
+    }
+    standin.client.put_replication_configuration(replicationConfiguration={"rules": [rule]})
+    standin.registry.stored.append(carry)
+    standin.aws.answers.insert(0, answer)
+    try:
+        yield
+    finally:
+        standin.client.put_replication_configuration(replicationConfiguration={"rules": []})
+
+
+def _copy(standin: EcrStandin, region: str, repository: str, reference: str, request: Request) -> None:
+    """Put a manifest into the other region, with what it names."""
+    here, there = (f"{one}/{repository}" for one in (standin.region, region))
+    manifest = json.loads(request.body)
+    for one in (manifest["config"], *manifest["layers"]):
+        mount = f"{there}/blobs/uploads/?mount={one['digest']}&from={here.replace('/', '%2F')}"
+        _ask(standin, "POST", mount)
+    client = standin.client_in(region)
+    with contextlib.suppress(client.exceptions.RepositoryAlreadyExistsException):
+        client.create_repository(repositoryName=repository)
+    kind = {"Content-Type": request.headers["Content-Type"]}
+    _ask(standin, "PUT", f"{there}/manifests/{reference}", request.body, kind)
+    client.put_image(
+        repositoryName=repository,
+        imageManifest=request.body.decode(),
+        imageDigest=_digest(request.body),
+        imageTag=reference,
+    )
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _ask(
+    standin: EcrStandin, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> None:
+    """A request to the registry behind all regions."""
+    login = base64.b64encode(f"AWS:{PASSWORD}".encode()).decode()
+    url = f"http://127.0.0.1:{standin.registry.upstream}/v2/{path}"
+    told = {"Authorization": f"Basic {login}", **(headers or {})}
+    urlopen(UrlRequest(url, body, told, method=method)).close()

@@ -1,0 +1,138 @@
+"""A container engine of a few lines: its containers end as the test says."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bakehouse.build.graph import BuiltImage
+from bakehouse.engine.protocol import Container, ContainerSpec, Ended, StoredImage, Swept
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.util.oci import Digest
+from tests.support.locked_debian import LOCKED
+
+DIGEST = Digest("sha256:" + "4f" * 32)
+
+
+@dataclass
+class Run:
+    """How one container behaves: what it prints, leaves behind and ends with; None is never."""
+
+    exit_code: int | None = 0
+    prints: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    stopped: bool = False
+    heeds_sigterm: bool = True
+    signals: list[str] = field(default_factory=list)
+    full: tuple[str, ...] = ()
+    refused: list[str] = field(default_factory=list)
+    netem: str = ""
+
+    def start(self, log: Path, heard: Callable[[bytes], None] = lambda chunk: None) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(self.prints)
+        heard(self.prints.encode())
+
+    def wait(self, seconds: float) -> Ended | None:
+        return None if self.exit_code is None else Ended(self.exit_code)
+
+    def signal(self, name: str) -> None:
+        self.signals.append(name)
+        if self.exit_code is None and (name == "SIGKILL" or self.heeds_sigterm):
+            self.exit_code = 137 if name == "SIGKILL" else 143
+
+    def stop(self, grace: float) -> None:
+        self.stopped = True
+
+    def stdout(self) -> str:
+        return self.prints
+
+    def read(self, path: str) -> dict[str, bytes]:
+        name = path.rpartition("/")[2]
+        return {
+            (file.removeprefix(f"{path}/") if file != path else name): content
+            for file, content in self.files.items()
+            if file == path or file.startswith(f"{path}/")
+        }
+
+    def sizes(self, path: str) -> dict[str, int]:
+        return {name: len(content) for name, content in self.read(path).items()}
+
+    def copy(self, path: str, folder: Path) -> None:
+        for name, content in self.read(path).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+    def is_full(self, path: str) -> bool:
+        return path in self.full
+
+    def address(self) -> str:
+        return f"address {id(self)}"
+
+    def disturb(self, netem: str) -> None:
+        self.netem = netem
+
+    def refuse(self, addresses: Collection[str]) -> None:
+        self.refused += addresses
+
+
+class FakeEngine:
+    """Makes the containers that `behave` gives, and keeps what it was asked for."""
+
+    def __init__(self, behave: Callable[[ContainerSpec], Run]) -> None:
+        self._behave = behave
+        self.specs: list[ContainerSpec] = []
+        self.archives: dict[str, bytes] = {}
+        """What it saves, by reference."""
+        self.closed = False
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(DIGEST, 1)
+
+    @contextlib.contextmanager
+    def container(self, spec: ContainerSpec) -> Iterator[Container]:
+        self.specs.append(spec)
+        yield self._behave(spec)
+
+    @contextlib.contextmanager
+    def network(self, name: str) -> Iterator[str]:
+        yield f"network of {name}"
+
+    def sweep(self) -> Swept:
+        return Swept()
+
+    @contextlib.contextmanager
+    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
+        yield (self.archives[reference],)
+
+    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def image(
+    name: str = "mpi-cpu",
+    parts: tuple[Part, ...] = (),
+    *,
+    launchers: tuple[str, ...] = ("mpirun",),
+    training_module: str | None = None,
+    entry_point: str | None = None,
+    gpu: bool = False,
+) -> Image:
+    return Image(
+        name=name,
+        key=ImageKey("a" * 64),
+        summary="an image",
+        base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), LOCKED),
+        parts=parts,
+        gpu=gpu,
+        launchers=launchers,
+        training_module=training_module,
+        entry_point=entry_point,
+    )
+
+
+def built(of: Image) -> BuiltImage:
+    return BuiltImage(of, DIGEST, 1)

@@ -1,0 +1,203 @@
+"""Servers of files that behave as they are told: they cut, lie, keep silent, ask for a login, count."""
+
+import base64
+import contextlib
+import gzip
+import hashlib
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+from bakehouse.fetch.required_files import FileKind, WantedFile
+from bakehouse.util.oci import Sha256
+
+
+@dataclass
+class FileServer:
+    """Its files by path, and what is wrong with it."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Content types by path."""
+    cuts: list[int] = field(default_factory=list)
+    """After how many bytes each of the next answers ends."""
+    statuses: list[int] = field(default_factory=list)
+    """What the next requests are answered with, whatever they ask for."""
+    login: str = ""
+    """`user:word`, without which nothing is given."""
+    knows_ranges: bool = True
+    etag: str = '"one"'
+    gate: threading.Event | None = None
+    """What an answer waits for after its first half."""
+    pause: float = 0.0
+    """Seconds between two bytes; none where it is 0."""
+    most: int = 0
+    """How many bytes it gives when it is asked for a range; 0 is all."""
+    shift: int = 0
+    """How far from where it was asked to begin it does."""
+    packs: bool = False
+    """Whether it packs what may come packed."""
+    is_proxy: bool = False
+    redirects: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, Message]] = field(default_factory=list)
+    half_sent: threading.Event = field(default_factory=threading.Event)
+
+    def put(self, content: bytes, name: str = "part-1.0.tar.gz", path: str = "") -> WantedFile:
+        """Hold a file at its place of a mirror, or at another one."""
+        file = wanted(content, name)
+        self.files[path or f"/{file.sha256}/{name}"] = content
+        return file
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    def ranges(self) -> list[str]:
+        return [headers.get("Range", "") for _, headers in self.asked]
+
+
+def wanted(
+    content: bytes,
+    name: str = "part-1.0.tar.gz",
+    kind: FileKind = "sdist",
+    address: str = "part==1.0",
+    *,
+    known: bool = True,
+) -> WantedFile:
+    sha256 = Sha256(hashlib.sha256(content).hexdigest())
+    return WantedFile(kind, name, sha256, len(content) if known else None, address)
+
+
+@contextlib.contextmanager
+def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iterator[FileServer]:
+    """A server on a free port; with TLS where a certificate is given, whose key lies beside it."""
+    told = FileServer()
+    handler = type("Handler", (_Handler,), {"told": told})
+    with _Quiet((address, 0), handler) as server:
+        scheme = "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            scheme = "https"
+        told.url = f"{scheme}://{address}:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield told
+        finally:
+            if told.gate:
+                told.gate.set()
+            server.shutdown()
+            thread.join()
+
+
+def company_certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody's system trusts, and its key beside it."""
+    found, key = folder / "company.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=a company", "-addext", "subjectAltName=IP:127.0.0.1"]
+    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)
+    return found
+
+
+def basic(login: str) -> str:
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    told: FileServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+    def do_GET(self) -> None:
+        told = self.told
+        told.asked.append((self.path, self.headers))
+        header = "Proxy-Authorization" if told.is_proxy else "Authorization"
+        if told.login and self.headers.get(header) != basic(told.login):
+            self._end(407 if told.is_proxy else 401)
+        elif told.statuses:
+            self._end(told.statuses.pop(0))
+        elif told.is_proxy:
+            with build_opener(ProxyHandler({})).open(self.path) as answer:
+                self._give(answer.read())
+        elif to := told.redirects.get(self.path):
+            self.send_response(302)
+            self.send_header("Location", to)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            content = told.files.get(urlsplit(self.path).path)
+            if content is None:
+                self._end(404)
+            else:
+                self._give(content)
+
+    def _end(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _give(self, content: bytes) -> None:
+        told, start = self.told, 0
+        asked = self.headers.get("Range", "")
+        is_same = self.headers.get("If-Range", told.etag) == told.etag
+        if asked and told.knows_ranges and is_same:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if start and start >= len(content):
+            self._end(416)
+            return
+        if told.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content)
+        self.send_response(206 if start else 200)
+        total, end = len(content), len(content)
+        if start:
+            start += told.shift
+            end = min(start + told.most, total) if told.most else total
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
+        if content[:2] == b"\x1f\x8b":
+            self.send_header("Content-Encoding", "gzip")
+        if told.etag:
+            self.send_header("ETag", told.etag)
+        self.send_header("Content-Type", told.kinds.get(self.path, "application/octet-stream"))
+        self.send_header("Content-Length", str(end - start))
+        self.end_headers()
+        body = content[start:end]
+        if told.cuts:
+            self.wfile.write(body[: told.cuts.pop(0)])
+            self.close_connection = True
+            self.connection.close()
+            return
+        if told.gate:
+            half = len(body) // 2
+            self.wfile.write(body[:half])
+            self.wfile.flush()
+            told.half_sent.set()
+            told.gate.wait()
+            body = body[half:]
+        if told.pause:
+            for byte in body:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                threading.Event().wait(told.pause)
+            return
+        self.wfile.write(body)

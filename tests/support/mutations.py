@@ -1,0 +1,360 @@
+"""Recipes and components as nobody would write them: real ones with their lines and values mutated."""
+
+import copy
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from bakehouse.catalog.catalog import Catalog, checked, load_catalog, read_component
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
+from bakehouse.plan import dockerfile
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve import conflict_report
+from bakehouse.resolve.resolver import NothingFits, resolve
+from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import load
+
+MATRIX = """\
+summary: PyTorch ${pytorch|minor} for ${python|tag}
+status: ${status}
+name: mutated-${pytorch|minor}-py${python|tag}
+commit: ["mutated-*"]
+matrix:
+  pytorch: ["2.13.0", "2.10.0"]
+  stack:
+    - {os: "12", status: current}
+    - {os: "12.1", status: legacy}
+  python: ["3.11", "3.12"]
+  exclude: [{pytorch: "2.10*", os: "12.1"}]
+  include: [{pytorch: "2.8.0", os: "12", status: frozen, python: "3.11"}]
+base: {debian: "${os}"}
+components: {pytorch: "${pytorch}", python: "${python}", sagemaker-training: "*"}
+variants: {pytorch: "cpu-*"}
+without: [jit]
+apt: [htop, "libgomp1"]
+environment: {A: "1", B: "$HOME ${python}"}
+run: ["echo a", "test -d /opt"]
+files: [{from: train.py, to: /opt/train.py}]
+code: {directory: src, entry_point: train.py}
+requirements: own.lock
+targets: {instances: ["ml.p4d.24xlarge"], driver: "550.163.01"}
+"""
+COMPONENT = """\
+summary: A part
+order: 45
+launchers: [torchrun]
+apt: [curl]
+path: [/opt/bin]
+library_path: [/opt/lib]
+entrypoint: [start]
+environment: {A: "1"}
+facts: {make: all}
+recommends: {jit: "*"}
+releases:
+  - version: "2.0"
+    source: https://example.org/changes
+    confidence: medium
+    conflicts:
+      - with: {nccl: ">=2.19", efa: "<1.29"}
+        because: its plugin hangs
+        source: https://example.org/issues/1
+        confidence: low
+    variants:
+      - name: cu${cuda|minor|tag}-py${python|tag}
+        each:
+          python: ["3.11", "3.12"]
+          stack: [{cuda: "12.8.1", gpu: "true"}, {cuda: "13.0", gpu: "false"}]
+        requires: {python: "${python}"}
+        constraints: {cuda: "${cuda|minor}"}
+        gpu: ${gpu}
+        lock: own.lock
+        artifacts:
+          wheel: {url: "https://example.org/a-${python|tag}.whl", sha256: unknown, confidence: low}
+          source: {debian: "curl=1.0", file: curl.tar.gz, sha256: unknown}
+  - version: "1.0"
+    requires: {glibc: ">=2.28"}
+    provides: {nccl: "2.19.3"}
+    build_apt: [gcc]
+    artifacts: {wheel: {pypi: "a==1.0", file: a.whl, sha256: unknown}}
+"""
+USER = 'summary: Uses it\nbase: {debian: "12"}\ncomponents: {mutated: "*", python: "3.11"}\n'
+TEMPLATE = "{% block build %}\nFROM toolchain AS mutated\nRUN finish mutated {{ version }}\n{% endblock %}\n"
+
+_ODD = json.loads((HOME / "tests" / "support" / "mutations.json").read_text(encoding="utf-8"))
+KEYS = tuple(_ODD["keys"])
+WORDS = (*_ODD["words"], "9" * 5_000, "x" * 300, "x" * 17_000)
+_SCALAR = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[A-Za-z0-9.<>=*][A-Za-z0-9.<>=*|${}-]*')
+
+_CALLS = 3
+"""Of the resolver, to find a way out: what it says is tried here, not how far it looks."""
+
+Mutation = Callable[[list[str], Random], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one mutated text."""
+
+    text: str
+    diagnostics: tuple[Diagnostic, ...]
+    """Empty where it was taken."""
+    seconds: float
+    """Of this process's own time: the machine has others."""
+
+    @property
+    def is_placed(self) -> bool:
+        return all(one.location for one in self.diagnostics)
+
+
+class Mutations:
+    """Takes case after case through the pure pipeline, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._templates = dockerfile.read_templates(HOME / "templates")
+        self._catalog = load_catalog([HOME / "recipes"])
+        self._recipes = [MATRIX, *self._own_files()]
+        self._components = [("mutated", COMPONENT)]
+        for path in sorted((HOME / "recipes" / "components").glob("*/component.yaml")):
+            shutil.copytree(path.parent, folder / "components" / path.parent.name, symlinks=True)
+            self._components.append((path.parent.name, head(path.read_text(encoding="utf-8"))))
+        self._users = {"mutated": (USER, self._parts(USER.replace("mutated", "pytorch")))}
+        for text in self._recipes[1:]:
+            parts = self._parts(text)
+            for name in parts:
+                self._users.setdefault(name, (text, parts))
+
+    def _own_files(self) -> list[str]:
+        """The texts of the real recipes, with what they name beside them; and what the two above name."""
+        images, own = self._folder / "images", self._folder / "components" / "mutated"
+        shutil.copytree(HOME / "recipes" / "images", images)
+        (images / "src").mkdir()
+        own.mkdir(parents=True)
+        for path in (images / "src" / "train.py", images / "train.py", images / "own.lock", own / "own.lock"):
+            path.write_text("")
+        (own / "install.j2").write_text(TEMPLATE)
+        paths = sorted(images.glob("*.yaml"))
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        for path in paths:
+            path.unlink()
+        return texts
+
+    def _parts(self, text: str) -> tuple[str, ...]:
+        """What the first image of a recipe is made of."""
+        recipe = self._load(text, self._catalog)[0]
+        found = resolve(recipe, self._catalog)
+        return tuple(choice.name for choice in (found.base, *found.choices))
+
+    def run(self, seed: int) -> Outcome:
+        """One case: the same number gives the same one. Only what is no BakehouseError is raised."""
+        random = Random(seed)
+        if random.random() < 0.5:
+            name, text = "", mutated(random.choice(self._recipes), random)
+        else:
+            name, whole = random.choice(self._components)
+            text = mutated(whole, random)
+        return self.outcome(text, name)
+
+    def outcome(self, text: str, name: str = "") -> Outcome:
+        """What becomes of a recipe's text, or of a component's."""
+        began = time.process_time()
+        try:
+            self.take(text, name)
+        except BakehouseError as error:
+            for one in error.diagnostics:
+                failure_text(one)
+            return Outcome(text, error.diagnostics, time.process_time() - began)
+        return Outcome(text, (), time.process_time() - began)
+
+    def take(self, text: str, name: str = "") -> None:
+        """Read, resolve and render a recipe, or a component of that name with an image that uses it."""
+        if not name:
+            for recipe in self._load(text, self._catalog)[:3]:
+                self._image(recipe, self._catalog)
+            return
+        folder = self._folder / "components" / name
+        problems = Problems()
+        (folder / "component.yaml").write_bytes(text.encode(errors="surrogatepass"))
+        root = load(folder / "component.yaml")
+        component = read_component(Fields(root, f"component `{name}`", problems), folder)
+        user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
+        others = {one: self._catalog.components[one] for one in parts}
+        catalog = checked({**others, name: component}, self._catalog.provided_names - {name}, problems)
+        problems.raise_as(RecipeError)
+        self._image(self._load(user, catalog)[0], catalog)
+
+    def _load(self, text: str, catalog: Catalog) -> list[Recipe]:
+        path = self._folder / "images" / "mutated.yaml"
+        path.write_bytes(text.encode(errors="surrogatepass"))
+        return list(load_recipes([self._folder], catalog).values())
+
+    def _image(self, recipe: Recipe, catalog: Catalog) -> None:
+        try:
+            resolution = resolve(recipe, catalog)
+        except NothingFits as nothing:
+            raise conflict_report.conflict_error(nothing.conflict, catalog, calls=_CALLS) from nothing
+        dockerfile.render(make_plan([resolution], self._templates), self._templates)
+
+
+def head(text: str) -> str:
+    """As much of a component as is read fast: its first releases."""
+    lines = text.splitlines(keepends=True)
+    starts = [number for number, line in enumerate(lines[:150]) if line.startswith("  - version:")]
+    return "".join(lines[: starts[-1]] if len(lines) > 150 and len(starts) > 1 else lines)
+
+
+def mutated(text: str, random: Random) -> str:
+    """A text after one mutation or a few: of its lines, or of the tree that they mean."""
+    count = random.choice((1, 1, 1, 2, 3, 6))
+    if random.random() < 0.7:
+        tree: list[Any] = [yaml.load(text, yaml.CBaseLoader)]
+        for _ in range(count):
+            _change_tree(tree, random)
+        return json.dumps(tree[0], indent=1, ensure_ascii=random.random() < 0.5)
+    lines = text.splitlines(keepends=True)
+    for _ in range(count):
+        random.choice(_MUTATIONS)(lines, random)
+        if not lines:
+            break
+    return "".join(lines)
+
+
+def _change_tree(tree: list[Any], random: Random) -> None:
+    """Change one value, key or item; what is below is as likely as what is above."""
+    places = list(_places(tree))
+    holder, key = random.choice(places)
+    match random.choice(
+        ("word", "version", "version", "version", "take out", "exchange", "rename", "again", "add")
+    ):
+        case "word":
+            holder[key] = random.choice((*WORDS, None, True, 1, 1.5, [], {}, [[]], {"a": ["b"]}))
+        case "version" if isinstance(holder[key], str):
+            holder[key] = _other_version(holder[key], random)
+        case "take out" if holder is not tree:
+            del holder[key]
+        case "exchange":
+            other, its = random.choice(places)
+            holder[key] = copy.deepcopy(other[its])
+        case "rename" if isinstance(holder, dict):
+            holder[random.choice((*KEYS, *WORDS))] = holder.pop(key)
+        case "again" if isinstance(holder, list) and holder is not tree:
+            holder.extend([holder[key]] * random.choice((1, 2, 50)))
+        case "add" if isinstance(holder[key], dict):
+            there = random.choice(places)
+            holder[key][random.choice(KEYS)] = copy.deepcopy(there[0][there[1]])
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from _places(value[key])
+
+
+def _other_version(text: str, random: Random) -> str:
+    """One number of it changed, or its comparison."""
+    numbers = list(re.finditer(r"[0-9]+|[<>=!~]=?", text))
+    if not numbers:
+        return text + random.choice(("*", "-1", ".1", " "))
+    one = random.choice(numbers)
+    put = (
+        str(max(0, int(one[0][:9]) + random.choice((-1, 1, 10))))
+        if one[0].isdigit()
+        else random.choice(("<", ">=", "=="))
+    )
+    return text[: one.start()] + put + text[one.end() :]
+
+
+def _spot(lines: list[str], random: Random) -> int:
+    return random.randrange(len(lines))
+
+
+def _delete(lines: list[str], random: Random) -> None:
+    start = _spot(lines, random)
+    del lines[start : start + random.choice((1, 1, 1, 2, 5))]
+
+
+def _duplicate(lines: list[str], random: Random) -> None:
+    start = _spot(lines, random)
+    block = lines[start : start + random.choice((1, 1, 3))]
+    lines[start:start] = block * random.choice((1, 1, 1, 2, 300))
+
+
+def _swap(lines: list[str], random: Random) -> None:
+    one, other = _spot(lines, random), _spot(lines, random)
+    lines[one], lines[other] = lines[other], lines[one]
+
+
+def _indent(lines: list[str], random: Random) -> None:
+    spot = _spot(lines, random)
+    lines[spot] = random.choice((" ", "  ", "\t", "- ", "    ")) + lines[spot]
+
+
+def _outdent(lines: list[str], random: Random) -> None:
+    spot = _spot(lines, random)
+    lines[spot] = lines[spot].removeprefix(" " * random.choice((1, 2, 4)))
+
+
+def _word(lines: list[str], random: Random) -> None:
+    """Another value, or another key, in the place of one."""
+    spot = _spot(lines, random)
+    found = list(_SCALAR.finditer(lines[spot]))
+    if found:
+        one = random.choice(found)
+        word = random.choice(KEYS if random.random() < 0.25 else WORDS)
+        lines[spot] = lines[spot][: one.start()] + word + lines[spot][one.end() :]
+
+
+def _exchange(lines: list[str], random: Random) -> None:
+    """A value of this file in the place of another one."""
+    spot, other = _spot(lines, random), _spot(lines, random)
+    here, there = _SCALAR.findall(lines[spot]), _SCALAR.findall(lines[other])
+    if here and there:
+        lines[spot] = lines[spot].replace(random.choice(here), random.choice(there), 1)
+
+
+def _insert(lines: list[str], random: Random) -> None:
+    spot = _spot(lines, random)
+    depth = len(lines[spot]) - len(lines[spot].lstrip(" "))
+    lines.insert(spot, f"{' ' * depth}{random.choice(KEYS)}: {random.choice(WORDS)}\n")
+
+
+def _axis(lines: list[str], random: Random) -> None:
+    """Axes of all sizes, some whose product is far too large."""
+    count, size = random.choice(((1, 1), (1, 3), (3, 2), (3, 40), (12, 10)))
+    axes = [f"a{number}: [{', '.join(str(one) for one in range(size))}]" for number in range(count)]
+    key = random.choice(("matrix", "each"))
+    spot = _spot(lines, random)
+    depth = len(lines[spot]) - len(lines[spot].lstrip(" "))
+    lines.insert(spot, f"{' ' * depth}{key}: {{{', '.join(axes)}}}\n")
+
+
+def _cut(lines: list[str], random: Random) -> None:
+    text = "".join(lines)
+    text = text[: random.randrange(len(text) + 1)]
+    lines[:] = text.splitlines(keepends=True)
+
+
+def _characters(lines: list[str], random: Random) -> None:
+    spot = _spot(lines, random)
+    line = lines[spot]
+    position = random.randrange(len(line) + 1)
+    put = chr(random.choice((*range(0x20, 0x7F), 0, 9, 0x85, 0x2028, 0xFEFF, 0x1F600, 0xD800)))
+    lines[spot] = line[:position] + put + line[position + random.choice((0, 1)) :]
+
+
+_MUTATIONS: tuple[Mutation, ...] = (
+    *(_delete, _duplicate, _swap, _indent, _outdent),
+    *(_word, _word, _word, _word, _exchange, _insert, _insert, _axis, _cut, _characters),
+)
