@@ -64,7 +64,7 @@ class Measure:
     """A row of the table; with `most` or `most_ratio` it has a goal."""
 
     id: str
-    """`P3`, as docs/benchmarks.md has it; empty for a row that only explains another."""
+    """Goal in docs/explanation/benchmarks.md, such as `P3`. Empty for a row that explains another."""
     what: str
     ours: float
     against: float | None = None

@@ -196,7 +196,7 @@ def _policy(table: _Table, name: str) -> Path | None:
         table.report("lifecycle", f"can't read `{name}`: {(error.strerror or str(error)).lower()}")
         return None
     except (ValueError, KeyError, TypeError):
-        table.report("lifecycle", f"`{name}` is no lifecycle policy", "see `docs/ecr.md`")
+        table.report("lifecycle", f"`{name}` is no lifecycle policy", "see `docs/how-to/use-ecr.md`")
         return None
     for status in statuses:
         if status != "untagged":

@@ -246,7 +246,7 @@ def test_enough_settings_are_taken_and_refused(version: str, compared: dict[str,
 
 
 def test_every_rule_beyond_the_sdk_is_met(compared: dict[str, Compared]) -> None:
-    """The list in docs/launching.md is of what is really refused by us alone."""
+    """Each rule in docs/reference/job-checks.md rejects a job that the SDK accepts."""
     met = {name: case for one in compared.values() for name, case in one.ours_alone().items()}
     listed = {one.name for one in launch_rules.ALL if one.beyond and one.is_error}
     assert met.keys() == listed

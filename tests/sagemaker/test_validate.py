@@ -647,7 +647,7 @@ def listed(rules: Iterable[Rule]) -> str:
 
 def test_the_docs_list_what_is_refused_beyond_the_sdk() -> None:
     head = "|---|---|---|\n"
-    *_, errors, warnings = (HOME / "docs" / "launching.md").read_text().split(head)
+    *_, errors, warnings = (HOME / "docs/reference/job-checks.md").read_text().split(head)
     beyond = [one for one in launch_rules.ALL if one.beyond]
     assert errors.partition("\n\n")[0] + "\n" == listed(one for one in beyond if one.is_error)
     assert warnings.partition("\n\n")[0] + "\n" == listed(one for one in beyond if not one.is_error)
