@@ -1,24 +1,83 @@
-"""What the docs say is in the files they speak of."""
+"""The docs match the files, commands and keys that they describe."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import lock_heading
 
-GUIDE = HOME / "docs/from-aws-guide.md"
+GUIDE = HOME / "docs/how-to/extend-aws-images.md"
 IMAGE = "pytorch-1.10-cu113-py38-smp"
+TUTORIAL = HOME / "docs/tutorial/first-image.md"
+PAGES = [
+    *sorted(HOME.glob("*.md")),
+    HOME / "images/README.md",
+    *sorted((HOME / "docs").rglob("*.md")),
+    *sorted((HOME / "examples").rglob("*.md")),
+]
 
 
-def test_every_step_of_the_guide_stands_in_the_dockerfile() -> None:
-    dockerfile = (HOME / "images" / IMAGE / "Dockerfile").read_text()
-    rows = [line.split("|") for line in GUIDE.read_text().splitlines() if line.startswith("| ")][1:]
-    quoted = [fragment for row in rows for fragment in re.findall("`([^`]+)`", row[2])]
+def table_rows(text: str) -> list[list[str]]:
+    """Return the cells of all table rows, without headings."""
+    lines = text.splitlines()
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if line.startswith("| ") and not following.startswith("|---")
+    ]
 
-    assert len(quoted) == len(rows)
-    assert [fragment for fragment in quoted if fragment not in dockerfile] == []
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall("^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_files_that_the_docs_link_to_are_there() -> None:
-    pages = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md")), *(HOME / "examples").glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text())]
+def test_every_step_of_awss_guide_is_in_the_dockerfile() -> None:
+    folder = HOME / "images" / IMAGE
+    paths = [folder / "Dockerfile", *(path for path in (folder / "inputs").rglob("*") if path.is_file())]
+    text = "".join(path.read_text() for path in paths)
+    rows = table_rows(GUIDE.read_text())
+    quotes = [quote for row in rows for quote in re.findall("`([^`]+)`", row[1])]
 
-    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+    assert len(quotes) == len(rows)
+    assert [quote for quote in quotes if quote not in text] == []
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    broken = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            path = page.parent / target if target else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{page.relative_to(HOME)}: {target}#{anchor}")
+
+    assert broken == []
+
+
+def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
+    text = TUTORIAL.read_text()
+    for path, content in re.findall(r"```\w*\n# (\S+)\n(.*?)```", text, re.S):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    heading = lock_heading("requirements.txt", (tmp_path / "requirements.txt").read_bytes())
+    lock = f"{heading}\npandas==3.1.1 --hash=sha256:{'0' * 64}  # pandas-3.1.1-py3-none-any.whl 1\n"
+    (tmp_path / "requirements.txt.lock").write_text(lock)
+    shown = dict(re.findall(r"\$ bake ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
+
+    assert bake(tmp_path, "resolve churn") == shown["resolve churn"]
+    assert bake(tmp_path, "render") == shown["render"]
+    assert bake(tmp_path, "render --check")
+    assert "pytorch 2.13.0" in bake(tmp_path, "explain churn pytorch")
+    assert "pytorch 2.15" in bake(tmp_path, "resolve churn --assume pytorch=2.15")
+
+
+def bake(folder: Path, words: str) -> str:
+    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words.split()]
+    environment = os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(HOME)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout

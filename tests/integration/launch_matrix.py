@@ -1,6 +1,6 @@
-"""The page of launchers that ran: what the tests of launchers note, as a table.
+"""Write the page of tested launchers from the results of their tests.
 
-`python -m tests.integration.launch_matrix` writes docs/launchers.md from the last run's notes.
+`python -m tests.integration.launch_matrix` writes docs/reference/launchers.md from the last results.
 """
 
 import json
@@ -15,14 +15,14 @@ from bakehouse.cluster.job_report import JobReport
 from bakehouse.util.files import write_whole
 from tests.integration.jobs import Case
 
-PAGE = HOME / "docs/launchers.md"
+PAGE = HOME / "docs/reference/launchers.md"
 NOTES = HOME / "build/launchers"
 MODULES = ("test_launchers", "test_mpi_launchers", "test_pytorch_launchers", "test_tensorflow_launchers")
 LAUNCHERS = {
     "one-process": "one process, toolkit",
     "mpi": "Open MPI 4, toolkit",
     "mpi-one-host": "Open MPI 4, toolkit",
-    "mpi-options": "Open MPI 4 with options of one's own, toolkit",
+    "mpi-options": "Open MPI 4 with custom options, toolkit",
     "mpi-on-one-group": "Open MPI 4 on one of two groups, toolkit",
     "mpi5": "Open MPI 5, toolkit",
     "horovod": "Horovod over Open MPI 4, toolkit",
@@ -34,29 +34,29 @@ LAUNCHERS = {
     "torchrun-without-toolkit": "torchrun, no toolkit",
     "sdk-v3-torchrun": "SDK v3's Torchrun driver",
     "sdk-v3-mpi": "SDK v3's MPI driver",
-    "smddp": "SMDDP (a stand-in), PyTorch toolkit",
-    "smddp-two-hosts": "SMDDP (a stand-in), PyTorch toolkit",
+    "smddp": "SMDDP (stub), PyTorch toolkit",
+    "smddp-two-hosts": "SMDDP (stub), PyTorch toolkit",
     "pytorchddp": "pytorchddp, PyTorch toolkit",
-    "smp-1": "SMP 1 (a stand-in) by MPI, PyTorch toolkit",
-    "smp-2": "SMP 2 (a stand-in) by torchrun, PyTorch toolkit",
+    "smp-1": "SMP 1 (stub) with MPI, PyTorch toolkit",
+    "smp-2": "SMP 2 (stub) with torchrun, PyTorch toolkit",
     "dali": "one process with DALI, PyTorch toolkit",
-    "pytorch-groups": "gRPC, a group prepares data for another",
-    "tensorflow-groups": "tf.data.service, a group prepares data for another",
+    "pytorch-groups": "gRPC data service between two groups",
+    "tensorflow-groups": "tf.data.service between two groups",
     "tensorflow-mirrored": "MultiWorkerMirroredStrategy, TensorFlow toolkit",
     "tensorflow-parameter-server": "parameter servers, TensorFlow toolkit",
 }
 """The cases of those modules that have a line, by what the page calls them; others show losses."""
 NOT_TESTED = (
-    ("NCCL over EFA", "any", "no machine with EFA, and none with a GPU in these tests"),
-    ("SMDDP and SMP with their libraries", "any", "the libraries run on AWS's GPU instances only"),
-    ("SMP 2 from AWS's own images", "any", "the images can't be pulled without an account"),
+    ("NCCL over EFA", "any", "the test machine has no EFA and no GPU"),
+    ("SMDDP and SMP with their libraries", "any", "the libraries run only on AWS's GPU instances"),
+    ("SMP 2 from AWS's own images", "any", "pulling the images needs an AWS account"),
 )
 HEAD = """\
-# Launchers that were run
+# Tested launchers
 
-Written by the tests that run them: `./bake test`, then `python -m tests.integration.launch_matrix`. Each runs
-the example that is named, on a machine of two cores without GPUs, beside other jobs: seconds are upper
-bounds.
+The tests write this page: run `./bake test`, then `python -m tests.integration.launch_matrix`. Each row is
+one run of an [example](../../examples/README.md) on a machine with two cores and no GPU, in parallel with
+other jobs. Times are upper bounds.
 
 """
 
