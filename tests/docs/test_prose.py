@@ -74,9 +74,14 @@ def directory(violation: Violation) -> str:
     return "/".join(parts[: max(1, min(2, len(parts) - 1))])
 
 
+def require_none(violations: list[Violation]) -> None:
+    if violations:
+        pytest.fail("\n".join(map(str, violations)), pytrace=False)
+
+
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(HOME)))
 def test_docs_contain_no_forbidden_phrase_and_no_long_sentence(page: Path) -> None:
-    assert [*map(str, [*find_phrases(page), *find_long_sentences(page)])] == []
+    require_none([*find_phrases(page), *find_long_sentences(page)])
 
 
 def test_code_contains_no_forbidden_phrase() -> None:
@@ -85,7 +90,7 @@ def test_code_contains_no_forbidden_phrase() -> None:
     print("\n".join(f"{count:5} {name}" for name, count in sorted(counts.items())))
 
     unexpected = {name for name, count in counts.items() if count > REMAINING.get(name, 0)}
-    assert [str(violation) for violation in violations if directory(violation) in unexpected] == []
+    require_none([violation for violation in violations if directory(violation) in unexpected])
 
 
 def test_commit_subjects_are_short() -> None:
