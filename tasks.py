@@ -538,13 +538,14 @@ def push(
     """
     from bakehouse.cli import workflow
     from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
     from bakehouse.registry import destination
 
     workspace = open_workspace()
     destination.check(workspace.project, to)
     level = ecr_scan.level(severity, is_asked=scan)
-    terms = workflow.Terms(
-        to=to, create=create, stage=stage, attest=attest, severity=level, deadline=deadline
+    terms = PublishOptions(
+        registry=to, create=create, candidate=stage, attest=attest, fail_on=level, deadline=deadline
     )
     wishes = workflow.Wishes(terms=terms)
     built = workflow.built_images(workspace, _patterns(images), _say)
@@ -583,10 +584,13 @@ def promote(
     """
     from bakehouse.cli import workflow
     from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
 
     level = ecr_scan.level(severity, is_asked=scan)
     reports = tuple(Path(file) for file in report)
-    terms = workflow.Terms(to=registry, alias=alias, image_uri=image_uri, reports=reports, severity=level)
+    terms = PublishOptions(
+        registry=registry, move_tag=alias, image_uri=image_uri, reports=reports, fail_on=level
+    )
     wishes = workflow.Wishes(terms=terms)
     print(tables.uris([workflow.promote_image(open_workspace(), image, _say, wishes)]), end="")
 
@@ -943,9 +947,10 @@ def release(
     """
     from bakehouse.cli import workflow
     from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
 
     level = ecr_scan.level(severity, is_asked=scan)
-    terms = workflow.Terms(to=to, create=create, attest=attest, severity=level, deadline=deadline)
+    terms = PublishOptions(registry=to, create=create, attest=attest, fail_on=level, deadline=deadline)
     wishes = workflow.Wishes(json=json, gpus=gpus, terms=terms)
     print(tables.uris(workflow.release_images(open_workspace(), _patterns(images), _say, wishes)), end="")
 
@@ -989,7 +994,9 @@ def doctor(context: Context) -> None:
     from bakehouse.registry import ecr
 
     project = open_workspace().project
-    findings = examination.examine(project.root, ecr.EcrRegistry(region=project.region).whom, ca=project.ca)
+    findings = examination.examine(
+        project.root, ecr.EcrRegistry(region=project.region).principal, ca=project.ca
+    )
     print(examination.text(findings), end="")
 
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.registry import docker_push
 from bakehouse.registry.local_registry import EmbeddedRegistry
-from bakehouse.registry.transfer import Watch
+from bakehouse.registry.transfer import StallPolicy
 from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
 from benchmarks import harness
 from benchmarks.harness import Measure, Result, Spent
@@ -94,7 +94,7 @@ class Bench:
         digest = Digest(json.loads(told.read_text())["containerimage.digest"])
         # Under another name: that one is taken away with the push's end.
         pushed = name.replace("/benchmark:", "/pushed:")
-        watch = Watch(stall=600.0)
+        watch = StallPolicy(stall=600.0)
         push = self._spent(lambda: self._pusher.push(digest, pushed, None, watch, lambda _: None))
         return self._way(pushed, export, push)
 

@@ -20,7 +20,7 @@ from bakehouse.build.graph import BuiltImage
 from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -70,7 +70,9 @@ def measured(asked: argparse.Namespace) -> Result:
         images = workflow.built_images(open_workspace(folder), [asked.image, SECOND], say)
         stack.callback(forget)
         first, second = sorted(images, key=lambda one: one.image.name == SECOND)
-        publication = Publication(day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", stage=True)
+        publication = PushOptions(
+            day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
+        )
         stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
         (state / "registry").mkdir()
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))

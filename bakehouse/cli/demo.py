@@ -13,6 +13,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.engine import provision
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import release_gate
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.sagemaker import snippets
 from bakehouse.util.terminal import Reporter
 
@@ -34,7 +35,7 @@ class _Account:
 
 def run(workspace: Workspace, say: Reporter) -> str:
     """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
-    account, wishes = _Account(), workflow.Wishes(terms=workflow.Terms(to="local"))
+    account, wishes = _Account(), workflow.Wishes(terms=PublishOptions(registry="local"))
     with account.of("engine"):
         provision.ensure(provision.ask_at_terminal, say)
     with account.of("build"), Progress.on(sys.stderr) as progress:

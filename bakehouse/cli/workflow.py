@@ -27,7 +27,7 @@ from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.planner import bootstrapped
 from bakehouse.plan.workspace import Workspace, plan_images, render_images, resolve_all
 from bakehouse.publish import publish
-from bakehouse.publish.publish import Terms as Terms
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.sagemaker import local_job
@@ -52,7 +52,7 @@ class Wishes:
     deadline: float | None = None
     report: Path | None = None
     """Where to write what smoke tests saw, for another machine."""
-    terms: Terms = field(default_factory=Terms)
+    terms: PublishOptions = field(default_factory=PublishOptions)
     offline: bool = False
     """Build from files that are here, and ask no network."""
     source: str = ""
@@ -233,7 +233,7 @@ def release_images(
     workspace: Workspace, patterns: Sequence[str], say: Reporter, wishes: Wishes
 ) -> tuple[ReleaseRecord, ...]:
     """Build, smoke and push."""
-    destination.check(workspace.project, wishes.terms.to)
+    destination.check(workspace.project, wishes.terms.registry)
     built = build_images(workspace, patterns, say, wishes)
     state = workspace.project.state
     seen = {one.digest: smoke_report.known(state, one.digest) for one in built}

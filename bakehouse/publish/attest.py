@@ -8,13 +8,13 @@ from bakehouse.build.graph import BuiltImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
 from bakehouse.publish import provenance, sbom
-from bakehouse.publish.push import Publication
+from bakehouse.publish.push import PushOptions
 from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import Artifact, ArtifactRepository, Attached
-from bakehouse.registry.registry import InTime, Registry
+from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.terminal import Reporter
@@ -37,7 +37,7 @@ def attest(
     built: BuiltImage,
     places: Sequence[tuple[Registry, PublishedImage]],
     engine: Engine,
-    publication: Publication,
+    publication: PushOptions,
     progress: Reporter,
 ) -> Attested:
     """Attach the bill of materials and the provenance of an image to its digest, wherever it was published.
@@ -89,18 +89,20 @@ def _attach(
     published: PublishedImage,
     documents: tuple[Artifact, ...],
     registry: Registry,
-    publication: Publication,
+    publication: PushOptions,
 ) -> tuple[Attached, ...]:
-    patience = replace(publication.patience, until=publication.until)
+    retry_policy = replace(publication.retry_policy, until=publication.until)
     lock = publication.locks / f"attach-{published.image}.lock"
     try:
-        remote = ArtifactRepository(InTime(registry, publication.until), published.repository, patience)
+        remote = ArtifactRepository(
+            DeadlineRegistry(registry, publication.until), published.repository, retry_policy
+        )
         with exclusive(lock, until=publication.until):
             subject = remote.manifest(published.digest)
             if subject is None:
                 raise _unattached(published, Reason(f"`{registry.host}` no longer has it"))
             return remote.attach(subject, documents)
-    except DistributionError as error:
+    except RegistryError as error:
         answer = f"HTTP {error.status}: {error.text}" if error.status else error.text
         raise _unattached(published, Reason(f"`{registry.host}` answered {answer}")) from error
     except OverdueError as error:

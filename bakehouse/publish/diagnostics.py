@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.plan.model import ImageKey
-from bakehouse.registry.http_errors import DistributionError, Unreached
+from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import FORMS, Descriptor, Form, Origin, short
 from bakehouse.registry.registry import Registry
 from bakehouse.registry.transfer import Fault, TransferError, fault_in
@@ -13,7 +13,7 @@ from bakehouse.util.oci import Digest
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class PushDiagnostics:
     """The failures of one publication, in words."""
 
     name: str
@@ -85,7 +85,7 @@ class Refusals:
         hint = f"run `./bake build {self.name}`, which makes it in that form"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
 
-    def unanswered(self, error: DistributionError) -> PublishError:
+    def unanswered(self, error: RegistryError) -> PublishError:
         """The registry did not answer, or refused a question."""
         if error.status == 401:
             return self._not_logged_in(error.text)
@@ -104,9 +104,11 @@ class Refusals:
             hint = f"see whether it runs, and whether this machine reaches it; then {self.again}"
         else:
             message, said = f"`{host}` failed", f"HTTP {error.status}: {error.text}"
-        return PublishError(self._with_troubles(Diagnostic(message, facts=(("answer", said),), hint=hint)))
+        return PublishError(
+            self._with_known_problems(Diagnostic(message, facts=(("answer", said),), hint=hint))
+        )
 
-    def untagged(self, error: DistributionError) -> PublishError:
+    def untagged(self, error: RegistryError) -> PublishError:
         """The registry did not let a tag be set on what it holds."""
         if error.status != 403:
             return self.unanswered(error)
@@ -125,7 +127,7 @@ class Refusals:
         return f"give its authority to the engine, as {authority}, and to Bakehouse, by REQUESTS_CA_BUNDLE"
 
     def broken_off(
-        self, error: TransferError, said: DistributionError | None, attempts: int, before: str = ""
+        self, error: TransferError, said: RegistryError | None, attempts: int, before: str = ""
     ) -> PublishError:
         """A transfer failed for good; `said` is what the registry itself says of a new one.
 
@@ -139,7 +141,7 @@ class Refusals:
                 message = f"`{self.place}` is full: a quota, or the registry's disk, lets no more in"
                 hint = f"make room there or have the quota raised, then {self.again}"
                 return PublishError(
-                    self._with_troubles(Diagnostic(message, facts=self._words(error, said), hint=hint))
+                    self._with_known_problems(Diagnostic(message, facts=self._words(error, said), hint=hint))
                 )
             case Fault.NAME:
                 message = f"the engine finds no address for `{host}`"
@@ -149,7 +151,7 @@ class Refusals:
                 message = f"the engine does not trust `{host}`"
                 facts = (("engine", error.text),)
                 return PublishError(Diagnostic(message, facts=facts, hint=self._trusting))
-            case Fault.BENT:
+            case Fault.CORRUPTED:
                 message = f"what arrives at `{self.place}` is not what was sent, {attempts} times"
                 hint = "look at what lies between here and the registry: a proxy, a cable, a disk there"
                 return PublishError(Diagnostic(message, facts=self._words(error, said), hint=hint))
@@ -157,7 +159,7 @@ class Refusals:
                 return self._not_logged_in(text)
             case Fault.DENIED:
                 return self._not_allowed(text)
-            case Fault.GONE:
+            case Fault.NOT_FOUND:
                 message = f"the engine no longer holds {short(self.digest)}, the image that was tested"
                 hint = f"run `./bake release {self.name}`"
                 return PublishError(Diagnostic(message, hint=hint))
@@ -168,12 +170,12 @@ class Refusals:
             case Fault.STALLED:
                 message = f"the push to `{self.place}` stalled and was stopped: {error.text}"
                 hint = f"run {self.again} again: layers that arrived are not sent twice"
-                return PublishError(self._with_troubles(Diagnostic(message, hint=hint)))
-            case Fault.LATE:
+                return PublishError(self._with_known_problems(Diagnostic(message, hint=hint)))
+            case Fault.TIMED_OUT:
                 message = f"the push to `{self.place}` was stopped: {error.text}"
                 words = (("before", before),) if before else ()
                 hint = f"run {self.again} again: layers that arrived are not sent twice"
-                return PublishError(self._with_troubles(Diagnostic(message, facts=words, hint=hint)))
+                return PublishError(self._with_known_problems(Diagnostic(message, facts=words, hint=hint)))
             case _:
                 tries = f" after {attempts} attempts" if attempts > 1 else ""
                 message = f"the push to `{self.place}` failed{tries}"
@@ -184,11 +186,11 @@ class Refusals:
                         "layers that arrived are not sent twice"
                     )
                 return PublishError(
-                    self._with_troubles(Diagnostic(message, facts=self._words(error, said), hint=hint))
+                    self._with_known_problems(Diagnostic(message, facts=self._words(error, said), hint=hint))
                 )
 
     @staticmethod
-    def _words(error: TransferError, said: DistributionError | None) -> tuple[tuple[str, str], ...]:
+    def _words(error: TransferError, said: RegistryError | None) -> tuple[tuple[str, str], ...]:
         pause = f"{said.retry_after:.0f} s" if said and said.retry_after else ""
         words = (
             ("engine", error.text),
@@ -201,8 +203,10 @@ class Refusals:
         """The deadline came."""
         if self.command == "promote":
             message = f"the promotion in `{self.place}` was stopped: the time for it was over"
-            return PublishError(self._with_troubles(Diagnostic(message, hint=f"run {self.again} again")))
-        return self.broken_off(TransferError(Fault.LATE, "the time for it was over"), None, 1)
+            return PublishError(
+                self._with_known_problems(Diagnostic(message, hint=f"run {self.again} again"))
+            )
+        return self.broken_off(TransferError(Fault.TIMED_OUT, "the time for it was over"), None, 1)
 
     def incomplete(self, absent: Sequence[Descriptor], count: int) -> PublishError:
         """The registry took the manifest, but lacks some of the `count` things that it names."""
@@ -229,8 +233,10 @@ class Refusals:
         return PublishError(Diagnostic(message, hint=f"run `./bake push --stage {self.name}` again"))
 
     def _not_logged_in(self, said: str) -> RegistryAuthError:
-        whom = self.registry.whom()
-        reason = Reason(f"it answered to {whom}: {said}" if whom else f"nobody is logged in there: {said}")
+        principal = self.registry.principal()
+        reason = Reason(
+            f"it answered to {principal}: {said}" if principal else f"nobody is logged in there: {said}"
+        )
         hint = f"log in, then {self.again}: what was built is reused"
         message = f"`{self.registry.host}` does not accept the credentials"
         return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
@@ -251,11 +257,15 @@ class Refusals:
         return RegistryAuthError(Diagnostic(message, reasons=(self._may_not(said),), hint=hint))
 
     def _may_not(self, said: str) -> Reason:
-        whom = self.registry.whom()
+        principal = self.registry.principal()
         return Reason(
-            f"{whom} is valid, but may not: {said}" if whom else f"nobody is logged in there: {said}"
+            f"{principal} is valid, but may not: {said}"
+            if principal
+            else f"nobody is logged in there: {said}"
         )
 
-    def _with_troubles(self, diagnostic: Diagnostic) -> Diagnostic:
-        troubles = self.registry.troubles()
-        return Diagnostic(diagnostic.message, reasons=troubles, facts=diagnostic.facts, hint=diagnostic.hint)
+    def _with_known_problems(self, diagnostic: Diagnostic) -> Diagnostic:
+        known_problems = self.registry.known_problems()
+        return Diagnostic(
+            diagnostic.message, reasons=known_problems, facts=diagnostic.facts, hint=diagnostic.hint
+        )

@@ -82,7 +82,7 @@ def _late(target: EcrRegistry, published: PublishedImage, since: float) -> Publi
 def _is_covered(source: EcrRegistry, target: EcrRegistry, repository: str) -> bool:
     """Whether a rule of the account carries a repository's images there."""
     try:
-        with source.aws.told_as("read the registry's replication"):
+        with source.aws.translate_errors("read the registry's replication"):
             answer = source.api.describe_registry()
     except RegistryAuthError:
         # Who may push need not be let to read it.
@@ -103,7 +103,7 @@ def _carries(rule: Any, source: EcrRegistry, target: EcrRegistry, repository: st
 
 
 def _status(source: EcrRegistry, target: EcrRegistry, published: PublishedImage) -> dict[str, Any]:
-    with source.aws.told_as(f"ask for the replication of `{published.image}`"):
+    with source.aws.translate_errors(f"ask for the replication of `{published.image}`"):
         answer = source.api.describe_image_replication_status(
             repositoryName=published.repository,
             imageId={"imageDigest": published.digest},

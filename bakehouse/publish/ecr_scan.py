@@ -12,7 +12,7 @@ from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
-from bakehouse.util.aws import words_of
+from bakehouse.util.aws import summarize
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -105,10 +105,10 @@ def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:
     """ECR's answer; None where no scan has begun."""
     errors = registry.api.exceptions
     try:
-        with registry.aws.told_as("read the findings of the scan"):
+        with registry.aws.translate_errors("read the findings of the scan"):
             return registry.api.describe_image_scan_findings(**where)
     except RegistryAuthError as error:
-        raise _NotScannedError(words_of(error)) from error
+        raise _NotScannedError(summarize(error)) from error
     except PublishError as error:
         if isinstance(error.__cause__, errors.ScanNotFoundException):
             return None
@@ -118,16 +118,16 @@ def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:
 def _begin(registry: EcrRegistry, where: Mapping[str, Any]) -> None:
     errors = registry.api.exceptions
     try:
-        with registry.aws.told_as("begin a scan"):
+        with registry.aws.translate_errors("begin a scan"):
             registry.api.start_image_scan(**where)
     except RegistryAuthError as error:
-        raise _NotScannedError(words_of(error)) from error
+        raise _NotScannedError(summarize(error)) from error
     except PublishError as error:
         if isinstance(error.__cause__, errors.ValidationException):
             # With enhanced scanning nobody may ask for one: it comes by itself.
             return
         if isinstance(error.__cause__, (errors.UnsupportedImageTypeException, errors.LimitExceededException)):
-            raise _NotScannedError(words_of(error)) from error
+            raise _NotScannedError(summarize(error)) from error
         raise
 
 

@@ -23,7 +23,7 @@ from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import Registry
-from bakehouse.util.aws import words_of
+from bakehouse.util.aws import summarize
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -36,8 +36,8 @@ class ImagePush:
     project: Project
     built: BuiltImage
     where: Destination
-    publication: push.Publication
-    severity: str
+    publication: push.PushOptions
+    fail_on: str
     """The least severity of a scan's finding that is too much; empty asks for no scan."""
     queue: PushQueue
     say: Reporter
@@ -50,7 +50,7 @@ class ImagePush:
         Ledger(self.project).records(self.built.image.name)
         report = smoke_report.known(self.project.state, self.built.digest)
         found = Scan()
-        if self.severity and (self.publication.stage or is_tested(self.built, report)):
+        if self.fail_on and (self.publication.candidate or is_tested(self.built, report)):
             found = self._scanned(report)
         taken: list[tuple[Registry, PublishedImage]] = []
 
@@ -59,7 +59,7 @@ class ImagePush:
             taken.append((target, published))
             return published
 
-        spread = regions.in_each(self.where.registries, publish)
+        spread = regions.for_each_region(self.where.registries, publish)
         # Before anything is attached, which takes a while and may be interrupted.
         record = self._write(spread.published, report, found, spread.regions)
         attested = Attested()
@@ -70,19 +70,19 @@ class ImagePush:
             record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
         spread.require_all()
         attested.require_all()
-        tell_newer(self.project, record, self.say)
+        warn_if_newer_release(self.project, record, self.say)
         return spread.published, record
 
     def _scanned(self, report: SmokeReport | None) -> Scan:
         """The scan of the image as a candidate: until it was scanned it has no release tag anywhere."""
         first = self.where.registries[0]
         require_scanning(first)
-        staging = replace(self.publication, stage=True)
+        staging = replace(self.publication, candidate=True)
         staged = self._pushed(first, staging, report)
         found = Scan()
         try:
             found = scanned(first, staged, self.say, self._waiting)
-            ecr_scan.require_clean(found, self.severity, staged)
+            ecr_scan.require_clean(found, self.fail_on, staged)
         except BaseException:
             # Also where somebody does not wait for it: the candidate is there.
             self._write(staged, report, found, regions.places([(first, staged)]))
@@ -95,9 +95,9 @@ class ImagePush:
         if first and isinstance(target, EcrRegistry):
             # What arrives by itself is found there, and looked at as after a push.
             ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
-        published = self._pushed(target, of_the_day(self.publication, first), report)
+        published = self._pushed(target, with_same_release_day(self.publication, first), report)
         until = self.publication.until
-        require_kept(target, published, Ledger(self.project), self.say, until)
+        require_not_expiring(target, published, Ledger(self.project), self.say, until)
         if isinstance(target, EcrRegistry):
             # Bakehouse changes nothing that is there.
             place = f"`{target.host}/{published.repository}`"
@@ -106,7 +106,7 @@ class ImagePush:
         return published
 
     def _pushed(
-        self, target: Registry, publication: push.Publication, report: SmokeReport | None
+        self, target: Registry, publication: push.PushOptions, report: SmokeReport | None
     ) -> PublishedImage:
         pushing = docker_push.connect(self.project.state / "pushes")
         return push.publish(self.built, report, target, pushing, publication, self.say, self.queue)
@@ -151,7 +151,7 @@ def require_scanning(registry: Registry) -> EcrRegistry:
     return registry
 
 
-def of_the_day(publication: push.Publication, first: PublishedImage | None) -> push.Publication:
+def with_same_release_day(publication: push.PushOptions, first: PublishedImage | None) -> push.PushOptions:
     """Every region gives an image the tag that the first one gave it, on whichever day that was."""
     day = release_day(first.tags[0]) if first else None
     return replace(publication, day=day) if day else publication
@@ -162,39 +162,39 @@ def differences(target: EcrRegistry, published: PublishedImage, until: float) ->
     try:
         return bounded(lambda: target.differences(published.repository, published.image), until)
     except PublishError as error:
-        why = words_of(error)
+        why = summarize(error)
     except OverdueError as error:
         why = str(error)
     return (Reason(f"not compared with the settings: {why}"),)
 
 
-def require_kept(
+def require_not_expiring(
     target: Registry,
     published: PublishedImage,
     ledger: Ledger,
     say: Reporter,
     until: float,
     *,
-    alias: bool = False,
+    move_tag: bool = False,
 ) -> None:
     """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
     if isinstance(target, EcrRegistry):
         places = (place for record in ledger.records(published.image) for place in record.places)
         known = {tag for place in places if place.image_uri == published.image_uri for tag in place.tags}
-        moving = [published.image] if alias else []
+        moving = [published.image] if move_tag else []
 
         def tell(line: str) -> None:
             say(f"{published.image}: {line}")
 
         tags = {*published.tags, *moving, *known}
         try:
-            bounded(lambda: target.require_kept(published.repository, tags, tell), until)
+            bounded(lambda: target.require_not_expiring(published.repository, tags, tell), until)
         except OverdueError as error:
             place = f"`{target.host}/{published.repository}`"
             tell(f"warning: could not read the lifecycle policy of {place}; not checked: {error}")
 
 
-def tell_newer(project: Project, record: ReleaseRecord, say: Reporter) -> None:
+def warn_if_newer_release(project: Project, record: ReleaseRecord, say: Reporter) -> None:
     """To publish again what was released before doesn't make it the newest: look-ups give another."""
     if record.candidate:
         return

@@ -116,18 +116,18 @@ def to_promote(
 ) -> ReleaseRecord:
     """The newest candidate, or what was released since; where an address is given, what lies there."""
 
-    def is_it(one: ReleaseRecord) -> bool:
+    def matches_image(one: ReleaseRecord) -> bool:
         is_meant = one.image_uri == image_uri if image_uri else _is_there(one, registry or "")
         return is_meant and (one.candidate or one.tested)
 
     # By when each address was first published: to promote an older one makes it no newer.
-    found = {one.image_uri: one for one in _staged(images, image, is_it)}
+    found = {one.image_uri: one for one in _staged(images, image, matches_image)}
     return list(found.values())[-1]
 
 
-def _staged(images: Path, image: str, is_it: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
+def _staged(images: Path, image: str, matches_image: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
     records = load(images / image / "releases.json") if _is_plain(image) else ()
-    staged = [one for one in records if is_it(one)]
+    staged = [one for one in records if matches_image(one)]
     if not staged:
         message = f"no candidate of `{image}` was staged"
         raise UsageError(Diagnostic(message, hint=f"run `./bake push --stage {image}`"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
 from bakehouse.publish.releases import ReleaseRecord, append, load, text_of, with_record
-from bakehouse.publish.s3_ledger import TeamLedger
+from bakehouse.publish.s3_ledger import S3Ledger
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.suggest import suggestion
@@ -65,13 +65,13 @@ class Ledger:
         return tuple(sorted(found)) if patterns else images
 
     @property
-    def _team(self) -> TeamLedger | None:
-        return TeamLedger(self.project.ledger, self.project.region) if self.project.ledger else None
+    def _team(self) -> S3Ledger | None:
+        return S3Ledger(self.project.ledger, self.project.region) if self.project.ledger else None
 
     def _path(self, image: str) -> Path:
         return self.project.images / image / "releases.json"
 
-    def _copy(self, team: TeamLedger, image: str) -> tuple[ReleaseRecord, ...]:
+    def _copy(self, team: S3Ledger, image: str) -> tuple[ReleaseRecord, ...]:
         """Bring an image's file up to date; records that only this project has come first."""
         path = self._path(image)
         with exclusive(self.project.state / "locks" / f"releases-{image}.lock"):

@@ -8,14 +8,14 @@ from dataclasses import replace
 from bakehouse.cluster.smoke_report import SmokeReport, lacking
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish.diagnostics import Refusals
-from bakehouse.publish.push import Publication
+from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.push import PushOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.registry.client import Repository
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, short
-from bakehouse.registry.registry import InTime, Registry
+from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Digest
@@ -27,7 +27,7 @@ def promote(
     image: Image,
     report: SmokeReport | None,
     registry: Registry,
-    publication: Publication,
+    publication: PushOptions,
     progress: Reporter,
 ) -> PublishedImage:
     """Give a candidate the tag of a release, once what the recipe requires of `image` was seen of its digest.
@@ -39,7 +39,9 @@ def promote(
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     tag = immutable_tag(candidate.image, publication.day, key)
     form = FORMS[image.format]
-    refusals = Refusals(candidate.image, key, digest, registry, candidate.repository, tag, "promote", form)
+    refusals = PushDiagnostics(
+        candidate.image, key, digest, registry, candidate.repository, tag, "promote", form
+    )
 
     def wait() -> None:
         progress(f"{candidate.image}: waiting for another push of it on this machine")
@@ -58,7 +60,7 @@ def _promoted(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     what = f"{refusals.name}: {short(refusals.digest)}"
     try:
         manifest = remote.manifest(refusals.digest)
-    except DistributionError as error:
+    except RegistryError as error:
         raise refusals.unanswered(error) from error
     if manifest is None:
         raise refusals.candidate_gone()
@@ -69,7 +71,7 @@ def _promoted(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
         return tags.published(*found, was_there=True, candidate=False)
     try:
         remote.tag(manifest, refusals.tag)
-    except DistributionError as error:
+    except RegistryError as error:
         # An immutable tag that somebody else has set meanwhile, and a lost answer, look alike.
         if not tags.is_there():
             raise refusals.untagged(error) from error
@@ -77,13 +79,13 @@ def _promoted(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     return tags.published(refusals.tag, tags.read_back(), was_there=False, candidate=False)
 
 
-def _remote(registry: Registry, repository: str, publication: Publication) -> Repository:
+def _remote(registry: Registry, repository: str, publication: PushOptions) -> Repository:
     """A repository that is asked until the publication's deadline."""
-    patience = replace(publication.patience, until=publication.until)
-    return Repository(InTime(registry, publication.until), repository, patience)
+    retry_policy = replace(publication.retry_policy, until=publication.until)
+    return Repository(DeadlineRegistry(registry, publication.until), repository, retry_policy)
 
 
-def move_alias(published: PublishedImage, registry: Registry, publication: Publication) -> None:
+def move_alias(published: PublishedImage, registry: Registry, publication: PushOptions) -> None:
     """Let the tag that is the image's own name mean a release."""
     alias = published.image
     try:
@@ -93,7 +95,7 @@ def move_alias(published: PublishedImage, registry: Registry, publication: Publi
             manifest = remote.manifest(published.digest)
             assert manifest, "a release that was read back is gone"
             remote.tag(manifest, alias)
-    except (DistributionError, OverdueError) as error:
+    except (RegistryError, OverdueError) as error:
         facts = (("answer", str(error)), ("released", published.image_uri))
         hint = f"except `{alias}` from the immutability of tags, or leave out `--alias`"
         message = f"`{published.image}` is released, but the moving tag `{alias}` could not be set"

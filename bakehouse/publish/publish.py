@@ -20,13 +20,19 @@ from bakehouse.publish import promote as promotion
 from bakehouse.publish import record as recording
 from bakehouse.publish import verify as verification
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.image import ImagePush, of_the_day, require_kept, scanned, tell_newer
+from bakehouse.publish.image import (
+    ImagePush,
+    require_not_expiring,
+    scanned,
+    warn_if_newer_release,
+    with_same_release_day,
+)
 from bakehouse.publish.ledger import Ledger
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import Registry
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -35,16 +41,16 @@ _LONGEST = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PublishOptions:
     """Where images are published, and as what."""
 
-    to: str = ""
+    registry: str = ""
     """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the project's."""
     create: bool = False
     """Make an ECR repository that is not there."""
-    stage: bool = False
+    candidate: bool = False
     """As candidates."""
-    alias: bool = False
+    move_tag: bool = False
     """Let the moving tag follow."""
     image_uri: str = ""
     """What is to be promoted; empty is the newest candidate."""
@@ -54,7 +60,7 @@ class Terms:
     """Attach what is in the image and how it came to be."""
     deadline: float = 0.0
     """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
-    severity: str = ""
+    fail_on: str = ""
     """The least severity of a scan's finding that is too much; empty is what the settings say."""
 
     def __post_init__(self) -> None:
@@ -66,15 +72,17 @@ class Terms:
 
 
 def push_images(
-    project: Project, built: Sequence[BuiltImage], say: Reporter, terms: Terms
+    project: Project, built: Sequence[BuiltImage], say: Reporter, terms: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Push what may be released, or candidates, and write it into the ledger."""
     provision.ensure(provision.ask_at_terminal, say)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(contextlib.closing(docker.connect())) if terms.attest else None
-        where = stack.enter_context(destination.destination(project, terms.to, say, create=terms.create))
-        publication, severity = _publication(project, terms, where.prefix), terms.severity or where.scan
+        where = stack.enter_context(
+            destination.destination(project, terms.registry, say, create=terms.create)
+        )
+        publication, severity = _publication(project, terms, where.prefix), terms.fail_on or where.scan
         pushes = [ImagePush(project, one, where, publication, severity, queue, say, engine) for one in built]
         outcomes = queue.each([one.run for one in pushes])
     done = [one for one in outcomes if not isinstance(one, BakehouseError)]
@@ -97,12 +105,12 @@ def _tell_bytes(published: Sequence[PublishedImage], say: Reporter) -> None:
     say(f"{len(published)} images of {whole / 1e6:.1f} MB: {sent / 1e6:.1f} MB had to be sent")
 
 
-def promote_image(project: Project, image: Image, say: Reporter, terms: Terms) -> ReleaseRecord:
+def promote_image(project: Project, image: Image, say: Reporter, terms: PublishOptions) -> ReleaseRecord:
     """Release an image's newest candidate, by what was seen of it on all machines."""
     ledger = Ledger(project)
     known = ledger.records(image.name)
     candidate = image_uris.to_promote(
-        project.images, image.name, registry=terms.to or None, image_uri=terms.image_uri
+        project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
     )
     if candidate.candidate and candidate.key != image.key:
         # What a recipe requires today may be less than what it required then
@@ -120,16 +128,16 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: Terms) -
     taken: list[tuple[Registry, PublishedImage]] = []
 
     def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
-        same_day = of_the_day(publication, first)
+        same_day = with_same_release_day(publication, first)
         published = promotion.promote(places[target.host], image, report, target, same_day, say)
-        require_kept(target, published, ledger, say, publication.until, alias=terms.alias)
+        require_not_expiring(target, published, ledger, say, publication.until, move_tag=terms.move_tag)
         taken.append((target, published))
         return published
 
     with contextlib.ExitStack() as stack:
         targets = [stack.enter_context(destination.registry(project, host, say)) for host in places]
         candidate = _scanned(project, candidate, targets[0], say, terms, publication)
-        spread = regions.in_each(targets, promote)
+        spread = regions.for_each_region(targets, promote)
         record = candidate
         if candidate.candidate:
             assert report, "a promotion without a report"
@@ -138,18 +146,18 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: Terms) -
         record = _in_regions(record, spread)
         # Before the alias, which a registry may not let move: it is released all the same.
         ledger.add(record)
-        if terms.alias and not spread.interrupt:
+        if terms.move_tag and not spread.interrupt:
             unmoved = _move_aliases(taken, publication)
             spread = replace(spread, failures=(*spread.failures, *unmoved))
     spread.require_all()
-    if terms.alias:
+    if terms.move_tag:
         say(f"{image.name}: the tag `{image.name}` means it now")
-    tell_newer(project, record, say)
+    warn_if_newer_release(project, record, say)
     return record
 
 
 def _move_aliases(
-    released: Sequence[tuple[Registry, PublishedImage]], publication: push.Publication
+    released: Sequence[tuple[Registry, PublishedImage]], publication: push.PushOptions
 ) -> tuple[PublishError, ...]:
     """Let the moving tag mean a release in each registry that has it; what kept it where it was."""
     failures = []
@@ -166,12 +174,12 @@ def _scanned(
     candidate: ReleaseRecord,
     registry: Registry,
     say: Reporter,
-    terms: Terms,
-    publication: push.Publication,
+    terms: PublishOptions,
+    publication: push.PushOptions,
 ) -> ReleaseRecord:
     """A candidate with the outcome of a scan, where one is wanted; written down where it is too bad."""
     settings = destination.settings_of(project, candidate.registry)
-    severity = terms.severity or (settings.scan if settings else "")
+    severity = terms.fail_on or (settings.scan if settings else "")
     if not severity:
         return candidate
     published = PublishedImage(
@@ -199,7 +207,7 @@ def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dic
     return {**own, **{host: place for host, place in earlier.items() if host not in own}}
 
 
-def _in_regions(record: ReleaseRecord, spread: regions.Spread) -> ReleaseRecord:
+def _in_regions(record: ReleaseRecord, spread: regions.RegionResults) -> ReleaseRecord:
     """A record of what is released, in the registries that have it now."""
     first = spread.published
     return replace(
@@ -221,15 +229,15 @@ def verify(
         def registry_of(host: str) -> Registry:
             return stack.enter_context(destination.registry(project, host, say))
 
-        return verification.verify(records, registry_of, Patience(until=time.monotonic() + push.SIX_HOURS))
+        return verification.verify(records, registry_of, RetryPolicy(until=time.monotonic() + push.SIX_HOURS))
 
 
-def _publication(project: Project, terms: Terms, prefix: str = "") -> push.Publication:
-    publication = push.Publication(
+def _publication(project: Project, terms: PublishOptions, prefix: str = "") -> push.PushOptions:
+    publication = push.PushOptions(
         day=datetime.now(UTC).date(),
         locks=project.state / "locks",
         prefix=prefix or project.repository_prefix,
-        stage=terms.stage,
+        candidate=terms.candidate,
         revision=git_history.current(project.root),
         history=partial(_history, project),
     )

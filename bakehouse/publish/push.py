@@ -10,15 +10,15 @@ from pathlib import Path
 from bakehouse.build.graph import BuiltImage
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, PublishError
-from bakehouse.publish.diagnostics import Refusals
+from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.release_gate import check_pinned, check_tested
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, candidate_tag, immutable_tag
-from bakehouse.registry.client import Patience, Repository
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, Manifest, short, unfit
-from bakehouse.registry.registry import InTime, Registry
-from bakehouse.registry.transfer import Fault, Pusher, TransferError, Watch
+from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.registry.transfer import Fault, Pusher, StallPolicy, TransferError
 from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Digest, check_names
@@ -26,12 +26,12 @@ from bakehouse.util.terminal import Reporter
 
 SIX_HOURS = 21600.0
 """Until everything that talks to a registry is given up."""
-_PASSING = (Fault.TRANSIENT, Fault.BENT)
+_PASSING = (Fault.TRANSIENT, Fault.CORRUPTED)
 _BUSY = re.compile(r"\b429\b|\b503\b|(?i:too ?many ?requests)")
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class PushOptions:
     """How an image is to be published."""
 
     day: date
@@ -40,13 +40,13 @@ class Publication:
     """A folder for what keeps two pushes of one image on this machine apart."""
     prefix: str = "bakehouse"
     """What repositories begin with: `prefix/image`."""
-    stage: bool = False
+    candidate: bool = False
     """Publish as a candidate, to be tried: under no release tag, tested or not."""
     stall: float = 50.0
     """Seconds in which nothing moves before a push is given up; more while layers are being stored."""
     until: float = field(default_factory=lambda: time.monotonic() + SIX_HOURS)
     """By time.monotonic(): the end of everything, questions to the registry included."""
-    patience: Patience = field(default_factory=Patience)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     revision: str = ""
     """The commit that is published from."""
     history: Callable[[str, Digest], str] = lambda image, digest: ""
@@ -60,7 +60,7 @@ def publish(
     report: SmokeReport | None,
     registry: Registry,
     pusher: Pusher,
-    publication: Publication,
+    publication: PushOptions,
     progress: Reporter,
     queue: PushQueue | None = None,
 ) -> PublishedImage:
@@ -74,14 +74,14 @@ def publish(
         message = f"`{image.name}` was rehearsed, not built: there are stand-ins in it"
         raise PublishError(Diagnostic(message, hint=f"run `./bake release {image.name}`"))
     check_pinned(image)
-    if not publication.stage:
+    if not publication.candidate:
         check_tested(built, report)
     name = f"{publication.prefix}/{image.name}"
     tag = immutable_tag(image.name, publication.day, image.key)
-    if publication.stage:
+    if publication.candidate:
         tag = candidate_tag(image.name, built.digest)
     try:
-        timely = InTime(registry, publication.until)
+        timely = DeadlineRegistry(registry, publication.until)
     except OverdueError as error:
         message = f"the push of `{image.name}` was stopped before it began: {error}"
         hint = "to find out where to push takes longer: give `--deadline` more"
@@ -91,7 +91,7 @@ def publish(
     def wait() -> None:
         progress(f"{image.name}: waiting for another push of it on this machine")
 
-    within = replace(publication, patience=replace(publication.patience, until=publication.until))
+    within = replace(publication, retry_policy=replace(publication.retry_policy, until=publication.until))
     one = _Push(built, timely, pusher, within, progress, name, tag, queue or PushQueue())
     try:
         with exclusive(publication.locks / f"push-{image.name}.lock", wait, publication.until):
@@ -107,14 +107,14 @@ class _Push:
     built: BuiltImage
     registry: Registry
     pusher: Pusher
-    publication: Publication
+    publication: PushOptions
     progress: Reporter
     repository: str
     tag: str
     queue: PushQueue
 
     def run(self) -> PublishedImage:
-        staged = self.publication.stage
+        staged = self.publication.candidate
         found = self.tags.is_there() if staged else self.tags.named(self._make_repository)
         if found:
             what = "staged" if staged else "published"
@@ -147,11 +147,11 @@ class _Push:
         return self.built.image.name
 
     @property
-    def refusals(self) -> Refusals:
+    def refusals(self) -> PushDiagnostics:
         image, digest = self.built.image, self.built.digest
-        command = "push --stage" if self.publication.stage else "push"
+        command = "push --stage" if self.publication.candidate else "push"
         given = self.publication
-        return Refusals(
+        return PushDiagnostics(
             *(image.name, image.key, digest, self.registry, self.repository, self.tag, command),
             form=FORMS[image.format],
             revision=given.revision,
@@ -163,7 +163,7 @@ class _Push:
         def tell(line: str) -> None:
             self.progress(f"{self.name}: {line}")
 
-        remote = Repository(self.registry, self.repository, self.publication.patience, tell)
+        remote = Repository(self.registry, self.repository, self.publication.retry_policy, tell)
         return ReleaseTags(remote, self.refusals)
 
     def _make_repository(self) -> None:
@@ -177,7 +177,7 @@ class _Push:
             raise self.refusals.broken_off(error, None, 1) from error
         if manifest is None:
             self.progress(f"{self.name}: the engine does not show its manifest; it is checked after the push")
-        elif not self.tags.is_it(manifest):
+        elif not self.tags.matches_image(manifest):
             raise self.refusals.sent_another(manifest.digest)
         elif reasons := unfit(manifest, self.refusals.form):
             raise self.refusals.unfit(reasons, pushed=False)
@@ -193,11 +193,11 @@ class _Push:
         """Push when it is its turn; gives the layers that were sent, as the engine calls them."""
         layers = [layer.digest for layer in shown.layers] if shown else ()
         with self.queue.turn(layers, self.publication.until) as turn:
-            watch = Watch(self.publication.stall, self.publication.until, moved=turn.moved)
+            watch = StallPolicy(self.publication.stall, self.publication.until, moved=turn.moved)
             self._send_within(watch, shown)
         return watch.pushed
 
-    def _send_within(self, watch: Watch, manifest: Manifest | None) -> None:
+    def _send_within(self, watch: StallPolicy, manifest: Manifest | None) -> None:
         """Push until the registry has it, or until no further attempt makes sense."""
         reference = f"{self.refusals.place}:{self.tag}"
         attempts, renewed, made, before = 1, False, False, ""
@@ -208,7 +208,7 @@ class _Push:
                     self.built.digest, reference, self.registry.credentials(), watch, self._tell
                 )
             except TransferError as failure:
-                if failure.fault is Fault.LATE:
+                if failure.fault is Fault.TIMED_OUT:
                     raise self.refusals.broken_off(failure, None, attempts, before) from failure
                 if failure.fault in (Fault.UNAUTHORIZED, Fault.DENIED) and not renewed:
                     renewed = True
@@ -229,7 +229,7 @@ class _Push:
                 before = failure.text
             else:
                 there = self._named() if sent != self.built.digest else None
-                if sent != self.built.digest and not (there and self.tags.is_it(there)):
+                if sent != self.built.digest and not (there and self.tags.matches_image(there)):
                     # An engine that has shown the manifest sends no other, unless another push of this
                     # machine has given it the name meanwhile.
                     raise self.tags.taken(there) if manifest and there else self.refusals.sent_another(sent)
@@ -241,7 +241,7 @@ class _Push:
     def _arrived(self) -> bool:
         """Whether the registry has the image although the push failed: a reply can get lost."""
         there = self._there()
-        if there and not self.tags.is_it(there):
+        if there and not self.tags.matches_image(there):
             raise self.tags.taken(there)
         return there is not None and self._is_whole(there)
 
@@ -256,40 +256,40 @@ class _Push:
         """What the tag names after a push that went well."""
         try:
             return self.tags.remote.manifest(self.tag)
-        except DistributionError as error:
+        except RegistryError as error:
             raise self.refusals.unanswered(error) from error
 
     def _there(self) -> Manifest | None:
         try:
             return self._hasty.manifest(self.tag)
-        except DistributionError:
+        except RegistryError:
             return None
 
     def _may_try_again(self, failure: TransferError, attempts: int) -> bool:
         """Pause, as long as the registry asks for, and tell whether another attempt may help."""
-        patience = self.publication.patience
-        if attempts >= patience.attempts:
+        retry_policy = self.publication.retry_policy
+        if attempts >= retry_policy.attempts:
             return False
         # The engine keeps to itself how long the registry asked it to wait.
         busy = self._hasty.refusal() if _BUSY.search(failure.text) else None
         pause = busy.retry_after if busy else 0.0
         asked = f" in {pause:.0f} s, as the registry asks" if pause else ""
         self.progress(f"{self.name}: attempt {attempts} failed, trying again{asked}: {failure.text}")
-        return patience.wait(attempts - 1, pause)
+        return retry_policy.wait(attempts - 1, pause)
 
-    def _complaint(self, failure: TransferError, manifest: Manifest | None) -> DistributionError | None:
+    def _complaint(self, failure: TransferError, manifest: Manifest | None) -> RegistryError | None:
         """The registry's own words, which the engine loses: what it refused is asked for once more."""
         if manifest and "/manifests/" in failure.text:
             try:
                 self._hasty.tag(manifest, self.tag)
-            except DistributionError as said:
+            except RegistryError as said:
                 return said
             return None
         return self._hasty.refusal()
 
     @property
     def _hasty(self) -> Repository:
-        return Repository(self.registry, self.repository, replace(self.publication.patience, attempts=1))
+        return Repository(self.registry, self.repository, replace(self.publication.retry_policy, attempts=1))
 
 
 def _sent(manifest: Manifest, pushed: Collection[str]) -> int | None:

@@ -24,7 +24,7 @@ _TIME_TO_STOP = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class QueuedPush:
     """One push that is on its way."""
 
     layers: frozenset[Digest]
@@ -48,7 +48,7 @@ class PushQueue:
         self._at_once = at_once
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._turns: list[Turn] = []
+        self._turns: list[QueuedPush] = []
 
     def each(self, works: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
         """What came of each; one that fails keeps no other from being tried.
@@ -86,13 +86,13 @@ class PushQueue:
         return [outcomes[number] for number in range(len(works))]
 
     @contextlib.contextmanager
-    def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[Turn]:
+    def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[QueuedPush]:
         """Wait until there is room, and until no other push is sending one of these layers.
 
         What another one sent before can be taken over in the registry. It is not worth waiting for one that
         does not move. Raises OverdueError where its turn has not come by `until`.
         """
-        mine = Turn(frozenset(layers), self._stopped)
+        mine = QueuedPush(frozenset(layers), self._stopped)
         with self._changed:
             while not self._is_free_for(mine):
                 if self._stopped.is_set():
@@ -107,7 +107,7 @@ class PushQueue:
                 self._turns.remove(mine)
                 self._changed.notify_all()
 
-    def _is_free_for(self, mine: Turn) -> bool:
+    def _is_free_for(self, mine: QueuedPush) -> bool:
         moving = [turn for turn in self._turns if not turn.is_slow()]
         return len(moving) < self._at_once and not any(turn.layers & mine.layers for turn in moving)
 

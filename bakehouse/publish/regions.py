@@ -14,7 +14,7 @@ _HINT = "what was published is in the ledger; the same command completes it"
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RegionResults:
     """An image in the registries that took it."""
 
     published: PublishedImage
@@ -37,9 +37,9 @@ class Spread:
         problems.raise_as(type(self.failures[0]))
 
 
-def in_each(
+def for_each_region(
     registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
-) -> Spread:
+) -> RegionResults:
     """Publish to one registry after the other; raises, whatever happens, only where none took it.
 
     `publish` is given what was published first, whose tag the others are to have.
@@ -67,7 +67,7 @@ def in_each(
     regions = places(found)
     names = ", ".join(one.region for one in regions)
     told = tuple(_told(registry, error, names) for registry, error in failures)
-    return Spread(found[0][1], regions, told, interrupt)
+    return RegionResults(found[0][1], regions, told, interrupt)
 
 
 def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:

@@ -28,7 +28,7 @@ _AGAIN = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "Ser
 _DEFAULTS = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
 
 
-class TeamLedger:
+class S3Ledger:
     """The records below one address in S3."""
 
     def __init__(self, address: str, region: str | None) -> None:

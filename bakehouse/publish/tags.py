@@ -9,11 +9,11 @@ from datetime import date
 
 from bakehouse.errors import PublishError, TagTakenError
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish.diagnostics import Refusals
+from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.registry.client import Repository
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
-from bakehouse.registry.registry import Dated
+from bakehouse.registry.registry import HasPushDate
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
@@ -55,9 +55,9 @@ class ReleaseTags:
     """The tags of one image there, of which one is about to be set."""
 
     remote: Repository
-    refusals: Refusals
+    refusals: PushDiagnostics
 
-    def is_it(self, manifest: Manifest) -> bool:
+    def matches_image(self, manifest: Manifest) -> bool:
         """Whether a manifest is of the image, by its digest or by that of its configuration.
 
         An engine without the containerd store makes a manifest at each push. It knows the configuration,
@@ -77,10 +77,10 @@ class ReleaseTags:
     def _named(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
         try:
             there = {tag: self.remote.manifest(tag) for tag in tags()}
-        except DistributionError as error:
+        except RegistryError as error:
             raise self.refusals.unanswered(error) from error
         for tag, manifest in there.items():
-            if manifest and self.is_it(manifest):
+            if manifest and self.matches_image(manifest):
                 return tag, manifest
         if taken := there.get(self.refusals.tag):
             raise self.taken(taken)
@@ -89,10 +89,10 @@ class ReleaseTags:
     def taken(self, there: Manifest) -> TagTakenError:
         """The tag names this instead: what can be found out about it is told, nothing else is asked."""
         origin, pushed, registry = Origin(), "", self.remote.registry
-        with contextlib.suppress(DistributionError, OverdueError):
+        with contextlib.suppress(RegistryError, OverdueError):
             if there.config:
                 origin = origin_of(self.remote.blob(there.config.digest))
-        if isinstance(registry, Dated):
+        if isinstance(registry, HasPushDate):
             # It may ask for rights that pushing doesn't.
             with contextlib.suppress(PublishError, OverdueError):
                 pushed = registry.pushed(self.remote.name, there.digest)
@@ -102,7 +102,7 @@ class ReleaseTags:
         today = self.refusals.tag
         try:
             tags = self.remote.tags()
-        except DistributionError as error:
+        except RegistryError as error:
             if error.status == 404:
                 missing()
                 return []
@@ -117,11 +117,11 @@ class ReleaseTags:
         """What the tag names now, which has to be this image."""
         try:
             manifest = self.remote.manifest(self.refusals.tag)
-        except DistributionError as error:
+        except RegistryError as error:
             raise self.refusals.unanswered(error) from error
         if manifest is None:
             raise self.refusals.not_there()
-        if not self.is_it(manifest):
+        if not self.matches_image(manifest):
             # Somebody pushed between our look and now, and the registry let both.
             raise self.taken(manifest)
         return manifest
@@ -138,7 +138,7 @@ class ReleaseTags:
             there = [is_there(part) for part in parts[:1]]
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 there += pool.map(is_there, parts[1:])
-        except DistributionError as error:
+        except RegistryError as error:
             raise self.refusals.unanswered(error) from error
         return tuple(part for part, found in zip(parts, there, strict=True) if not found)
 
@@ -150,7 +150,7 @@ class ReleaseTags:
         try:
             if not reasons and manifest.config:
                 reasons = unfit_platform(self.remote.blob(manifest.config.digest))
-        except DistributionError as error:
+        except RegistryError as error:
             raise self.refusals.unanswered(error) from error
         if reasons:
             raise self.refusals.unfit(reasons, pushed=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.registry.client import Patience, Repository
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
-from bakehouse.registry.registry import InTime, Registry
+from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
@@ -27,7 +27,7 @@ class Verified:
 
 
 def verify(
-    records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], patience: Patience
+    records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], retry_policy: RetryPolicy
 ) -> tuple[Verified, ...]:
     """Ask for the manifest of each record, its tags and what hangs on it, in each region.
 
@@ -35,14 +35,14 @@ def verify(
     """
     records = [one for record in records for one in record.places]
     hosts = dict.fromkeys(record.registry for record in records)
-    registries = {host: InTime(registry_of(host), patience.until) for host in hosts}
+    registries = {host: DeadlineRegistry(registry_of(host), retry_policy.until) for host in hosts}
     for registry in registries.values():
         # Once, before threads would: boto3's sessions are not made for those. Each record tells a failure.
         with contextlib.suppress(PublishError, OverdueError):
             registry.credentials()
 
     def ask(record: ReleaseRecord) -> Verified:
-        repository = Repository(registries[record.registry], record.repository, patience)
+        repository = Repository(registries[record.registry], record.repository, retry_policy)
         return Verified(record, tuple(_missing(repository, record)))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -63,7 +63,7 @@ def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
         for one in record.artifacts:
             if repository.digest_of(Digest(one.digest)) is None:
                 yield f"its {one.media_type}, {short(one.digest)}, is gone"
-    except (DistributionError, OverdueError, PublishError) as error:
+    except (RegistryError, OverdueError, PublishError) as error:
         yield f"{record.registry} can't be asked: {error}"
 
 

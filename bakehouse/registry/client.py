@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from bakehouse.registry.http_errors import DistributionError, document, error_in, unreached
+from bakehouse.registry.http_errors import RegistryError, document, error_in, unreached
 from bakehouse.registry.manifest import KINDS, Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials, Registry
 from bakehouse.util.deadline import NEVER, bounded
@@ -26,7 +26,7 @@ _Login = Credentials | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a registry is asked again before its refusal counts."""
 
     attempts: int = 7
@@ -52,11 +52,15 @@ class Repository:
     """One repository of a registry."""
 
     def __init__(
-        self, registry: Registry, name: str, patience: Patience, tell: Callable[[str], None] = lambda _: None
+        self,
+        registry: Registry,
+        name: str,
+        retry_policy: RetryPolicy,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.registry = registry
         self.name = name
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._tell = tell
         self._bearer = ""
         self._scheme = "http" if is_loopback(registry.host) else "https"
@@ -75,7 +79,7 @@ class Repository:
         """What a tag or digest names; None where it names nothing."""
         try:
             answer = self._ask("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
-        except DistributionError as error:
+        except RegistryError as error:
             if error.status == 404:
                 return None
             raise
@@ -83,18 +87,18 @@ class Repository:
             found = parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
         except UnreadableManifestError as error:
             message = f"its answer for `{reference}` is no manifest"
-            raise DistributionError(answer.status_code, "", message) from error
+            raise RegistryError(answer.status_code, "", message) from error
         if ":" in reference and found.digest != reference:
             # It may be about to get a release tag.
             message = f"its answer for {reference} has another content"
-            raise DistributionError(answer.status_code, "", message)
+            raise RegistryError(answer.status_code, "", message)
         return found
 
     def digest_of(self, reference: str) -> Digest | None:
         """The digest that a tag or digest names, without its manifest; None where it names nothing."""
         try:
             answer = self._ask("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
-        except DistributionError as error:
+        except RegistryError as error:
             if error.status == 404:
                 return None
             raise
@@ -108,14 +112,14 @@ class Repository:
         """Bytes stored under a digest, which they are checked to have."""
         content = self._ask("GET", f"blobs/{digest}").content
         if digest_of(content) != digest:
-            raise DistributionError(200, "", f"its answer for {digest} has another content")
+            raise RegistryError(200, "", f"its answer for {digest} has another content")
         return content
 
     def has_blob(self, digest: Digest, size: int) -> bool:
         """Whether so many bytes are stored under a digest; they are not read."""
         try:
             answer = self._ask("HEAD", f"blobs/{digest}")
-        except DistributionError as error:
+        except RegistryError as error:
             if error.status == 404:
                 return False
             raise
@@ -127,17 +131,17 @@ class Repository:
         """Let `tag` name a manifest that is stored already."""
         self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
-    def refusal(self) -> DistributionError | None:
+    def refusal(self) -> RegistryError | None:
         """What the registry says to someone who begins an upload; None where it lets us.
 
         The engine loses the registry's words when a push fails: they are asked for again here.
         """
         try:
             answer = self._ask("POST", "blobs/uploads/")
-        except DistributionError as error:
+        except RegistryError as error:
             return error
         # ECR takes no such request; there an unfinished upload expires.
-        with contextlib.suppress(DistributionError, KeyError):
+        with contextlib.suppress(RegistryError, KeyError):
             self._ask("DELETE", answer.headers["Location"])
         return None
 
@@ -150,19 +154,19 @@ class Repository:
         while True:
             try:
                 return self._send(method, path, dict(headers or {}), content)
-            except DistributionError as error:
+            except RegistryError as error:
                 # What is answered to HEAD has no words that would tell an old login.
                 is_wordless = method == "HEAD" and error.status == 403
                 if (error.is_expired or is_wordless) and not renewed:
                     renewed = True
                     self._bearer = ""
                     self.registry.credentials(renew=True)
-                elif not error.may_pass or attempt >= self._patience.attempts - 1:
+                elif not error.may_pass or attempt >= self._retry_policy.attempts - 1:
                     raise
                 else:
                     pause = f" in {error.retry_after:.0f} s" if error.retry_after else ""
                     self._tell(f"{self.registry.host} is asked again{pause}, its answer was: {error.text}")
-                    if not self._patience.wait(attempt, error.retry_after):
+                    if not self._retry_policy.wait(attempt, error.retry_after):
                         raise
                     attempt += 1
 
@@ -222,16 +226,16 @@ class Repository:
                     params=query,
                     headers=sent,
                     data=content,
-                    timeout=self._patience.timeout,
+                    timeout=self._retry_policy.timeout,
                     # Where a blob lies is no answer to whether it is there.
                     allow_redirects=method != "HEAD",
                 )
 
         try:
-            return bounded(exchange, self._patience.until)
+            return bounded(exchange, self._retry_policy.until)
         except requests.RequestException as error:
             why, text = unreached(error)
-            raise DistributionError(None, "", text, unreached=why) from error
+            raise RegistryError(None, "", text, unreached=why) from error
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -18,7 +18,7 @@ from bakehouse.errors import Diagnostic, EngineError, RegistryAuthError
 from bakehouse.registry.http_errors import without_secrets
 from bakehouse.registry.manifest import Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials
-from bakehouse.registry.transfer import Fault, Layers, TransferError, Watch, fault_in
+from bakehouse.registry.transfer import Fault, Layers, StallPolicy, TransferError, fault_in
 from bakehouse.util import owners
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from requests import Response
 
 _ANSWER_SECONDS = 10.0
-_SHOWING = Watch(stall=_ANSWER_SECONDS)
+_SHOWING = StallPolicy(stall=_ANSWER_SECONDS)
 
 
 class DockerPusher:
@@ -42,16 +42,21 @@ class DockerPusher:
         self._sweep()
 
     def manifest(self, image: Digest) -> Manifest | None:
-        with _Catcher(image) as catcher:
+        with RecordingRegistry(image) as catcher:
             try:
                 self.push(image, catcher.reference, None, _SHOWING, lambda _: None)
             except TransferError as error:
-                if error.fault is Fault.GONE:
+                if error.fault is Fault.NOT_FOUND:
                     raise
             return catcher.caught
 
     def push(
-        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Reporter
+        self,
+        image: Digest,
+        reference: str,
+        credentials: Credentials | None,
+        watch: StallPolicy,
+        progress: Reporter,
     ) -> Digest:
         layers = Layers(progress)
         try:
@@ -63,7 +68,7 @@ class DockerPusher:
                 for event in _events(answer):
                     layers.see(event)
                     watch.check(layers.moved_at, layers.settling)
-                    _listen_for(answer, watch.patience(layers.settling))
+                    _listen_for(answer, watch.idle_timeout(layers.settling))
         except TransferError as error:
             raise TransferError(error.fault, without_secrets(error.text, credentials)) from None
         finally:
@@ -74,7 +79,9 @@ class DockerPusher:
         return layers.digest
 
     @contextlib.contextmanager
-    def _asked(self, reference: str, credentials: Credentials | None, watch: Watch) -> Iterator["Response"]:
+    def _asked(
+        self, reference: str, credentials: Credentials | None, watch: StallPolicy
+    ) -> Iterator["Response"]:
         """The engine's stream of events; leaving the context closes it, on which the engine stops pushing.
 
         The SDK's own `push` can't be stopped: its generator keeps the response to itself.
@@ -90,7 +97,7 @@ class DockerPusher:
                 params={"tag": tag},
                 headers={"X-Registry-Auth": header},
                 stream=True,
-                timeout=(_ANSWER_SECONDS, watch.patience()),
+                timeout=(_ANSWER_SECONDS, watch.idle_timeout()),
             )
             with contextlib.closing(answer):
                 if not answer.ok:
@@ -124,7 +131,7 @@ class DockerPusher:
             yield
         except NotFound as error:
             message = f"the engine holds no image {image}"
-            raise TransferError(Fault.GONE, message) from error
+            raise TransferError(Fault.NOT_FOUND, message) from error
         except APIError as error:
             text = str(error.explanation or error)
             raise TransferError(Fault.REFUSED, text) from error
@@ -155,7 +162,7 @@ class DockerPusher:
         note.unlink(missing_ok=True)
 
 
-class _Catcher:
+class RecordingRegistry:
     """A registry on loopback that says it has every layer, and keeps the manifest that is sent to it.
 
     It is how an engine shows a manifest of its store: there is no other request for it.
@@ -168,7 +175,7 @@ class _Catcher:
         self._server.daemon_threads = True
         self.reference = f"127.0.0.1:{self._server.server_port}/bakehouse-shows-manifest:x"
 
-    def __enter__(self) -> "_Catcher":
+    def __enter__(self) -> "RecordingRegistry":
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -273,8 +280,8 @@ def _listen_for(answer: "Response", seconds: float) -> None:
         sock.settimeout(seconds)
 
 
-def _silence(watch: Watch) -> TransferError:
+def _silence(watch: StallPolicy) -> TransferError:
     # A limit that is the deadline's own may end a moment before it.
     overdue = time.monotonic() >= watch.until - 0.2
     text = "the time for it was over" if overdue else f"the engine was silent for {watch.stall:g} s"
-    return TransferError(Fault.LATE if overdue else Fault.STALLED, text)
+    return TransferError(Fault.TIMED_OUT if overdue else Fault.STALLED, text)

@@ -13,7 +13,7 @@ from bakehouse.registry import ecr_repository
 from bakehouse.registry.ecr_endpoints import registry_host
 from bakehouse.registry.lifecycle import expiring_rule
 from bakehouse.registry.registry import Credentials
-from bakehouse.util.aws import Access, Aws, words_of
+from bakehouse.util.aws import Access, Aws, summarize
 from bakehouse.util.oci import ECR_HOST, Digest
 from bakehouse.util.terminal import Reporter
 
@@ -62,7 +62,7 @@ class EcrRegistry:
         # What `expiresAt` promises is not relied on: a token is used until the registry refuses it.
         with self._logging_in:
             if self._token is None or renew:
-                with self.aws.told_as("log in to Amazon ECR"):
+                with self.aws.translate_errors("log in to Amazon ECR"):
                     answer = self.api.get_authorization_token()
                 encoded = answer["authorizationData"][0]["authorizationToken"]
                 username, _, password = base64.b64decode(encoded).decode().partition(":")
@@ -80,13 +80,13 @@ class EcrRegistry:
         """What a repository that is there has otherwise than the settings say; it is not changed."""
         return ecr_repository.differences(self.aws, self.api, self.owner, repository, alias, self._creation)
 
-    def require_kept(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
+    def require_not_expiring(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
         """Raise PublishError where a lifecycle rule of the repository would some day expire such an image.
 
         Where the rules can't be read, that is said: what was published is there all the same.
         """
         try:
-            with self.aws.told_as(f"read the lifecycle policy of `{repository}`"):
+            with self.aws.translate_errors(f"read the lifecycle policy of `{repository}`"):
                 policy = self._policy(repository)
         except RegistryAuthError:
             # Who may push need not be let to read it.
@@ -95,7 +95,7 @@ class EcrRegistry:
             if isinstance(error.__cause__, self.api.exceptions.LifecyclePolicyNotFoundException):
                 return
             place = f"`{self.host}/{repository}`"
-            words = words_of(error)
+            words = summarize(error)
             progress(f"warning: could not read the lifecycle policy of {place}; not checked: {words}")
             return
         if rule := expiring_rule(policy, tags):
@@ -109,21 +109,21 @@ class EcrRegistry:
 
     def pushed(self, repository: str, digest: Digest) -> str:
         """When a digest was pushed; who did it is in another service's log."""
-        with self.aws.told_as(f"describe the images of `{repository}`"):
+        with self.aws.translate_errors(f"describe the images of `{repository}`"):
             found = self.api.describe_images(
                 repositoryName=repository, imageIds=[{"imageDigest": digest}], **self.owner
             )
         at = found["imageDetails"][0].get("imagePushedAt")
         return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, CloudTrail's PutImage tells by whom" if at else ""
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         try:
-            return self.aws.whom()
+            return self.aws.principal()
         except PublishError:
             # It is part of a refusal, which is told also where nobody can say who we are.
             return "the AWS session"
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         return ()
 
     @cached_property

@@ -33,19 +33,19 @@ def create(
     }
     if creation.encryption:
         arguments["encryptionConfiguration"] = _encryption(creation.encryption)
-    with aws.told_as(f"create the repository `{repository}`"):
+    with aws.translate_errors(f"create the repository `{repository}`"):
         try:
             api.create_repository(**where, **arguments)
         except api.exceptions.RepositoryAlreadyExistsException:
             # Another pusher made it meanwhile.
             return
     if policy := lifecycle_policy(creation):
-        with aws.told_as(f"set the lifecycle policy of `{repository}`"):
+        with aws.translate_errors(f"set the lifecycle policy of `{repository}`"):
             api.put_lifecycle_policy(**where, lifecyclePolicyText=policy)
     # Whose ARNs are named is asked only where some are.
     partition = _partition(aws) if creation.pull_accounts else "aws"
     if statements := pull_policy(creation, partition):
-        with aws.told_as(f"let other accounts pull from `{repository}`"):
+        with aws.translate_errors(f"let other accounts pull from `{repository}`"):
             api.set_repository_policy(**where, policyText=json.dumps(statements))
 
 
@@ -58,7 +58,7 @@ def differences(
     """
     where = {"registryId": owner["registryId"]} if owner else {}
     try:
-        with aws.told_as(f"look at the repository `{repository}`"):
+        with aws.translate_errors(f"look at the repository `{repository}`"):
             [found] = api.describe_repositories(repositoryNames=[repository], **where)["repositories"]
     except RegistryAuthError:
         return ()
@@ -166,7 +166,7 @@ def _settings(found: Mapping[str, Any], creation: Creation) -> Iterator[str]:
 
 def _resource_tags(aws: Aws, api: Any, found: Mapping[str, Any], creation: Creation) -> Iterator[str]:
     try:
-        with aws.told_as("read the tags of the repository"):
+        with aws.translate_errors("read the tags of the repository"):
             tags = api.list_tags_for_resource(resourceArn=found["repositoryArn"])["tags"]
     except RegistryAuthError:
         return
@@ -179,7 +179,7 @@ def _resource_tags(aws: Aws, api: Any, found: Mapping[str, Any], creation: Creat
 
 def _lifecycle(aws: Aws, api: Any, where: Mapping[str, str], wanted: str) -> Iterator[str]:
     try:
-        with aws.told_as("read the repository's lifecycle policy"):
+        with aws.translate_errors("read the repository's lifecycle policy"):
             has = api.get_lifecycle_policy(**where)["lifecyclePolicyText"]
     except RegistryAuthError:
         return
@@ -195,7 +195,7 @@ def _lifecycle(aws: Aws, api: Any, where: Mapping[str, str], wanted: str) -> Ite
 def _policies(aws: Aws, api: Any, where: Mapping[str, str], creation: Creation) -> Iterator[str]:
     """The accounts that may not pull, as far as the policy tells; conditions are taken at their word."""
     try:
-        with aws.told_as("read the repository's policy"):
+        with aws.translate_errors("read the repository's policy"):
             text = api.get_repository_policy(**where)["policyText"]
     except RegistryAuthError:
         return

@@ -31,7 +31,7 @@ class Unreached(StrEnum):
     """Its certificate is not trusted, or it speaks no TLS."""
 
 
-class DistributionError(Exception):
+class RegistryError(Exception):
     """A registry answered with an error, or not at all."""
 
     def __init__(
@@ -80,11 +80,11 @@ def document(answer: "Response") -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise DistributionError(answer.status_code, "", "its answer is no JSON object")
+        raise RegistryError(answer.status_code, "", "its answer is no JSON object")
     return document
 
 
-def error_in(answer: "Response", credentials: Credentials | None) -> DistributionError:
+def error_in(answer: "Response", credentials: Credentials | None) -> RegistryError:
     """What a registry refused, in its words, without ours that are secret."""
     try:
         first = answer.json()["errors"][0]
@@ -93,7 +93,7 @@ def error_in(answer: "Response", credentials: Credentials | None) -> Distributio
             text = f"{text}: no space left on device"
     except (ValueError, KeyError, TypeError, IndexError):
         code, text = "", f"HTTP {answer.status_code} {answer.reason}"
-    return DistributionError(
+    return RegistryError(
         answer.status_code,
         code,
         without_secrets(text, credentials),

@@ -59,10 +59,10 @@ class EmbeddedRegistry:
     def make_repository(self, repository: str, alias: str) -> None:
         pass  # Pushing makes it.
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         return ""
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         free = shutil.disk_usage(self._state).free
         if free >= _SCARCE_BYTES:
             return ()

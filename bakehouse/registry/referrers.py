@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from bakehouse.registry.client import Repository
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from bakehouse.util.oci import Digest
 
@@ -84,7 +84,7 @@ class ArtifactRepository(Repository):
             try:
                 answer = self._ask("GET", path)
                 found += [Digest(str(entry["digest"])) for entry in answer.json()["manifests"] or ()]
-            except DistributionError as error:
+            except RegistryError as error:
                 if error.status in _NO_REFERRERS:
                     return None
                 raise
@@ -110,7 +110,7 @@ class ArtifactRepository(Repository):
         try:
             headers = {"Content-Type": "application/octet-stream"}
             self._ask("PUT", urlunsplit(begun._replace(query=query)), headers, content)
-        except DistributionError:
+        except RegistryError:
             # When the answer gets lost, the second attempt finds no upload to end.
             if not self.has_blob(digest, len(content)):
                 raise
@@ -130,7 +130,7 @@ class ArtifactRepository(Repository):
                 return
             self._ask("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, longer)
         message = f"others change the list `{tag}` all the time"
-        raise DistributionError(None, "", message)
+        raise RegistryError(None, "", message)
 
 
 def fallback_tag(subject: Digest) -> str:
@@ -142,7 +142,7 @@ def with_entries(there: Manifest | None, entries: Iterable[Mapping[str, Any]]) -
     """A list with entries, all that it had included; None where it has them already."""
     if there and there.media_type != OCI_INDEX:
         message = f"what is to be the list of artifacts is `{there.media_type}`"
-        raise DistributionError(200, "", message)
+        raise RegistryError(200, "", message)
     empty: dict[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
     document = json.loads(there.content) if there else empty
     known = {member.digest for member in there.members} if there else set()

@@ -38,22 +38,22 @@ class Registry(Protocol):
         `alias` is the one tag there that may move.
         """
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         """What is known on this side that can make a push fail."""
 
 
 @runtime_checkable
-class Dated(Protocol):
+class HasPushDate(Protocol):
     """A registry that knows when something was pushed."""
 
     def pushed(self, repository: str, digest: "Digest") -> str:
         """When a digest was pushed, and by whom where that is known; empty where it isn't."""
 
 
-class InTime:
+class DeadlineRegistry:
     """A registry that has answered by a moment of time.monotonic(), or raises OverdueError.
 
     What logs in may be a program of docker's, or a service that does not answer.
@@ -70,17 +70,17 @@ class InTime:
     def make_repository(self, repository: str, alias: str) -> None:
         bounded(lambda: self._registry.make_repository(repository, alias), self._until)
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         # It is part of what is told at the end.
         with suppress(OverdueError):
-            return bounded(self._registry.whom, self._until)
+            return bounded(self._registry.principal, self._until)
         return ""
 
-    def troubles(self) -> tuple[Reason, ...]:
-        return self._registry.troubles()
+    def known_problems(self) -> tuple[Reason, ...]:
+        return self._registry.known_problems()
 
     def pushed(self, repository: str, digest: "Digest") -> str:
-        if not isinstance(self._registry, Dated):
+        if not isinstance(self._registry, HasPushDate):
             return ""
         dated = self._registry
         return bounded(lambda: dated.pushed(repository, digest), self._until)
@@ -103,9 +103,9 @@ class NamedRegistry:
     def make_repository(self, repository: str, alias: str) -> None:
         pass
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         credentials = self.credentials()
         return f"docker's login `{credentials.username}`" if credentials else ""
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         return ()

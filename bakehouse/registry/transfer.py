@@ -27,15 +27,15 @@ class Fault(StrEnum):
     """Make the repository, once."""
     FULL = "full"
     """A quota, or a disk: nothing that we can do makes room."""
-    BENT = "bent"
+    CORRUPTED = "corrupted"
     """What arrived was not what was sent: send it again."""
     NAME = "name"
     """The engine finds no address for the registry's name."""
     TRUST = "trust"
     """The engine does not trust the registry's certificate."""
     STALLED = "stalled"
-    LATE = "late"
-    GONE = "gone"
+    TIMED_OUT = "timed out"
+    NOT_FOUND = "not found"
     """The engine holds no such image."""
     REFUSED = "refused"
 
@@ -60,7 +60,7 @@ class Pusher(Protocol):
         image: Digest,
         reference: str,
         credentials: Credentials | None,
-        watch: "Watch",
+        watch: "StallPolicy",
         progress: Reporter,
     ) -> Digest:
         """Push under `reference`, and give the digest that the engine says it sent; raises TransferError."""
@@ -88,7 +88,7 @@ _SIGNS = (
     (Fault.NAME, r"no such host"),
     (Fault.TRUST, r"x509: |certificate signed by|tls: failed to verify|HTTP response to HTTPS client"),
     # The engine keeps the registry's words to itself; what is wrong with a request for a blob is its content.
-    (Fault.BENT, r"DIGEST_INVALID|digest invalid|SIZE_INVALID|/blobs/uploads/\S*: 400 Bad Request"),
+    (Fault.CORRUPTED, r"DIGEST_INVALID|digest invalid|SIZE_INVALID|/blobs/uploads/\S*: 400 Bad Request"),
     (
         Fault.TRANSIENT,
         r"\b5\d\d [A-Z]|HTTP status: 5\d\d|\bEOF\b"
@@ -118,7 +118,7 @@ def fault_in(text: str) -> Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class StallPolicy:
     """When a push is given up although nobody said it failed."""
 
     stall: float
@@ -130,7 +130,7 @@ class Watch:
     pushed: set[str] = field(default_factory=set)
     """The layers that were sent, in all attempts, as the engine calls them."""
 
-    def patience(self, settling: int = 0) -> float:
+    def idle_timeout(self, settling: int = 0) -> float:
         """How many seconds without any word are too many, while so many bytes may be being stored."""
         return max(0.1, min(self._allowed(settling), self.until - time.monotonic()))
 
@@ -139,7 +139,7 @@ class Watch:
         now = time.monotonic()
         if now >= self.until:
             message = "the time for it was over"
-            raise TransferError(Fault.LATE, message)
+            raise TransferError(Fault.TIMED_OUT, message)
         allowed = self._allowed(settling)
         if now - moved_at >= allowed:
             message = f"nothing moved for {allowed:.0f} s"

@@ -51,20 +51,20 @@ class Aws:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        with self.told_as(_WHO):
+        with self.translate_errors(_WHO):
             return dict(self.client("sts").get_caller_identity())
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         """Whom AWS sees, as the subject of a sentence."""
         return _subject(self.identity["Arn"])
 
     def client(self, service: str) -> Any:
         # Sessions of boto3 are not made for threads, and several images may be pushed at once.
-        with self._asking, self.told_as(f"reach AWS ({service})"):
+        with self._asking, self.translate_errors(f"reach AWS ({service})"):
             return self._session.client(service, region_name=self.region, config=self._config)
 
     @contextlib.contextmanager
-    def told_as(self, doing: str) -> Iterator[None]:
+    def translate_errors(self, doing: str) -> Iterator[None]:
         """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
         from botocore.exceptions import (  # type: ignore[import-untyped]
             BotoCoreError,
@@ -74,7 +74,7 @@ class Aws:
         try:
             yield
         except (ClientError, BotoCoreError) as error:
-            found = refusal(doing, error, lambda: self._denied_whom(doing))
+            found = refusal(doing, error, lambda: self._denied_principal(doing))
             told = found.diagnostic
             if found.trouble is Trouble.DENIED and doing.startswith(_ASSUME):
                 told = replace(told, hint="the role's trust policy has to name it too")
@@ -85,7 +85,7 @@ class Aws:
     def _own_session(self) -> "boto3.Session":
         import boto3
 
-        with self.told_as("read the AWS configuration"):
+        with self.translate_errors("read the AWS configuration"):
             return boto3.Session(region_name=self._given_region, profile_name=self.access.profile or None)
 
     @cached_property
@@ -102,7 +102,7 @@ class Aws:
 
         role = self.access.role
         told = {"RoleSessionName": os.environ.get("AWS_ROLE_SESSION_NAME") or _SESSION_NAME}
-        with self.told_as(f"read credentials for the role `{role}`"):
+        with self.translate_errors(f"read credentials for the role `{role}`"):
             own = self._own_session.get_credentials()
         if own is None:
             raise RegistryAuthError(no_credentials().diagnostic)
@@ -115,7 +115,7 @@ class Aws:
         fetcher = AssumeRoleCredentialFetcher(client_creator, own, role, extra_args=told)
         session = botocore.session.get_session()
         session.register_component("credential_provider", CredentialResolver([_role_provider(fetcher)]))
-        with self.told_as(f"{_ASSUME}`{role}`"):
+        with self.translate_errors(f"{_ASSUME}`{role}`"):
             # Now, so that a refusal is told as one, and not as that of the first request.
             session.get_credentials().get_frozen_credentials()
         return boto3.Session(botocore_session=session, region_name=self.region)
@@ -129,7 +129,7 @@ class Aws:
             use_fips_endpoint=self.access.fips or None, use_dualstack_endpoint=self.access.dual_stack or None
         )
 
-    def _denied_whom(self, doing: str) -> str:
+    def _denied_principal(self, doing: str) -> str:
         # Whoever may do nothing at all may still ask who they are.
         if doing == _WHO:
             return _SOMEBODY
@@ -137,13 +137,13 @@ class Aws:
         if doing.startswith(_ASSUME):
             asking = Aws(self._given_region, Access(self.access.profile, "", self.access.fips))
         try:
-            return asking.whom()
+            return asking.principal()
         except PublishError:
             # Such as in a network without an endpoint of STS: what was denied is told all the same.
             return _SOMEBODY
 
 
-def words_of(error: PublishError) -> str:
+def summarize(error: PublishError) -> str:
     """What AWS refused, on one line."""
     told = error.diagnostics[0]
     return "; ".join((told.message, *(one.text for one in told.reasons), *(fact for _, fact in told.facts)))

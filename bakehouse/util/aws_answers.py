@@ -54,17 +54,17 @@ class Refusal:
 
 
 def refusal(
-    doing: str, error: "ClientError | BotoCoreError", whom: Callable[[], str] = lambda: "the AWS session"
+    doing: str, error: "ClientError | BotoCoreError", principal: Callable[[], str] = lambda: "the AWS session"
 ) -> Refusal:
     """What an exception of boto3 says; the words of a refused signature are never repeated.
 
-    `whom` names who asked, where that matters.
+    `principal` names who asked, where that matters.
     """
     response = getattr(error, "response", None)
-    return _answered(doing, response, whom) if response else _unready(doing, error)
+    return _answered(doing, response, principal) if response else _unready(doing, error)
 
 
-def _answered(doing: str, response: Any, whom: Callable[[], str]) -> Refusal:
+def _answered(doing: str, response: Any, principal: Callable[[], str]) -> Refusal:
     answer = response.get("Error", {})
     code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
     if code in _EXPIRED:
@@ -77,7 +77,7 @@ def _answered(doing: str, response: Any, whom: Callable[[], str]) -> Refusal:
         return Refusal(Trouble.NOT_LET_IN, told, code)
     action = _ACTION.search(text)
     if code in _DENIED or action:
-        reasons = (Reason(f"{whom()} is valid but {f'lacks {action[1]}' if action else 'may not'}"),)
+        reasons = (Reason(f"{principal()} is valid but {f'lacks {action[1]}' if action else 'may not'}"),)
         told = Diagnostic(f"not allowed to {doing}", reasons=reasons, hint="use a role with that right")
         return Refusal(Trouble.DENIED, told, code)
     told = Diagnostic(f"could not {doing}", facts=(("answer", f"{code}: {text}"),))

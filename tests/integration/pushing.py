@@ -15,7 +15,7 @@ from pathlib import Path
 from bakehouse.build.graph import BuiltImage
 from bakehouse.cli import diagnostics
 from bakehouse.errors import BakehouseError
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.registry import docker_push
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
@@ -44,7 +44,7 @@ class Wanted:
 def main(host: str, digest: str, folder: str, prefix: str, deadline: str, settle: str = "") -> int:
     built = BuiltImage(image(NAME), Digest(digest), 1)
     state = Path(folder)
-    publication = Publication(day=DAY, locks=state / "locks", prefix=prefix)
+    publication = PushOptions(day=DAY, locks=state / "locks", prefix=prefix)
     if settle:
         publication = replace(publication, settle=float(settle))
     if seconds := float(deadline):

@@ -18,12 +18,12 @@ from bakehouse.plan.model import Image
 from bakehouse.publish import publish as publishing
 from bakehouse.publish.attest import attest
 from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.publish import Terms
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, fallback_tag
@@ -58,11 +58,11 @@ class Attest:
         self.registry = registry
         self.pusher = docker_push.connect(folder / "notes")
         self.engine = FakeEngine(lambda _: Run(prints=json.dumps(LISTED)))
-        self.publication = Publication(
+        self.publication = PushOptions(
             day=date(2026, 11, 20),
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
-            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             revision="c0ffee",
         )
 
@@ -76,7 +76,7 @@ class Attest:
         return attested.artifacts
 
     def repository(self, published: PublishedImage) -> ArtifactRepository:
-        return ArtifactRepository(self.registry, published.repository, self.publication.patience)
+        return ArtifactRepository(self.registry, published.repository, self.publication.retry_policy)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def project(tmp_path: Path) -> Project:
 def test_an_image_that_can_not_be_listed_is_published_and_written_down(
     project: Project, image: BuiltImage, registry_proxy: Proxy
 ) -> None:
-    terms = Terms(to=registry_proxy.host, stage=True, attest=True)
+    terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
         publishing.push_images(project, [image], print, terms)
     [record] = Ledger(project).records("mpi-cpu")
@@ -209,7 +209,7 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
 def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
     project: Project, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
 ) -> None:
-    terms = Terms(to=registry_proxy.host, stage=True, attest=True)
+    terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
     assert [one.media_type for one in record.artifacts] == [CYCLONEDX, IN_TOTO]
     publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))

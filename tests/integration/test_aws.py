@@ -16,9 +16,9 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/Pusher"
 def test_a_role_is_assumed_and_named_with_its_session(
     ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Aws(REGION, Access(role=ROLE)).whom() == "the AWS session `bakehouse` (role Pusher)"
+    assert Aws(REGION, Access(role=ROLE)).principal() == "the AWS session `bakehouse` (role Pusher)"
     monkeypatch.setenv("AWS_ROLE_SESSION_NAME", "ci-42")
-    assert Aws(REGION, Access(role=ROLE)).whom() == "the AWS session `ci-42` (role Pusher)"
+    assert Aws(REGION, Access(role=ROLE)).principal() == "the AWS session `ci-42` (role Pusher)"
 
 
 def test_a_role_of_another_account_has_that_account_s_registry(ecr_standin: EcrStandin) -> None:

@@ -14,7 +14,7 @@ from bakehouse.errors import BuildError
 from bakehouse.registry import docker_push
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Credentials
-from bakehouse.registry.transfer import Watch
+from bakehouse.registry.transfer import StallPolicy
 from tests.integration.projects import Project
 from tests.integration.tiny_images import built
 from tests.support.ecr import EcrStandin
@@ -33,7 +33,7 @@ def base(tmp_path: Path, ecr_standin: EcrStandin) -> str:
     with built(folder, "base") as image:
         login = EcrRegistry(host=ecr_standin.host).credentials()
         pushing = docker_push.connect(tmp_path / "notes")
-        pushing.push(image.digest, f"{reference}:1", login, Watch(30, float("inf")), lambda _: None)
+        pushing.push(image.digest, f"{reference}:1", login, StallPolicy(30, float("inf")), lambda _: None)
     ecr_standin.registry.expire_tokens()
     return f"{reference}@{image.digest}"
 

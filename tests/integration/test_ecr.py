@@ -13,14 +13,14 @@ import pytest
 from bakehouse.build.graph import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import SIGNATURES
 from bakehouse.registry.manifest import short
-from bakehouse.registry.transfer import Watch
+from bakehouse.registry.transfer import StallPolicy
 from tests.integration.tiny_images import built, passed
 from tests.support.ecr import ACCOUNT, REGION, EcrStandin
 from tests.support.proxy import Forward, Reply, Request, error_body
@@ -55,12 +55,12 @@ class Push:
         self.lines: list[str] = []
         self.host = host
         self.pusher = docker_push.connect(folder / "notes")
-        self.publication = Publication(
+        self.publication = PushOptions(
             day=date(2026, 11, 20),
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
-            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             settle=0.0,
         )
 
@@ -159,7 +159,7 @@ def test_an_immutable_tag_is_never_overwritten(
 
     def overtake(request: Request, forward: Forward) -> Reply:
         reference = f"{ecr_standin.host}/{push.repository}:{TAG}"
-        push.pusher.push(other.digest, reference, login, Watch(10, float("inf")), lambda _: None)
+        push.pusher.push(other.digest, reference, login, StallPolicy(10, float("inf")), lambda _: None)
         assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
         return ecr_standin.registry.answers[2](request) or forward(request)
 
@@ -201,7 +201,7 @@ def test_a_role_is_named_with_its_session(ecr_standin: EcrStandin, monkeypatch: 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", session["AccessKeyId"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", session["SecretAccessKey"])
     monkeypatch.setenv("AWS_SESSION_TOKEN", session["SessionToken"])
-    assert EcrRegistry().whom() == "the AWS session `ci-render` (role BakehouseReader)"
+    assert EcrRegistry().principal() == "the AWS session `ci-render` (role BakehouseReader)"
 
 
 def test_who_may_push_but_not_list_can_publish(

@@ -17,7 +17,7 @@ from bakehouse.publish import image as image_push
 from bakehouse.publish import publish
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.publish import Terms
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedFindings
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
@@ -88,7 +88,7 @@ NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
 
 
 def push(project: Project, image: BuiltImage, **terms: object) -> None:
-    wanted = Terms(create=True, **{"severity": "HIGH", **terms})  # type: ignore[arg-type]
+    wanted = PublishOptions(create=True, **{"fail_on": "HIGH", **terms})  # type: ignore[arg-type]
     publish.push_images(project, [image], print, wanted)
 
 
@@ -185,13 +185,13 @@ def test_enhanced_scanning_is_complete_once_it_has_findings(
 def test_a_candidate_is_scanned_before_it_is_promoted(
     project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
 ) -> None:
-    push(project, image, stage=True, severity="")
+    push(project, image, candidate=True, fail_on="")
     answers(found("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
-        publish.promote_image(project, image.image, print, Terms(severity="HIGH"))
+        publish.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
     assert len(ecr_standin.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
 
-    released = publish.promote_image(project, image.image, print, Terms(severity="CRITICAL"))
+    released = publish.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
     assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, True, False]
 
@@ -206,7 +206,7 @@ def test_only_ecr_scans_and_nothing_is_pushed_elsewhere(
 ) -> None:
     host = registry_proxy.host
     with pytest.raises(UsageError) as caught:
-        push(project, image, to=f"{host}/team")
+        push(project, image, registry=f"{host}/team")
     assert caught.value.diagnostics[0].message == f"`{host}` scans nothing: only Amazon ECR does"
     assert registry_proxy.requests == []
 
@@ -237,10 +237,10 @@ def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
 def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
     project: Project, image: BuiltImage, answers: Answers
 ) -> None:
-    push(project, image, severity="")
+    push(project, image, fail_on="")
     [released] = Ledger(project).records("mpi-cpu")
     answers(found("COMPLETE", HIGH=1))
-    terms = Terms(severity="HIGH", image_uri=released.image_uri)
+    terms = PublishOptions(fail_on="HIGH", image_uri=released.image_uri)
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         publish.promote_image(project, image.image, print, terms)
     assert Ledger(project).records("mpi-cpu") == (released,)

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
-from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import digest_of
 from tests.integration.ports import kept_port
@@ -79,7 +79,7 @@ def test_a_second_run_finds_what_the_first_stored(tmp_path: Path, port: int) -> 
         kind = {"Content-Type": "application/octet-stream"}
         urlopen(Request(f"{place}&digest={digest}", b"kept", kind, method="PUT")).close()
     with EmbeddedRegistry(tmp_path, port) as registry:
-        assert Repository(registry, "kept", Patience()).blob(digest) == b"kept"
+        assert Repository(registry, "kept", RetryPolicy()).blob(digest) == b"kept"
 
 
 def test_who_comes_second_shares_it_and_outlives_the_first(tmp_path: Path, port: int) -> None:

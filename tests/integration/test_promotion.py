@@ -21,12 +21,12 @@ from bakehouse.plan.model import ImageKey
 from bakehouse.publish import record as recording
 from bakehouse.publish.image_uris import newest
 from bakehouse.publish.promote import move_alias, promote
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleaseRecord, append
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built
@@ -68,12 +68,12 @@ class Team:
         self.lines: list[str] = []
         self.registry = EcrRegistry(host=host, create=True)
         self.pusher = docker_push.connect(folder / "notes")
-        self.publication = Publication(
+        self.publication = PushOptions(
             day=DAY,
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
-            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             settle=0.0,
         )
 
@@ -82,7 +82,7 @@ class Team:
         return f"{self.publication.prefix}/mpi-cpu"
 
     def stage(self, image: BuiltImage) -> ReleaseRecord:
-        publication = replace(self.publication, stage=True)
+        publication = replace(self.publication, candidate=True)
         seen = report(image, TRAINED, NO_GPU)
         published = publish(image, seen, self.registry, self.pusher, publication, self.lines.append)
         return self.recorded(recording.record_of(published, image.image, seen, DAY))
@@ -286,16 +286,16 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
     ecr_standin: EcrStandin, team: Team, image: BuiltImage, status: str, kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
-    team.registry.require_kept(team.repository, released.tags, print)
+    team.registry.require_not_expiring(team.repository, released.tags, print)
     counts = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
     rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
     text = json.dumps({"rules": [rule]})
     ecr_standin.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
     if kept:
-        team.registry.require_kept(team.repository, released.tags, print)
+        team.registry.require_not_expiring(team.repository, released.tags, print)
         return
     with pytest.raises(PublishError) as caught:
-        team.registry.require_kept(team.repository, released.tags, print)
+        team.registry.require_not_expiring(team.repository, released.tags, print)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"`{ecr_standin.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",
@@ -311,7 +311,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
     gone = replace(staged, digest="sha256:" + "00" * 32)
     untagged = replace(staged, tags=("no-such-tag",))
     moved = replace(staged, tags=(*staged.tags, TAG))
-    asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.patience)
+    asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.retry_policy)
     assert [one.missing for one in asked] == [
         (),
         (f"{ecr_standin.host} no longer holds sha256:000000000000",),
@@ -330,6 +330,6 @@ def test_a_tag_that_means_something_else_is_told(
     ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
-    asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.patience)
+    asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy)
     told = f"the tag `{second.tags[0]}` means {short(other.digest)}, not {short(image.digest)}"
     assert asked[0].missing == (told,)

@@ -21,7 +21,7 @@ from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageE
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import image_uris, publish, push, queue
 from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.publish import Terms
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.verify import require_all
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
@@ -73,16 +73,16 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     project: Project, image: BuiltImage, tmp_path: Path
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED), project.state)
-    [staged] = publish.push_images(project, [image], print, Terms(stage=True))
+    [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
         image_uris.retrieve("mpi-cpu", images=project.images)
     with pytest.raises(PublishError, match="`mpi-cpu` may not be released yet"):
-        publish.promote_image(project, image.image, print, Terms())
+        publish.promote_image(project, image.image, print, PublishOptions())
 
     handed_back = tmp_path / "seen.json"
     smoke_report.write(report(image, "gpu-1", GPU), handed_back)
-    terms = Terms(reports=(handed_back,), alias=True)
+    terms = PublishOptions(reports=(handed_back,), move_tag=True)
     released = publish.promote_image(project, image.image, print, terms)
     assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
@@ -95,24 +95,24 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
     project: Project, image: BuiltImage
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publish.push_images(project, [image], print, Terms())
-    assert publish.promote_image(project, image.image, print, Terms(alias=True)) == pushed
+    [pushed] = publish.push_images(project, [image], print, PublishOptions())
+    assert publish.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
     assert Ledger(project).records("mpi-cpu") == (pushed,)
     assert tags(project) == ["mpi-cpu", *pushed.tags]
 
 
 def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [staged] = publish.push_images(project, [image], print, Terms(stage=True))
+    [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was staged"):
-        publish.promote_image(project, image.image, print, Terms(image_uri="elsewhere"))
-    terms = Terms(image_uri=staged.image_uri)
+        publish.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
+    terms = PublishOptions(image_uri=staged.image_uri)
     assert publish.promote_image(project, image.image, print, terms).digest == staged.digest
 
 
 def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publish.push_images(project, [image], print, Terms())
+    [pushed] = publish.push_images(project, [image], print, PublishOptions())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (f"{pushed.date}  release  {where}  {image.digest[:19]}  no commit\n")
     require_all(publish.verify(project, [pushed], print))
@@ -162,7 +162,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     # However busy the machine, nobody goes on without a layer that is on its way.
     monkeypatch.setattr(queue, "_SLOW", 100.0)
     lines: list[str] = []
-    terms = Terms(to=registry_proxy.host, stage=True)
+    terms = PublishOptions(registry=registry_proxy.host, candidate=True)
     records = publish.push_images(team, fleet, lines.append, terms)
     assert [record.image for record in records] == [one.image.name for one in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
@@ -177,7 +177,9 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
     lines: list[str] = []
     with pytest.raises(RegistryAuthError) as caught:
-        publish.push_images(team, fleet, lines.append, Terms(to=registry_proxy.host, stage=True))
+        publish.push_images(
+            team, fleet, lines.append, PublishOptions(registry=registry_proxy.host, candidate=True)
+        )
     place = f"{registry_proxy.host}/{team.repository_prefix}"
     [told] = caught.value.diagnostics
     assert told.message == f"not allowed to push to `{place}/mpi5-cpu`"
@@ -192,7 +194,7 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_SLOW", 1.0)
-    monkeypatch.setattr(push, "Publication", partial(push.Publication, stall=20.0))
+    monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=20.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []
 
@@ -201,5 +203,5 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
             others.append(line.partition(":")[0])
 
     with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 20 s"):
-        publish.push_images(team, fleet, say, Terms(to=registry_proxy.host, stage=True))
+        publish.push_images(team, fleet, say, PublishOptions(registry=registry_proxy.host, candidate=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

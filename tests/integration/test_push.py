@@ -16,14 +16,14 @@ import pytest
 
 from bakehouse.build.graph import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import load
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, Manifest, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.registry.transfer import Pusher, Watch
+from bakehouse.registry.transfer import Pusher, StallPolicy
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 from tests.integration.ports import kept_port
@@ -53,20 +53,20 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 
 class Push:
-    """How the tests here publish: through a proxy, with little patience."""
+    """How the tests here publish: through a proxy, with little retry_policy."""
 
     def __init__(self, folder: Path, host: str, login: Credentials | None = None) -> None:
         self.lines: list[str] = []
         self.folder = folder
         self.registry = NamedRegistry(host, lambda _: login)
         self.pusher: Pusher = docker_push.connect(folder / "notes")
-        self.publication = Publication(
+        self.publication = PushOptions(
             day=DAY,
             locks=folder / "locks",
             prefix=folder.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
             settle=0.0,
-            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
         )
 
     def __call__(self, image: BuiltImage) -> PublishedImage:
@@ -74,7 +74,7 @@ class Push:
 
     def repository(self, image: BuiltImage) -> Repository:
         name = f"{self.publication.prefix}/{image.image.name}"
-        return Repository(self.registry, name, self.publication.patience)
+        return Repository(self.registry, name, self.publication.retry_policy)
 
 
 @pytest.fixture
@@ -126,7 +126,12 @@ class ByConfiguration:
         return None
 
     def push(
-        self, image: Digest, reference: str, credentials: Credentials | None, watch: Watch, progress: Reporter
+        self,
+        image: Digest,
+        reference: str,
+        credentials: Credentials | None,
+        watch: StallPolicy,
+        progress: Reporter,
     ) -> Digest:
         return self.pusher.push(self.image.digest, reference, credentials, watch, progress)
 
@@ -139,7 +144,7 @@ def test_where_the_engine_has_no_manifest_the_configuration_is_compared(
     assert shown
     assert shown.config
     known = replace(image, digest=shown.config.digest)
-    push.publication = replace(push.publication, stage=stage)
+    push.publication = replace(push.publication, candidate=stage)
     push.pusher = ByConfiguration(push.pusher, image)
     published = push(known)
     assert (published.digest, published.config) == (image.digest, known.digest)
@@ -182,7 +187,7 @@ def test_who_is_overtaken_by_other_content_is_told(
     def store_and_overwrite(request: Request, forward: Forward) -> Reply:
         reply = forward(request)
         reference = f"127.0.0.1:{registry_port}/{push.repository(image).name}:{TAG}"
-        push.pusher.push(other.digest, reference, None, Watch(10, float("inf")), lambda _: None)
+        push.pusher.push(other.digest, reference, None, StallPolicy(10, float("inf")), lambda _: None)
         return reply
 
     registry_proxy.do("PUT", "/manifests/", store_and_overwrite, 1)
@@ -410,9 +415,9 @@ def test_the_next_push_sweeps_what_a_killed_one_left(
     code = (
         "import sys, pathlib\n"
         "from bakehouse.registry import docker_push as pusher\n"
-        "from bakehouse.registry.transfer import Pusher, Watch\n"
+        "from bakehouse.registry.transfer import Pusher, StallPolicy\n"
         "notes, digest, reference = sys.argv[1:]\n"
-        "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, Watch(60, 1e12), print)\n"
+        "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, StallPolicy(60, 1e12), print)\n"
     )
     notes = push.folder / "notes"
     with subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference]) as killed:
@@ -439,10 +444,10 @@ from bakehouse.publish import record as recording, releases
 from bakehouse.registry import docker_push as pusher
 from bakehouse.build.graph import BuiltImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from tests.integration.tiny_images import image, passed
 state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], 1)
-publication = Publication(day=date(2026, 11, 20), locks=state / "locks")
+publication = PushOptions(day=date(2026, 11, 20), locks=state / "locks")
 print("begun", flush=True)
 with EmbeddedRegistry(state / "registry", int(sys.argv[3])) as registry:
     pushing = pusher.connect(state / "pushes")

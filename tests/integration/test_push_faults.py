@@ -24,10 +24,10 @@ from bakehouse.errors import (
     RegistryAuthError,
     TagTakenError,
 )
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.file_lock import exclusive
@@ -72,12 +72,12 @@ class Pushing:
         self.scene = scene
         self.lines: list[str] = []
         self.place = f"{scene.place}/{REPOSITORY}"
-        self.publication = Publication(
+        self.publication = PushOptions(
             day=DAY,
             locks=folder / "locks",
             stall=20.0,
             settle=0.0,
-            patience=Patience(attempts=3, pause=0.1, timeout=5.0),
+            retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
         )
         self.pusher = docker_push.connect(folder / "notes")
@@ -134,14 +134,18 @@ def test_bytes_that_change_every_time_are_told_as_that(pushing: Pushing, image: 
 
 @under("registry killed, restarted")
 def test_a_registry_that_is_restarted_gets_the_image(pushing: Pushing, image: BuiltImage) -> None:
-    pushing.publication = replace(pushing.publication, patience=Patience(attempts=9, pause=0.1, timeout=5.0))
+    pushing.publication = replace(
+        pushing.publication, retry_policy=RetryPolicy(attempts=9, pause=0.1, timeout=5.0)
+    )
     pushing(image)
     assert lies_there(pushing, image)
 
 
 def test_an_outage_is_outlasted(pushing: Pushing, image: BuiltImage) -> None:
     push_faults.outage(pushing.scene, 2.0)
-    pushing.publication = replace(pushing.publication, patience=Patience(attempts=9, pause=0.1, timeout=5.0))
+    pushing.publication = replace(
+        pushing.publication, retry_policy=RetryPolicy(attempts=9, pause=0.1, timeout=5.0)
+    )
     pushing(image)
     assert lies_there(pushing, image)
 
@@ -150,8 +154,8 @@ def test_pauses_outlast_a_registry_that_is_restarted() -> None:
     waited: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "sleep", waited.append)
-        for attempt in range(Patience().attempts - 1):
-            assert Patience().wait(attempt)
+        for attempt in range(RetryPolicy().attempts - 1):
+            assert RetryPolicy().wait(attempt)
     assert 16 < sum(waited) < 60
 
 
@@ -303,7 +307,7 @@ def test_nothing_hangs_past_the_deadline(pushing: Pushing, image: BuiltImage, me
     if after:
         # The engine asks for each layer too, before.
         pushing(image)
-    pushing.publication = replace(pushing.publication, patience=Patience(timeout=60.0))
+    pushing.publication = replace(pushing.publication, retry_policy=RetryPolicy(timeout=60.0))
     pushing.scene.proxy.stall(method, path)
     late(pushing, image)
 

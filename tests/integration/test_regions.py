@@ -17,7 +17,7 @@ from bakehouse.publish import image as image_push
 from bakehouse.publish import image_uris, publish
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.publish import Terms
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedRegion
 from bakehouse.publish.verify import require_all
 from bakehouse.registry import destination
@@ -29,7 +29,7 @@ from tests.support.proxy import Reply, Request, error_body
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 EU, US = REGIONS
-TO_TEAM = Terms(to="team", create=True)
+TO_TEAM = PublishOptions(registry="team", create=True)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,9 @@ def project(tmp_path: Path, ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyP
     return Project(tmp_path, (), registries={"team": team})
 
 
-def push(project: Project, image: BuiltImage, lines: list[str] | None = None, terms: Terms = TO_TEAM) -> None:
+def push(
+    project: Project, image: BuiltImage, lines: list[str] | None = None, terms: PublishOptions = TO_TEAM
+) -> None:
     smoke_report.save(passed(image), project.state)
     publish.push_images(project, [image], (lines if lines is not None else []).append, terms)
 
@@ -121,17 +123,17 @@ def test_where_the_first_region_fails_the_other_is_recorded(
 def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     project: Project, ecr_standin: EcrStandin, image: BuiltImage
 ) -> None:
-    push(project, image, terms=replace(TO_TEAM, stage=True))
+    push(project, image, terms=replace(TO_TEAM, candidate=True))
     there = ecr_standin.registries[US]
     there.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
     with pytest.raises(PublishError):
-        publish.promote_image(project, image.image, print, Terms())
+        publish.promote_image(project, image.image, print, PublishOptions())
     there.faults.clear()
-    released = publish.promote_image(project, image.image, print, Terms())
+    released = publish.promote_image(project, image.image, print, PublishOptions())
     assert [one.region for one in released.regions] == [EU, US]
     [tag] = released.tags
     assert all(tag in ecr_standin.images(repository(project), region)[image.digest] for region in REGIONS)
-    assert publish.promote_image(project, image.image, print, Terms()) == released
+    assert publish.promote_image(project, image.image, print, PublishOptions()) == released
     assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, False, False]
 
 

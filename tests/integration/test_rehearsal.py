@@ -14,6 +14,7 @@ from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.publish.publish import PublishOptions
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -146,7 +147,7 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
         with pytest.raises(SmokeError, match="rehearsed, not built"):
             workflow.smoke_images(project, built, print, workflow.Wishes())
         with pytest.raises(PublishError, match="rehearsed, not built"):
-            workflow.push_images(project, built, print, workflow.Wishes(terms=workflow.Terms(stage=True)))
+            workflow.push_images(project, built, print, workflow.Wishes(terms=PublishOptions(candidate=True)))
     finally:
         docker("image", "rm", image.reference)
 

@@ -10,8 +10,8 @@ from bakehouse.errors import (
     RegistryAuthError,
     TagTakenError,
 )
-from bakehouse.publish.diagnostics import Refusals
-from bakehouse.registry.http_errors import DistributionError, Unreached
+from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
 from bakehouse.registry.transfer import Fault, TransferError, fault_in
@@ -32,15 +32,15 @@ class Somewhere:
     def make_repository(self, repository: str, alias: str) -> None:
         raise AssertionError
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         return self.seen_as
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         return self.disk
 
 
-def refusals(registry: Somewhere | None = None) -> Refusals:
-    return Refusals(
+def refusals(registry: Somewhere | None = None) -> PushDiagnostics:
+    return PushDiagnostics(
         IMAGE.name,
         IMAGE.key,
         DIGEST,
@@ -94,7 +94,7 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
 
 
 def test_no_answer() -> None:
-    error = refusals().unanswered(DistributionError(None, "", "none (ConnectTimeout)"))
+    error = refusals().unanswered(RegistryError(None, "", "none (ConnectTimeout)"))
     facts = (("answer", "none (ConnectTimeout)"),)
     hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
     assert error.diagnostics == (
@@ -137,7 +137,7 @@ def test_both_sides_of_a_conflict() -> None:
     ],
 )
 def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> None:
-    error = refusals().unanswered(DistributionError(None, "", "because", unreached=unreached))
+    error = refusals().unanswered(RegistryError(None, "", "because", unreached=unreached))
     assert error.diagnostics[0].message == message
 
 
@@ -157,13 +157,13 @@ def test_what_the_engine_says_is_told_as_what_it_means(text: str, message: str) 
 
 
 def test_an_answer_that_is_a_failure() -> None:
-    error = refusals().unanswered(DistributionError(500, "UNKNOWN", "unknown error"))
+    error = refusals().unanswered(RegistryError(500, "UNKNOWN", "unknown error"))
     facts = (("answer", "HTTP 500: unknown error"),)
     assert error.diagnostics == (Diagnostic("`registry.example.com` failed", facts=facts),)
 
 
 def test_wrong_credentials() -> None:
-    error = refusals().unanswered(DistributionError(401, "UNAUTHORIZED", "authentication required"))
+    error = refusals().unanswered(RegistryError(401, "UNAUTHORIZED", "authentication required"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
         Diagnostic(
@@ -175,7 +175,7 @@ def test_wrong_credentials() -> None:
 
 
 def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
-    error = refusals().unanswered(DistributionError(403, "DENIED", "requested access is denied"))
+    error = refusals().unanswered(RegistryError(403, "DENIED", "requested access is denied"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
         Diagnostic(
@@ -190,7 +190,7 @@ def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
 
 
 def test_who_may_not_set_a_tag_is_told_that() -> None:
-    error = replace(refusals(), command="promote").untagged(DistributionError(403, "DENIED", "no"))
+    error = replace(refusals(), command="promote").untagged(RegistryError(403, "DENIED", "no"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
         Diagnostic(
@@ -202,7 +202,7 @@ def test_who_may_not_set_a_tag_is_told_that() -> None:
 
 
 def test_no_credentials() -> None:
-    error = refusals(Somewhere(seen_as="")).unanswered(DistributionError(401, "", "authentication required"))
+    error = refusals(Somewhere(seen_as="")).unanswered(RegistryError(401, "", "authentication required"))
     assert error.diagnostics[0].reasons == (Reason("nobody is logged in there: authentication required"),)
 
 
@@ -230,12 +230,12 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             Diagnostic(f"the push to `{PLACE}` stalled and was stopped: nothing moved for 180 s", hint=AGAIN),
         ),
         (
-            Fault.LATE,
+            Fault.TIMED_OUT,
             "the time for it was over",
             Diagnostic(f"the push to `{PLACE}` was stopped: the time for it was over", hint=AGAIN),
         ),
         (
-            Fault.GONE,
+            Fault.NOT_FOUND,
             "no such image",
             Diagnostic(
                 "the engine no longer holds sha256:4f1c09d2a7be, the image that was tested",
@@ -258,7 +258,7 @@ def test_a_push_that_failed(fault: Fault, text: str, told: Diagnostic) -> None:
 
 
 def test_the_registrys_own_words_stand_beside_the_engines() -> None:
-    said = DistributionError(400, "TAG_INVALID", "the tag is immutable")
+    said = RegistryError(400, "TAG_INVALID", "the tag is immutable")
     error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), said, 1)
     assert error.diagnostics == (
         Diagnostic(

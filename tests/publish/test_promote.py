@@ -10,9 +10,9 @@ import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.promote import move_alias, promote
-from bakehouse.publish.push import Publication
+from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive
 from tests.publish.test_push import DIGEST, IMAGE, PASSED
@@ -20,10 +20,10 @@ from tests.publish.test_releases import a_record
 from tests.support.proxy import Proxy, Reply
 
 
-def publication(folder: Path, seconds: float) -> Publication:
-    patience = Patience(pause=0.01)
+def publication(folder: Path, seconds: float) -> PushOptions:
+    retry_policy = RetryPolicy(pause=0.01)
     until = time.monotonic() + seconds
-    return Publication(date(2026, 11, 20), folder / "locks", until=until, patience=patience)
+    return PushOptions(date(2026, 11, 20), folder / "locks", until=until, retry_policy=retry_policy)
 
 
 def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from bakehouse.publish import ecr_replication, ecr_scan, image, publish, push, v
 from bakehouse.publish import promote as promotion
 from bakehouse.publish.attest import Attested
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.image import ImagePush, require_kept
+from bakehouse.publish.image import ImagePush, require_not_expiring
 from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.publish import Terms
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import docker_push
-from bakehouse.registry.client import Patience
+from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
@@ -106,7 +106,7 @@ def candidate(*proxies: Proxy) -> ReleaseRecord:
 
 
 def promote(project: Project, **terms: bool) -> ReleaseRecord:
-    return publish.promote_image(project, IMAGE, print, Terms(**terms))  # type: ignore[arg-type]
+    return publish.promote_image(project, IMAGE, print, PublishOptions(**terms))  # type: ignore[arg-type]
 
 
 def released(project: Project) -> list[ReleaseRecord]:
@@ -118,7 +118,7 @@ def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
 ) -> None:
     proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
     with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
-        promote(project, alias=True)
+        promote(project, move_tag=True)
     assert len(caught.value.diagnostics) == 1
     [record] = released(project)
     assert record.registry == proxies[0].host
@@ -141,7 +141,7 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
 
     monkeypatch.setattr(promotion, "promote", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        promote(project, alias=True)
+        promote(project, move_tag=True)
     [record] = released(project)
     assert record.registry == proxies[0].host
     assert "mpi-cpu" not in shelves[0].manifests
@@ -150,7 +150,7 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
 def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
     with pytest.raises(UsageError) as caught:
-        Terms(deadline=seconds)
+        PublishOptions(deadline=seconds)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"`--deadline` can't be `{seconds:g}`",
@@ -168,7 +168,7 @@ def test_what_hangs_on_a_release_is_asked_for_too(
     shelves[0].manifests[there] = (OCI_MANIFEST, b"there")
     artifacts = ReleasedArtifact("application/vnd.a+json", there), ReleasedArtifact("text/b", gone)
     record = replace(candidate(*proxies), artifacts=artifacts)
-    found = verify.verify([record], lambda host: NamedRegistry(host, lambda _: None), Patience(attempts=1))
+    found = verify.verify([record], lambda host: NamedRegistry(host, lambda _: None), RetryPolicy(attempts=1))
     assert [one.missing for one in found] == [
         (f"its text/b, {gone[:19]}, is gone",),
         (f"its application/vnd.a+json, {there[:19]}, is gone", f"its text/b, {gone[:19]}, is gone"),
@@ -186,7 +186,7 @@ def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
         return None
 
     found = verify.verify(
-        [candidate(*proxies)], lambda host: NamedRegistry(host, login), Patience(attempts=1)
+        [candidate(*proxies)], lambda host: NamedRegistry(host, login), RetryPolicy(attempts=1)
     )
     refused = f"{proxies[0].host} can't be asked: no AWS credentials were found"
     assert [one.missing for one in found] == [(refused,), ()]
@@ -200,8 +200,8 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
         never.wait()
         raise AssertionError
 
-    patience = Patience(attempts=1, until=time.monotonic() + 0.3)
-    found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), patience)
+    retry_policy = RetryPolicy(attempts=1, until=time.monotonic() + 0.3)
+    found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
     assert [one.missing for one in found] == [
         (f"{proxies[0].host} can't be asked: the time for it was over",)
     ]
@@ -214,7 +214,7 @@ class Silent(EcrRegistry):
     def api(self) -> Any:
         threading.Event().wait()
 
-    def require_kept(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
+    def require_not_expiring(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
         threading.Event().wait()
 
     def differences(self, repository: str, alias: str) -> tuple[Reason, ...]:
@@ -228,7 +228,7 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     target, lines = Silent(host=host), list[str]()
     published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
     until = time.monotonic() + 0.3
-    require_kept(target, published, Ledger(Project(tmp_path, ())), lines.append, until)
+    require_not_expiring(target, published, Ledger(Project(tmp_path, ())), lines.append, until)
     over = "the time for it was over"
     place = f"`{host}/team/mpi-cpu`"
     assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]
@@ -268,7 +268,7 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
     monkeypatch.setattr(push, "publish", published)
     monkeypatch.setattr(docker_push, "connect", lambda _: None)
     monkeypatch.setattr(image, "attest", attest)
-    publication = push.Publication(date(2026, 11, 20), tmp_path)
+    publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
     one = ImagePush(
         Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())

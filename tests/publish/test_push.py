@@ -12,11 +12,11 @@ from bakehouse.catalog.component import Artifact
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.manifest import Manifest
 from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.registry.transfer import Watch
+from bakehouse.registry.transfer import StallPolicy
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 from tests.support.locked_debian import LOCKED
@@ -47,7 +47,7 @@ class NoPusher:
         image: Digest,
         reference: str,
         credentials: Credentials | None,
-        watch: Watch,
+        watch: StallPolicy,
         progress: Reporter,
     ) -> Digest:
         raise AssertionError
@@ -64,7 +64,7 @@ PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
 def refused(
     folder: Path, built: BuiltImage = BUILT, seen: SmokeReport | None = PASSED, prefix: str = "bakehouse"
 ) -> tuple[Diagnostic, ...]:
-    publication = Publication(day=date(2026, 11, 20), locks=folder, prefix=prefix)
+    publication = PushOptions(day=date(2026, 11, 20), locks=folder, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
     with pytest.raises(PublishError) as caught:
         publish(built, seen, registry, NoPusher(), publication, lambda _: None)
@@ -158,7 +158,7 @@ def test_the_image_uri_names_the_digest() -> None:
 
 def test_a_rehearsed_image_is_no_candidate_either(tmp_path: Path) -> None:
     built = replace(BUILT, is_rehearsed=True)
-    publication = Publication(day=date(2026, 11, 20), locks=tmp_path, stage=True)
+    publication = PushOptions(day=date(2026, 11, 20), locks=tmp_path, candidate=True)
     registry = NamedRegistry("registry.example.com", lambda _: None)
 
     with pytest.raises(PublishError, match="rehearsed, not built: there are stand-ins in it"):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import TagTakenError
-from bakehouse.publish.diagnostics import Refusals
-from bakehouse.publish.push import Publication, publish
+from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
-from bakehouse.registry.client import Patience, Repository
+from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.registry.transfer import Watch
+from bakehouse.registry.transfer import StallPolicy
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -46,7 +46,7 @@ class Engine:
         image: Digest,
         reference: str,
         credentials: Credentials | None,
-        watch: Watch,
+        watch: StallPolicy,
         progress: Reporter,
     ) -> Digest:
         holding(self.shelf)
@@ -68,8 +68,8 @@ def proxy(shelf: Shelf) -> Iterator[Proxy]:
 
 
 def push(folder: Path, engine: Engine, registry: NamedRegistry, known_as: Digest = DIGEST) -> PublishedImage:
-    patience = Patience(attempts=3, pause=0.01, timeout=5)
-    publication = Publication(DAY, folder, prefix="team", settle=0.0, patience=patience)
+    retry_policy = RetryPolicy(attempts=3, pause=0.01, timeout=5)
+    publication = PushOptions(DAY, folder, prefix="team", settle=0.0, retry_policy=retry_policy)
     built = replace(BUILT, digest=known_as, image=IMAGE)
     return publish(built, replace(PASSED, digest=known_as), registry, engine, publication, print)
 
@@ -116,7 +116,7 @@ def test_a_conflict_is_told_also_where_there_is_no_time_left_to_look_into_it(
 ) -> None:
     holding(shelf)
     registry = Overdue(proxy.host, lambda _: None)
-    refusals = Refusals("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
-    tags = ReleaseTags(Repository(registry, "team/image", Patience()), refusals)
+    refusals = PushDiagnostics("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
+    tags = ReleaseTags(Repository(registry, "team/image", RetryPolicy()), refusals)
     told = tags.taken(parse(OTHERS)).diagnostics[0]
     assert told.message == f"tag `{TAG}` is taken by a different image"

@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish import queue as push_queue
-from bakehouse.publish.queue import PushQueue, Turn
+from bakehouse.publish.queue import PushQueue, QueuedPush
 from bakehouse.util.oci import Digest
 
 SHARED, OWN, OTHER = (Digest(f"sha256:{name}") for name in ("shared", "own", "other"))
@@ -132,7 +132,7 @@ def test_an_interrupt_does_not_wait_for_what_waits_for_somebody_else(monkeypatch
     never.set()
 
 
-def until_stopped(turn: Turn, ended: list[str]) -> None:
+def until_stopped(turn: QueuedPush, ended: list[str]) -> None:
     try:
         for _ in range(1000):
             turn.moved(time.monotonic())

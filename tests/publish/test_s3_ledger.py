@@ -20,7 +20,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, Regi
 from bakehouse.publish.image_uris import newest
 from bakehouse.publish.ledger import Ledger
 from bakehouse.publish.releases import ReleaseRecord, load, text_of
-from bakehouse.publish.s3_ledger import TeamLedger
+from bakehouse.publish.s3_ledger import S3Ledger
 from tests.publish.test_releases import a_record
 from tests.support.ecr import moto_server
 
@@ -63,8 +63,8 @@ def numbered(number: int, **changed: Any) -> ReleaseRecord:
     return replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
 
 
-def team() -> TeamLedger:
-    return TeamLedger(ADDRESS, REGION)
+def team() -> S3Ledger:
+    return S3Ledger(ADDRESS, REGION)
 
 
 def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
@@ -153,7 +153,7 @@ def test_an_object_that_is_no_record_is_refused(s3: Any, body: str) -> None:
 
 def test_a_bucket_that_is_not_there(s3: Any) -> None:
     with pytest.raises(PublishError) as caught:
-        TeamLedger("s3://nobody-has-this", REGION).add(numbered(1))
+        S3Ledger("s3://nobody-has-this", REGION).add(numbered(1))
     assert caught.value.diagnostics == (
         Diagnostic(
             "there is no bucket `nobody-has-this`",

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from bakehouse.errors import Reason
-from bakehouse.registry.client import Patience, Repository
-from bakehouse.registry.http_errors import DistributionError, Unreached, without_secrets
+from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.http_errors import RegistryError, Unreached, without_secrets
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
@@ -40,10 +40,10 @@ class Server:
     def make_repository(self, repository: str, alias: str) -> None:
         raise AssertionError
 
-    def whom(self) -> str:
+    def principal(self) -> str:
         return "ci"
 
-    def troubles(self) -> tuple[Reason, ...]:
+    def known_problems(self) -> tuple[Reason, ...]:
         return ()
 
     def answers(self, *answers: Reply | Callable[[Request], Reply]) -> None:
@@ -61,7 +61,7 @@ class Server:
         return [f"{request.method} {request.path}" for request in self.proxy.requests]
 
     def repository(self) -> Repository:
-        return Repository(self, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01, timeout=5))
+        return Repository(self, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01, timeout=5))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_tag_that_names_nothing(server: Server) -> None:
 
 def test_an_answer_that_is_no_manifest(server: Server) -> None:
     server.answers(Reply(200, {}, b"<html>a captive portal</html>"))
-    with pytest.raises(DistributionError, match="its answer for `a-tag` is no manifest"):
+    with pytest.raises(RegistryError, match="its answer for `a-tag` is no manifest"):
         server.repository().manifest("a-tag")
 
 
@@ -111,7 +111,7 @@ def test_a_repository_without_tags(server: Server) -> None:
 
 def test_a_missing_repository_is_told_in_the_registrys_word(server: Server) -> None:
     server.answers(Reply(404, {}, error_body("NAME_UNKNOWN", "repository name not known to registry")))
-    with pytest.raises(DistributionError) as caught:
+    with pytest.raises(RegistryError) as caught:
         server.repository().tags()
     error = caught.value
     assert (error.status, error.code, error.text) == (
@@ -129,14 +129,14 @@ def test_a_passing_trouble_is_outlasted(server: Server, trouble: Reply) -> None:
 
 def test_a_lasting_trouble_ends_after_some_attempts(server: Server) -> None:
     server.answers(Reply(503))
-    with pytest.raises(DistributionError, match="HTTP 503 Service Unavailable"):
+    with pytest.raises(RegistryError, match="HTTP 503 Service Unavailable"):
         server.repository().tags()
     assert len(server.asked) == 3
 
 
 def test_what_is_forbidden_is_not_asked_again(server: Server) -> None:
     server.answers(Reply(403, {}, error_body("DENIED", "not yours")))
-    with pytest.raises(DistributionError, match="not yours"):
+    with pytest.raises(RegistryError, match="not yours"):
         server.repository().tags()
     assert (len(server.asked), server.renewed) == (1, 0)
 
@@ -152,7 +152,7 @@ def test_an_old_login_is_renewed_once(server: Server, refusal: Reply) -> None:
 
 def test_a_login_that_is_refused_twice_is_refused(server: Server) -> None:
     server.answers(Reply(401))
-    with pytest.raises(DistributionError) as caught:
+    with pytest.raises(RegistryError) as caught:
         server.repository().tags()
     assert caught.value.status == 401
     assert (len(server.asked), server.renewed) == (2, 1)
@@ -179,21 +179,21 @@ def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> Non
 @pytest.mark.parametrize("content", [b"<html>", b"[]"])
 def test_tags_that_are_no_json_are_told(server: Server, content: bytes) -> None:
     server.answers(Reply(200, {}, content))
-    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+    with pytest.raises(RegistryError, match="its answer is no JSON object"):
         server.repository().tags()
 
 
 def test_a_token_that_is_no_json_is_told(server: Server) -> None:
     challenge = f'Bearer realm="http://{server.host}/token"'
     server.answers(Reply(401, {"WWW-Authenticate": challenge}), Reply(200, {}, b"<html>"))
-    with pytest.raises(DistributionError, match="its answer is no JSON object"):
+    with pytest.raises(RegistryError, match="its answer is no JSON object"):
         server.repository().tags()
 
 
 def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
     server.answers(Reply(200, {}, b"content"))
     assert server.repository().blob(digest_of(b"content")) == b"content"
-    with pytest.raises(DistributionError, match="has another content"):
+    with pytest.raises(RegistryError, match="has another content"):
         server.repository().blob(digest_of(b"other content"))
 
 
@@ -256,9 +256,9 @@ def test_the_registry_says_when_to_come_back(server: Server) -> None:
 def test_a_time_to_come_back_may_be_a_date(server: Server) -> None:
     then = email.utils.formatdate(time.time() + 100, usegmt=True)
     server.answers(Reply(503, {"Retry-After": then}))
-    patience = Patience(attempts=3, until=time.monotonic() + 20)
-    with pytest.raises(DistributionError) as caught:
-        Repository(server, "bakehouse/mpi-cpu", patience).tags()
+    retry_policy = RetryPolicy(attempts=3, until=time.monotonic() + 20)
+    with pytest.raises(RegistryError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", retry_policy).tags()
     assert 90 < caught.value.retry_after <= 100
     assert len(server.asked) == 1
 
@@ -268,14 +268,14 @@ def test_a_full_disk_is_told_in_words(server: Server) -> None:
     server.answers(
         Reply(500, {}, b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":%s}]}' % detail)
     )
-    with pytest.raises(DistributionError, match=r"^unknown error: no space left on device$"):
+    with pytest.raises(RegistryError, match=r"^unknown error: no space left on device$"):
         server.repository().tags()
 
 
 def test_asking_again_is_told(server: Server) -> None:
     server.answers(LOST, Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
     told: list[str] = []
-    Repository(server, "bakehouse/mpi-cpu", Patience(attempts=3, pause=0.01), told.append).tags()
+    Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), told.append).tags()
     assert told == [
         f"{server.host} is asked again, its answer was: none (ConnectionError)",
         f"{server.host} is asked again in 1 s, its answer was: HTTP 429 Too Many Requests",
@@ -284,7 +284,7 @@ def test_asking_again_is_told(server: Server) -> None:
 
 def test_why_there_is_no_answer_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "host", "127.0.0.1:1")
-    with pytest.raises(DistributionError, match=r"^none \(ConnectionError: connection refused\)$"):
+    with pytest.raises(RegistryError, match=r"^none \(ConnectionError: connection refused\)$"):
         server.repository().tags()
 
 
@@ -293,8 +293,8 @@ def test_a_name_that_nobody_knows_is_not_asked_for_again(
 ) -> None:
     monkeypatch.setattr(Server, "host", "registry.invalid")
     told: list[str] = []
-    with pytest.raises(DistributionError) as caught:
-        Repository(server, "bakehouse/mpi-cpu", Patience(), told.append).tags()
+    with pytest.raises(RegistryError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", RetryPolicy(), told.append).tags()
     assert (caught.value.unreached, told) == (Unreached.NAME, [])
 
 
@@ -349,5 +349,5 @@ def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -
 def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:
     server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
     assert server.repository().manifest(digest_of(MANIFEST))
-    with pytest.raises(DistributionError, match=f"its answer for {BLOB} has another content"):
+    with pytest.raises(RegistryError, match=f"its answer for {BLOB} has another content"):
         server.repository().manifest(BLOB)

@@ -13,6 +13,7 @@ from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import workflow
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.plan.workspace import Workspace
+from bakehouse.publish.publish import PublishOptions
 from bakehouse.registry.destination import Destination, check, destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import NamedRegistry
@@ -131,7 +132,7 @@ def test_what_can_be_no_destination_is_refused_before_anything_is_built(
     monkeypatch.setattr(workflow, "build_images", None)
     workspace = cast("Workspace", SimpleNamespace(project=project))
     with pytest.raises((PublishError, UsageError)) as caught:
-        workflow.release_images(workspace, [], print, workflow.Wishes(terms=workflow.Terms(to=to)))
+        workflow.release_images(workspace, [], print, workflow.Wishes(terms=PublishOptions(registry=to)))
     assert caught.value.diagnostics[0].message == message
 
 

@@ -16,7 +16,7 @@ from bakehouse.engine.dockerd import Place
 from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.registry.docker_push import DockerPusher, docker_login
 from bakehouse.registry.registry import Credentials
-from bakehouse.registry.transfer import Fault, TransferError, Watch
+from bakehouse.registry.transfer import Fault, StallPolicy, TransferError
 from bakehouse.util import owners
 from bakehouse.util.oci import Digest
 
@@ -95,7 +95,7 @@ class Dying:
 def test_an_engine_that_dies_is_a_failure_that_may_pass(tmp_path: Path, dead: tuple[str, ...]) -> None:
     pusher = DockerPusher(Dying(*dead), tmp_path)  # type: ignore[arg-type]
     with pytest.raises(TransferError) as caught:
-        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, Watch(5.0), print)
+        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, StallPolicy(5.0), print)
     assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine closed the connection")
     # A later push takes the name back.
     [note] = tmp_path.iterdir()
@@ -114,7 +114,7 @@ def test_the_engine_is_not_restarted_under_a_push(tmp_path: Path, monkeypatch: p
 
     pusher = DockerPusher(Looking(), tmp_path / "notes")  # type: ignore[arg-type]
     with pytest.raises(TransferError):
-        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, Watch(5.0), print)
+        pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, StallPolicy(5.0), print)
     assert seen == [False]
 
 
@@ -179,12 +179,14 @@ PUSHING = b'{"status":"Pushing","progressDetail":{"current":1,"total":9},"id":"c
 @pytest.mark.parametrize(
     ("watch", "fault"),
     [
-        (lambda: Watch(60.0, time.monotonic() + 1.0), Fault.LATE),
-        (lambda: Watch(1.0, time.monotonic() + 60.0), Fault.STALLED),
+        (lambda: StallPolicy(60.0, time.monotonic() + 1.0), Fault.TIMED_OUT),
+        (lambda: StallPolicy(1.0, time.monotonic() + 60.0), Fault.STALLED),
     ],
     ids=["deadline", "stall"],
 )
-def test_an_engine_that_falls_silent_is_not_waited_for(watch: Callable[[], Watch], fault: Fault) -> None:
+def test_an_engine_that_falls_silent_is_not_waited_for(
+    watch: Callable[[], StallPolicy], fault: Fault
+) -> None:
     """The engine of the overlay2 store says nothing while nothing moves."""
     with engine(PUSHING) as pushing, pytest.raises(TransferError) as caught:
         pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, watch(), lambda _: None)
@@ -197,10 +199,10 @@ PUSHED = b'{"aux":{"Digest":"sha256:%s"}}' % (b"0" * 64)
 def test_a_stream_that_is_cut_between_the_ends_of_a_line_is_read(tmp_path: Path) -> None:
     digest = Digest("sha256:" + "0" * 64)
     with engine(PUSHING[:-1], b"\n", PUSHED + b"\r\n", b"") as pushing:
-        assert pushing.push(digest, f"{HOST}/a:b", None, Watch(30.0), lambda _: None) == digest
+        assert pushing.push(digest, f"{HOST}/a:b", None, StallPolicy(30.0), lambda _: None) == digest
 
 
 def test_an_engine_that_breaks_off_within_a_line_is_a_failure_that_may_pass() -> None:
     with engine(PUSHING[:20] + b"\r\n") as pushing, pytest.raises(TransferError) as caught:
-        pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, Watch(30.0), lambda _: None)
+        pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, StallPolicy(30.0), lambda _: None)
     assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine broke off")

@@ -23,9 +23,9 @@ def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pyt
     def unreached(aws: Aws) -> str:
         raise PublishError(Diagnostic("no answer from STS"))
 
-    monkeypatch.setattr(Aws, "whom", unreached)
+    monkeypatch.setattr(Aws, "principal", unreached)
     words = "User: x is not authorized to perform: ecr:CreateRepository on y"
-    with pytest.raises(RegistryAuthError) as caught, Aws("eu-west-1").told_as("make a repository"):
+    with pytest.raises(RegistryAuthError) as caught, Aws("eu-west-1").translate_errors("make a repository"):
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": words}}, "CreateRepository")
     assert caught.value.diagnostics[0].reasons == (
         Reason("the AWS session is valid but lacks ecr:CreateRepository"),
@@ -36,8 +36,8 @@ def test_a_refusal_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.M
     def unreached(aws: Aws) -> str:
         raise PublishError(Diagnostic("no answer from STS"))
 
-    monkeypatch.setattr(Aws, "whom", unreached)
-    assert EcrRegistry(region="eu-west-1").whom() == "the AWS session"
+    monkeypatch.setattr(Aws, "principal", unreached)
+    assert EcrRegistry(region="eu-west-1").principal() == "the AWS session"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_boto3_does_not_take_is_told_without_what_was_given(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     aws = Aws(region)
-    with pytest.raises(PublishError) as caught, aws.told_as("ask"):
+    with pytest.raises(PublishError) as caught, aws.translate_errors("ask"):
         aws.client("ecr").describe_repositories(repositoryNames="hunter2")
     [told] = caught.value.diagnostics
     assert told.facts == (("because", why),)

@@ -13,17 +13,17 @@ def test_its_address_is_on_this_machine(tmp_path: Path) -> None:
 
 def test_nobody_logs_in(tmp_path: Path) -> None:
     registry = EmbeddedRegistry(tmp_path)
-    assert (registry.credentials(renew=True), registry.whom()) == (None, "")
+    assert (registry.credentials(renew=True), registry.principal()) == (None, "")
 
 
 def test_a_disk_with_room_is_no_trouble(tmp_path: Path) -> None:
-    assert EmbeddedRegistry(tmp_path).troubles() == ()
+    assert EmbeddedRegistry(tmp_path).known_problems() == ()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file system without room: /proc")
 def test_a_full_disk_is_named() -> None:
     reason = Reason("the disk that holds `/proc` has 0.0 MB left")
-    assert EmbeddedRegistry(Path("/proc")).troubles() == (reason,)
+    assert EmbeddedRegistry(Path("/proc")).known_problems() == (reason,)
 
 
 def test_without_any_program_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

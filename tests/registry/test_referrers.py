@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bakehouse.registry.client import Patience
-from bakehouse.registry.http_errors import DistributionError
+from bakehouse.registry.client import RetryPolicy
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.referrers import Artifact, ArtifactRepository, fallback_tag
 from bakehouse.registry.registry import NamedRegistry
@@ -73,7 +73,7 @@ def proxy(shelf: Shelf) -> Iterator[Proxy]:
 @pytest.fixture
 def remote(proxy: Proxy) -> ArtifactRepository:
     registry = NamedRegistry(proxy.host, lambda _: None)
-    return ArtifactRepository(registry, "team/image", Patience(attempts=3, pause=0.01, timeout=5))
+    return ArtifactRepository(registry, "team/image", RetryPolicy(attempts=3, pause=0.01, timeout=5))
 
 
 @pytest.fixture
@@ -205,14 +205,14 @@ def test_a_list_that_is_replaced_all_the_time_is_given_up(
     shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
     proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 99))
-    with pytest.raises(DistributionError, match=r"others change the list `sha256-[0-9a-f]{64}` all the time"):
+    with pytest.raises(RegistryError, match=r"others change the list `sha256-[0-9a-f]{64}` all the time"):
         remote.attach(subject(), [NOTE])
 
 
 def test_a_tag_of_that_name_that_is_no_list_stays_as_it_is(shelf: Shelf, remote: ArtifactRepository) -> None:
     tag = fallback_tag(subject().digest)
     shelf.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
-    with pytest.raises(DistributionError) as caught:
+    with pytest.raises(RegistryError) as caught:
         remote.attach(subject(), [NOTE])
     assert caught.value.text == f"what is to be the list of artifacts is `{DOCKER_MANIFEST}`"
     assert shelf.manifests[tag] == (DOCKER_MANIFEST, IMAGE)

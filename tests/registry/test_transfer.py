@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from bakehouse.registry.transfer import Fault, Layers, TransferError, Watch, fault_in
+from bakehouse.registry.transfer import Fault, Layers, StallPolicy, TransferError, fault_in
 
 FOREVER = float("inf")
 
@@ -104,21 +104,21 @@ def test_a_long_push_says_now_and_then_how_far_it_is() -> None:
 
 def test_no_movement_is_a_stall() -> None:
     with pytest.raises(TransferError, match=r"^nothing moved for 3 s$") as caught:
-        Watch(3, FOREVER).check(time.monotonic() - 3)
+        StallPolicy(3, FOREVER).check(time.monotonic() - 3)
     assert caught.value.fault is Fault.STALLED
-    Watch(3, FOREVER).check(time.monotonic() - 1)
+    StallPolicy(3, FOREVER).check(time.monotonic() - 1)
 
 
 def test_the_end_of_the_time_counts_although_something_moves() -> None:
     with pytest.raises(TransferError, match=r"^the time for it was over$") as caught:
-        Watch(3, time.monotonic()).check(time.monotonic())
-    assert caught.value.fault is Fault.LATE
+        StallPolicy(3, time.monotonic()).check(time.monotonic())
+    assert caught.value.fault is Fault.TIMED_OUT
 
 
 def test_silence_is_borne_no_longer_than_either_limit() -> None:
-    assert Watch(3, FOREVER).patience() == 3
-    assert Watch(60, time.monotonic() + 2).patience() <= 2
-    assert Watch(60, 0).patience() == 0.1
+    assert StallPolicy(3, FOREVER).idle_timeout() == 3
+    assert StallPolicy(60, time.monotonic() + 2).idle_timeout() <= 2
+    assert StallPolicy(60, 0).idle_timeout() == 0.1
 
 
 def event(status: str, current: int, total: int, layer: str = "cad945fc7c57") -> dict[str, object]:
@@ -137,7 +137,7 @@ def test_a_layer_that_was_sent_whole_is_settling_until_the_registry_has_it() -> 
 
 
 def test_a_registry_that_stores_a_big_layer_is_given_time_for_its_bytes() -> None:
-    watch, long_ago = Watch(stall=50), time.monotonic() - 100
+    watch, long_ago = StallPolicy(stall=50), time.monotonic() - 100
     watch.check(long_ago, settling=2_000_000_000)
     with pytest.raises(TransferError, match=r"^nothing moved for 60 s$"):
         watch.check(long_ago, settling=200_000_000)
@@ -146,7 +146,10 @@ def test_a_registry_that_stores_a_big_layer_is_given_time_for_its_bytes() -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("unexpected status from PUT request to http://x/v2/a/blobs/uploads/1: 400 Bad Request", Fault.BENT),
+        (
+            "unexpected status from PUT request to http://x/v2/a/blobs/uploads/1: 400 Bad Request",
+            Fault.CORRUPTED,
+        ),
         (
             "unexpected status from PUT request to http://x/v2/a/blobs/uploads/1: 404 Not Found",
             Fault.TRANSIENT,
