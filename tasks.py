@@ -26,8 +26,8 @@ from bakehouse.plan.workspace import (
 from bakehouse.util import terminal
 
 if TYPE_CHECKING:
-    from bakehouse.sagemaker.job_spec import Job
-    from bakehouse.sagemaker.launch import Telling
+    from bakehouse.sagemaker.job_spec import JobSpec
+    from bakehouse.sagemaker.launch import JobCallbacks
     from bakehouse.sagemaker.launch_report import LaunchReport
 
 _IMAGES = "names or globs, `a,b` or `a b`; none means all"
@@ -430,17 +430,17 @@ def run_training_job(
     """
     from bakehouse.cli import job_options, workflow
     from bakehouse.cluster import job_report, log_stream
-    from bakehouse.sagemaker.local_job import Request
+    from bakehouse.sagemaker.local_job import RunRequest
 
     workspace = open_workspace()
-    request = Request(
+    request = RunRequest(
         groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
         source_dir=job_options.code(source_dir, entry_point, command),
         entry_point=entry_point,
         command=job_options.command(command, entry_point),
         distribution=job_options.distribution(distribution),
         sdk=job_options.sdk(sdk),
-        processes=processes,
+        processes_per_host=processes,
         hyperparameters=job_options.hyperparameters(hyperparameter),
         environment=job_options.environment(environment),
         channels=job_options.channels(channel),
@@ -449,13 +449,13 @@ def run_training_job(
         stop_after=float(stop_after) if stop_after else None,
         stop_grace=float(stop_grace),
         kills=job_options.kills(kill),
-        cuts=job_options.cuts(cut),
+        partitions=job_options.cuts(cut),
         netem=netem,
-        room=job_options.size(volume_size, "--volume-size"),
+        volume_bytes=job_options.size(volume_size, "--volume-size"),
         seed=seed or None,
     )
     listen = functools.partial(
-        log_stream.told, write=_say, colour=terminal.in_colour(sys.stderr), whole=verbose
+        log_stream.open_log_stream, write=_say, colour=terminal.in_colour(sys.stderr), whole=verbose
     )
     found = workflow.run_job(workspace, image, request, _say, listen)
     print(job_report.as_json(found) if json else job_report.text(found), end="")
@@ -696,12 +696,12 @@ _JOB_LISTS = ["group", "hyperparameter", "environment"]
 
 def _asked_job(
     group: list[str], hyperparameter: list[str], environment: list[str], distribution: str, **others: Any
-) -> "Job":
+) -> "JobSpec":
     """The job that `estimator` and `launch` are told of."""
     from bakehouse.cli import job_options
     from bakehouse.sagemaker import job_spec
 
-    return job_spec.asked(
+    return job_spec.job_spec_from_options(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
         environment=job_options.environment(environment),
@@ -778,15 +778,15 @@ def estimator(
     print(found.code, end="")
 
 
-def _telling(verbose: bool) -> "Telling":
-    from bakehouse.sagemaker.launch import Telling
+def _telling(verbose: bool) -> "JobCallbacks":
+    from bakehouse.sagemaker.launch import JobCallbacks
 
-    return Telling(
-        say=_say,
-        write=_say,
+    return JobCallbacks(
+        report=_say,
+        output=_say,
         warn=lambda one: diagnostics.write_warnings([one.diagnostic], sys.stderr),
         colour=terminal.in_colour(sys.stderr),
-        whole=verbose,
+        verbose=verbose,
     )
 
 
@@ -874,7 +874,7 @@ def launch(
         processes_per_host=processes_per_host,
         keep_alive=keep_alive,
     )
-    wanted = launching.Launch(
+    wanted = launching.LaunchRequest(
         image,
         job,
         name=job_name,
@@ -908,7 +908,7 @@ def follow(
     workspace = open_workspace()
     where = region or launching.default_region(workspace)
     _end_job(
-        launching.follow_again(workspace, job, where, _telling(verbose), stop_on_interrupt=stop_on_interrupt)
+        launching.follow_job(workspace, job, where, _telling(verbose), stop_on_interrupt=stop_on_interrupt)
     )
 
 

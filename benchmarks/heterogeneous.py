@@ -23,7 +23,7 @@ from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status, text
 from bakehouse.plan.workspace import Workspace, open_workspace
-from bakehouse.sagemaker.local_job import Request
+from bakehouse.sagemaker.local_job import RunRequest
 
 SOURCE = HOME / "examples" / "heterogeneous"
 IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}
@@ -45,7 +45,7 @@ class Measured:
 
 def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
     """One job; ends the program where it doesn't complete."""
-    request = Request(
+    request = RunRequest(
         groups=groups,
         source_dir=SOURCE,
         entry_point=f"train_{framework}.py",

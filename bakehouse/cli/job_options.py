@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from bakehouse.cluster.job import Cut, Group, homogeneous
+from bakehouse.cluster.job import Group, NetworkPartition, homogeneous
 from bakehouse.errors import Diagnostic, UsageError
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
@@ -151,14 +151,14 @@ def kills(words: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def cuts(words: Sequence[str]) -> tuple[Cut, ...]:
+def cuts(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
     """`data,dnn@10s`: which groups or hosts are cut off from each other, and when."""
     found = []
     for word in words:
         match = _CUT.fullmatch(word)
         if match is None:
             _refuse(f"`--cut {word}` names no two groups and a time", "write `--cut data,dnn@10s`")
-        found.append(Cut(match["one"], match["other"], float(match["seconds"])))
+        found.append(NetworkPartition(match["one"], match["other"], float(match["seconds"])))
     return tuple(found)
 
 

@@ -15,8 +15,8 @@ from bakehouse.build.graph import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.cluster import junit, smoke, smoke_report
-from bakehouse.cluster.cluster import Heard
-from bakehouse.cluster.job import Job
+from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info, docker, provision
@@ -32,7 +32,7 @@ from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.sagemaker import local_job
 from bakehouse.sagemaker.distribution import Framework
-from bakehouse.sagemaker.local_job import Listen, Request
+from bakehouse.sagemaker.local_job import OpenStream, RunRequest
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
@@ -236,13 +236,13 @@ def release_images(
     destination.check(workspace.project, wishes.terms.registry)
     built = build_images(workspace, patterns, say, wishes)
     state = workspace.project.state
-    seen = {one.digest: smoke_report.known(state, one.digest) for one in built}
+    seen = {one.digest: smoke_report.load_all(state, one.digest) for one in built}
     untried = [
         one
         for one in built
         if not (report := seen[one.digest])
         or not report.passed
-        or (wishes.gpus and smoke_report.lacking(report, one.image.required))
+        or (wishes.gpus and smoke_report.release_blockers(report, one.image.required))
     ]
     smoke_images(workspace, untried, say, wishes)
     return push_images(workspace, built, say, wishes)
@@ -299,16 +299,16 @@ def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
 
 
 @contextlib.contextmanager
-def _nobody_listens(job: Job) -> Iterator[Heard]:
+def _nobody_listens(job: TrainingJob) -> Iterator[OutputHandler]:
     yield lambda host, data: None
 
 
 def run_job(
     workspace: Workspace,
     image: str,
-    request: Request,
+    request: RunRequest,
     say: Reporter = print,
-    listen: Listen = _nobody_listens,
+    listen: OpenStream = _nobody_listens,
 ) -> JobReport:
     """Run a user's job in an image of the catalogue, built if it isn't yet, or in any that the engine has."""
     project = workspace.project

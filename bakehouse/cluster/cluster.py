@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bakehouse.cluster.job import LIMITED, ML, MOUNTS, Cut, Job, input_files
-from bakehouse.cluster.ranks import Note, SplitLog, read_notes, split_log
+from bakehouse.cluster.job import LIMITED, ML, MOUNTS, NetworkPartition, TrainingJob, input_files
+from bakehouse.cluster.ranks import RankEvent, SplitLog, read_events, split_log
 from bakehouse.engine.protocol import Container, ContainerSpec, Ended, Engine
 
 STOP_GRACE = 3.0
@@ -19,12 +19,12 @@ _KILLED = 137
 _TURN = 0.25
 """Seconds between two looks at the hosts."""
 
-Heard = Callable[[str, bytes], None]
+OutputHandler = Callable[[str, bytes], None]
 """Gets a host's name and what it printed, as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostEnd:
+class HostResult:
     """What became of one host."""
 
     host: str
@@ -43,35 +43,35 @@ class HostEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class InjectedFault:
     """What this run took from the job, for the others to notice."""
 
-    what: str
+    description: str
     """`algo-2 was killed`, `data and dnn were cut off from each other`."""
     at: float
     """When, after the start of the job."""
-    killed: str = ""
+    killed_host: str = ""
     """The host that is gone with it."""
     witnesses: tuple[str, ...] = ()
     """The hosts that ran then, and could notice."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobResult:
     """How a job ended."""
 
-    hosts: tuple[HostEnd, ...]
-    notes: tuple[Note, ...]
+    hosts: tuple[HostResult, ...]
+    events: tuple[RankEvent, ...]
     """What the ranks noted about themselves, in the order of time."""
     logs: Mapping[str, str]
     """What each host printed."""
-    split: Mapping[str, SplitLog]
+    rank_logs: Mapping[str, SplitLog]
     """The same, taken apart by ranks."""
     timed_out: bool
     seconds: float
     stopped: bool = False
     """Somebody asked it to stop before it ended by itself."""
-    losses: tuple[Loss, ...] = ()
+    faults: tuple[InjectedFault, ...] = ()
 
     @property
     def exit_codes(self) -> tuple[int | None, ...]:
@@ -80,12 +80,12 @@ class JobEnd:
 
 def run(
     engine: Engine,
-    job: Job,
+    job: TrainingJob,
     folder: Path,
     *,
-    heard: Heard = lambda host, data: None,
+    heard: OutputHandler = lambda host, data: None,
     kept: Mapping[str, Path] | None = None,
-) -> JobEnd:
+) -> JobResult:
     """Run `job` to its end or its deadline; its logs stay in `folder`, nothing stays in the engine.
 
     `heard` gets what the hosts print. `kept` names folders of the hosts, and folders here below which what
@@ -107,7 +107,7 @@ def run(
         for host in hosts.keys() - ended.keys():
             hosts[host].stop(STOP_GRACE)
         ends = tuple(_host_end(job, host, hosts[host], ended.get(host), watch.ended_at) for host in hosts)
-        notes = read_notes(
+        notes = read_events(
             content
             for container in hosts.values()
             for content in container.read(f"{ML}/output/data/ranks").values()
@@ -116,10 +116,10 @@ def run(
             for host, container in hosts.items():
                 container.copy(path, target / host)
     logs, split = _keep_logs(job, folder)
-    return JobEnd(ends, notes, logs, split, timed_out, seconds, watch.stopped, tuple(watch.losses))
+    return JobResult(ends, notes, logs, split, timed_out, seconds, watch.stopped, tuple(watch.losses))
 
 
-def _spec(job: Job, host: str, network: str) -> ContainerSpec:
+def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
     group = job.group_of(host)
     return ContainerSpec(
         image=job.image,
@@ -130,8 +130,8 @@ def _spec(job: Job, host: str, network: str) -> ContainerSpec:
         environment={"TRAINING_JOB_NAME": job.name, **job.environment},
         files=input_files(job, host),
         mounts=MOUNTS,
-        room=dict.fromkeys(LIMITED, job.room) if job.room else {},
-        folders={f"{ML}/input/data/{name}": folder for name, folder in job.folders.items()},
+        room=dict.fromkeys(LIMITED, job.volume_bytes) if job.volume_bytes else {},
+        folders={f"{ML}/input/data/{name}": folder for name, folder in job.channel_directories.items()},
         gpus=job.gpus_of(host),
         cpus=group.cpus,
         memory=job.memory,
@@ -142,14 +142,14 @@ def _spec(job: Job, host: str, network: str) -> ContainerSpec:
 class _Watch:
     """Waits for the hosts, and does to them in time what the job says happens."""
 
-    def __init__(self, hosts: Mapping[str, Container], job: Job) -> None:
+    def __init__(self, hosts: Mapping[str, Container], job: TrainingJob) -> None:
         self._hosts = hosts
         self._job = job
         self._started = time.monotonic()
         self._deadline = job.deadline
         self._alive = dict(job.kills)
-        self._whole = list(job.cuts)
-        self.losses: list[Loss] = []
+        self._whole = list(job.partitions)
+        self.losses: list[InjectedFault] = []
         self.ended_at: dict[str, float] = {}
         self.stopped = False
         self.failed = False
@@ -173,7 +173,7 @@ class _Watch:
         now = self.elapsed()
         self.ended_at[host] = now
         # How the others take the loss of a host that was killed here is what its killing is for.
-        was_killed = end.exit_code == _KILLED and any(loss.killed == host for loss in self.losses)
+        was_killed = end.exit_code == _KILLED and any(loss.killed_host == host for loss in self.losses)
         if end.exit_code and not was_killed:
             self.failed = True
             if not self.stopped:
@@ -192,33 +192,33 @@ class _Watch:
         for cut in [cut for cut in self._whole if cut.at <= now]:
             self._whole.remove(cut)
             self._cut(cut)
-            self._note_loss(f"{cut.one} and {cut.other} were cut off from each other", ended)
+            self._note_loss(f"{cut.first} and {cut.second} were cut off from each other", ended)
         if self._job.stop_after is not None and now >= self._job.stop_after and not self.stopped:
             self.stopped = True
             self._deadline = min(self._deadline, now + self._job.stop_grace)
             for host in self._hosts.keys() - ended.keys():
                 self._hosts[host].signal("SIGTERM")
 
-    def _cut(self, cut: Cut) -> None:
-        sides = [[self._hosts[host] for host in self._job.hosts_of(name)] for name in (cut.one, cut.other)]
+    def _cut(self, cut: NetworkPartition) -> None:
+        sides = [[self._hosts[host] for host in self._job.hosts_of(name)] for name in (cut.first, cut.second)]
         addresses = [[address for host in side if (address := host.address())] for side in sides]
         for side, others in zip(sides, reversed(addresses), strict=True):
             for host in side:
                 host.refuse(others)
 
     def _note_loss(self, what: str, ended: Mapping[str, Ended], killed: str = "") -> None:
-        dead = {*ended, *(loss.killed for loss in self.losses), killed}
+        dead = {*ended, *(loss.killed_host for loss in self.losses), killed}
         witnesses = tuple(sorted(self._hosts.keys() - dead))
-        self.losses.append(Loss(what, self.elapsed(), killed, witnesses))
+        self.losses.append(InjectedFault(what, self.elapsed(), killed, witnesses))
 
 
 def _host_end(
-    job: Job, host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]
-) -> HostEnd:
+    job: TrainingJob, host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]
+) -> HostResult:
     failure = container.read(f"{ML}/output/failure")
     # A rank may have had too little memory on a host that was ended with the job.
     stopped = ended or container.wait(STOP_GRACE)
-    return HostEnd(
+    return HostResult(
         host,
         ended.exit_code if ended else None,
         bool(stopped and stopped.out_of_memory),
@@ -226,17 +226,17 @@ def _host_end(
         failure["failure"].decode(errors="replace") if failure else None,
         container.sizes(f"{ML}/model"),
         ended_at.get(host),
-        tuple(path for path in LIMITED if job.room and container.is_full(path)),
+        tuple(path for path in LIMITED if job.volume_bytes and container.is_full(path)),
     )
 
 
-def _keep_logs(job: Job, folder: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
+def _keep_logs(job: TrainingJob, folder: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
     """Write a log of its own for each rank, beside the hosts'."""
     logs, split = {}, {}
     for host in job.host_names:
         place = job.rank_hosts.index(host) if host in job.rank_hosts else 0
         logs[host] = (folder / f"{host}.log").read_text(errors="replace")
-        split[host] = split_log(logs[host], place * job.processes)
+        split[host] = split_log(logs[host], place * job.processes_per_host)
         for rank, text in split[host].ranks.items():
             # mpirun prints on its own host what the ranks of all hosts print.
             (folder / f"{job.host_of(rank)}-rank-{rank}.log").write_text(text)

@@ -44,27 +44,27 @@ def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class NetworkPartition:
     """Two groups, or hosts, between which no packet passes from a time on."""
 
-    one: str
-    other: str
+    first: str
+    second: str
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """A training job on one or more hosts."""
 
     image: str
     """A digest of the engine's store."""
     name: str
     groups: tuple[Group, ...] = (Group(),)
-    processes: int = 1
+    processes_per_host: int = 1
     """Ranks a host."""
-    in_all: int | None = None
+    total_ranks: int | None = None
     """Ranks of the whole job, where a launcher counts those, and not each host's."""
-    launched_in: tuple[str, ...] = ()
+    launcher_groups: tuple[str, ...] = ()
     """The groups on whose hosts the launcher starts ranks; none means all."""
     seed: int | None = None
     """Deals hosts to groups at random, as SageMaker does; None deals them in order."""
@@ -72,7 +72,7 @@ class Job:
     """What the hosts run in place of the image's own start; empty: `train`, as SageMaker starts it."""
     source: Mapping[str, bytes] = field(default_factory=dict)
     """Training code, in a channel that the toolkit copies to /opt/ml/code when nothing lies there."""
-    baked: Mapping[str, bytes] = field(default_factory=dict)
+    baked_code: Mapping[str, bytes] = field(default_factory=dict)
     """Training code put beside what the image holds at /opt/ml/code."""
     has_toolkit: bool = True
     """Whether hyperparameters tell a toolkit what to start, each as JSON; else they are texts of the user."""
@@ -82,7 +82,7 @@ class Job:
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     """The user's, and those that `distribution` turns into."""
     channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
-    folders: Mapping[str, str] = field(default_factory=dict)
+    channel_directories: Mapping[str, str] = field(default_factory=dict)
     """Further channels: folders of this machine, which the hosts can read."""
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
@@ -95,10 +95,10 @@ class Job:
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
     """Hosts that die, and when."""
-    cuts: tuple[Cut, ...] = ()
+    partitions: tuple[NetworkPartition, ...] = ()
     netem: str = ""
     """Delay and loss on the network of every host, as `tc … netem` is told."""
-    room: int | None = None
+    volume_bytes: int | None = None
     """Bytes that each of `LIMITED` holds at most on a host; None is what this machine's disk does."""
     image_name: str = ""
 
@@ -145,18 +145,18 @@ class Job:
     def rank_hosts(self) -> tuple[str, ...]:
         """The hosts that the launcher starts ranks on, in the toolkit's order."""
         dealt = self.hosts_by_group
-        return tuple(sorted(host for name in self.launched_in or dealt for host in dealt[name]))
+        return tuple(sorted(host for name in self.launcher_groups or dealt for host in dealt[name]))
 
     @property
     def ranks(self) -> int:
-        return self.in_all or len(self.rank_hosts) * self.processes
+        return self.total_ranks or len(self.rank_hosts) * self.processes_per_host
 
     def host_of(self, rank: int) -> str:
         """Where a rank runs: launchers fill one host after the other."""
-        return self.rank_hosts[min(rank // self.processes, len(self.rank_hosts) - 1)]
+        return self.rank_hosts[min(rank // self.processes_per_host, len(self.rank_hosts) - 1)]
 
 
-def input_files(job: Job, host: str) -> dict[str, bytes]:
+def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
     """All that lies below /opt/ml on one host before it starts: configuration, channels and code."""
     dealt, group = job.hosts_by_group, job.group_of(host)
     resources = {
@@ -180,13 +180,13 @@ def input_files(job: Job, host: str) -> dict[str, bytes]:
     config = {
         "resourceconfig": resources,
         "hyperparameters": _hyperparameters(job),
-        "inputdataconfig": dict.fromkeys((*channels, *job.folders), _CHANNEL),
+        "inputdataconfig": dict.fromkeys((*channels, *job.channel_directories), _CHANNEL),
     }
     files = {
         f"{ML}/input/config/{name}.json": json.dumps(content, indent=2, sort_keys=True).encode()
         for name, content in config.items()
     }
-    files |= {f"{CODE_FOLDER}/{path}": data for path, data in job.baked.items()}
+    files |= {f"{CODE_FOLDER}/{path}": data for path, data in job.baked_code.items()}
     for channel, content in channels.items():
         files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
     return files
@@ -205,7 +205,7 @@ def job_name(image: str, now: float | None = None) -> str:
     return f"{letters.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"
 
 
-def _hyperparameters(job: Job) -> dict[str, str]:
+def _hyperparameters(job: TrainingJob) -> dict[str, str]:
     if not job.has_toolkit:
         return as_texts(job.hyperparameters)
     parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}

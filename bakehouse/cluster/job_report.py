@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bakehouse.cluster.cluster import HostEnd, JobEnd, Loss
+from bakehouse.cluster.cluster import HostResult, InjectedFault, JobResult
 from bakehouse.cluster.failure import Cause, script_end
-from bakehouse.cluster.job import Job
+from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_failure import First, by_time, first_to_fail, is_killed, told_cause
 from bakehouse.cluster.nccl_log import Transports, transports
 from bakehouse.cluster.ranks import MPI_ABORT
@@ -90,7 +90,9 @@ class JobReport:
         return self.status is Status.COMPLETED and not self.fallback
 
 
-def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = frozenset()) -> JobReport:
+def report(
+    job: TrainingJob, end: JobResult, folder: Path, efa_types: frozenset[str] = frozenset()
+) -> JobReport:
     """What the end of a job means; `efa_types` are the instance types with EFA interfaces."""
     status, reason = _status(job, end)
     first = first_to_fail(job, end, has_failed=status is Status.FAILED)
@@ -109,7 +111,7 @@ def report(job: Job, end: JobEnd, folder: Path, efa_types: frozenset[str] = froz
         hint=_hint(job, end, first, found),
         tail=_tail(first, found) if first else (),
         log=folder / "logs" / first.log if first else None,
-        losses=tuple(_loss(job, end, loss) for loss in end.losses),
+        losses=tuple(_loss(job, end, loss) for loss in end.faults),
         ranks=job.ranks,
         gpus=job.gpus,
         transports=seen,
@@ -161,7 +163,7 @@ def text(found: JobReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _status(job: Job, end: JobEnd) -> tuple[Status, str]:
+def _status(job: TrainingJob, end: JobResult) -> tuple[Status, str]:
     if end.stopped:
         return Status.STOPPED, f"stopped after {job.stop_after:g} s"
     for host in end.hosts:
@@ -177,7 +179,7 @@ def _status(job: Job, end: JobEnd) -> tuple[Status, str]:
     return Status.COMPLETED, ""
 
 
-def _host(job: Job, one: HostEnd) -> HostReport:
+def _host(job: TrainingJob, one: HostResult) -> HostReport:
     group = job.group_of(one.host)
     if one.exit_code is None:
         words = "still running"
@@ -190,13 +192,13 @@ def _host(job: Job, one: HostEnd) -> HostReport:
     return HostReport(one.host, group.name, group.instance_type, words, one.seconds)
 
 
-def _cause(job: Job, end: JobEnd, first: First, found: Cause | None) -> str:
+def _cause(job: TrainingJob, end: JobResult, first: First, found: Cause | None) -> str:
     one = next(one for one in end.hosts if one.host == first.host)
     if end.timed_out and not one.exit_code:
         return f"no end within {job.deadline:g} s"
     if is_killed(job, one):
         return "killed by this run"
-    if first.rank is not None and end.notes:
+    if first.rank is not None and end.events:
         return first.reason
     if found:
         return found.words
@@ -208,16 +210,16 @@ def _cause(job: Job, end: JobEnd, first: First, found: Cause | None) -> str:
     return first.reason or _SIGNALS.get(one.exit_code or 0, "") or f"exited with {one.exit_code}"
 
 
-def _hint(job: Job, end: JobEnd, first: First | None, found: Cause | None) -> str:
+def _hint(job: TrainingJob, end: JobResult, first: First | None, found: Cause | None) -> str:
     if end.timed_out:
         running = ", ".join(one.host for one in end.hosts if one.exit_code is None)
-        if end.losses:
+        if end.faults:
             return f"{running} did not notice: let the script wait for others no longer than it has to"
         return f"{running} did not end: read its log, or give the job more time with `--timeout`"
     if any(one.out_of_memory for one in end.hosts):
         return "take a larger instance type, or a smaller batch"
-    if end.losses:
-        return f"this run did that: {end.losses[0].what}"
+    if end.faults:
+        return f"this run did that: {end.faults[0].description}"
     if found and found.hint:
         return found.hint
     if first and job.group_of(first.host).gpus == 0 and "nvidia" in end.logs[first.host].lower():
@@ -232,7 +234,7 @@ def _tail(first: First, found: Cause | None) -> tuple[str, ...]:
     return tuple(lines[-TAIL_LINES:])
 
 
-def _loss(job: Job, end: JobEnd, loss: Loss) -> LossReport:
+def _loss(job: TrainingJob, end: JobResult, loss: InjectedFault) -> LossReport:
     others = tuple(
         Notice(
             one.host,
@@ -242,12 +244,12 @@ def _loss(job: Job, end: JobEnd, loss: Loss) -> LossReport:
         for one in end.hosts
         if one.host in loss.witnesses
     )
-    return LossReport(loss.what, round(loss.at, 1), others)
+    return LossReport(loss.description, round(loss.at, 1), others)
 
 
-def _fallback(job: Job, seen: Transports, efa_types: frozenset[str]) -> str:
+def _fallback(job: TrainingJob, seen: Transports, efa_types: frozenset[str]) -> str:
     wanted = sorted({group.instance_type for group in job.groups} & efa_types)
-    if not (wanted and seen.falls_back):
+    if not (wanted and seen.uses_sockets):
         return ""
     return f"the ranks talked through TCP sockets (NET/Socket); {', '.join(wanted)} has EFA for that"
 

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from bakehouse.cluster.cluster import Heard
-from bakehouse.cluster.job import Job
+from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster.job import TrainingJob
 
 # Open MPI 4 and 5, the toolkit's rewriting of the first, and torchrun: see `ranks`.
 _TAG = re.compile(
@@ -22,7 +22,7 @@ _DUMPS = (
 """Between these lines the toolkit, and version 3's script, print all they know: two hundred lines a host."""
 
 
-class JobStream:
+class LogStream:
     """Hands on lines as `algo-1:3 │ text`, coloured by host; safe to be fed by a thread for each host."""
 
     def __init__(
@@ -88,10 +88,12 @@ class JobStream:
 
 
 @contextmanager
-def told(job: Job, write: Callable[[str], None], *, colour: bool, whole: bool) -> Iterator[Heard]:
+def open_log_stream(
+    job: TrainingJob, write: Callable[[str], None], *, colour: bool, whole: bool
+) -> Iterator[OutputHandler]:
     """A stream of all that a job's hosts print, to the last line that no end followed."""
-    first = {host: place * job.processes for place, host in enumerate(job.rank_hosts)}
-    stream = JobStream(dict.fromkeys(job.host_names, 0) | first, write, colour=colour, whole=whole)
+    first = {host: place * job.processes_per_host for place, host in enumerate(job.rank_hosts)}
+    stream = LogStream(dict.fromkeys(job.host_names, 0) | first, write, colour=colour, whole=whole)
     try:
         yield stream.feed
     finally:

@@ -29,7 +29,7 @@ class Transports:
         return bool(self.networks or self.ways)
 
     @property
-    def falls_back(self) -> bool:
+    def uses_sockets(self) -> bool:
         """Whether ranks of different hosts talked through TCP sockets."""
         return any(way.startswith(f"NET/{SOCKET}") for way in self.ways)
 

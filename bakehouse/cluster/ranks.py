@@ -31,7 +31,7 @@ _LAUNCHER_SAYS = (
 )
 
 
-class Step(StrEnum):
+class RankStep(StrEnum):
     """How far a rank came, in its own words."""
 
     STARTED = "started"
@@ -41,18 +41,18 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RankEvent:
     """What a rank noted about itself, at a time on this machine's clock."""
 
     rank: int
     host: str
-    step: Step
+    step: RankStep
     at: float
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RankFailure:
     """The rank that failed first; what happened to the others followed from it."""
 
     rank: int
@@ -68,17 +68,17 @@ class SplitLog:
     """What no rank printed: the toolkit's and the launcher's own lines."""
 
 
-def read_notes(files: Iterable[bytes]) -> tuple[Note, ...]:
+def read_events(files: Iterable[bytes]) -> tuple[RankEvent, ...]:
     """The notes that ranks wrote, in the order of time; a line that a dying rank left torn is passed over."""
     notes = []
     for line in (line for content in files for line in content.splitlines()):
         try:
             fields = json.loads(line)
             notes.append(
-                Note(
+                RankEvent(
                     fields["rank"],
                     fields["host"],
-                    Step(fields["step"]),
+                    RankStep(fields["step"]),
                     fields["at"],
                     fields.get("reason", ""),
                 )
@@ -107,7 +107,7 @@ def split_log(text: str, first_rank: int = 0) -> SplitLog:
     return SplitLog({rank: "".join(ranks[rank]) for rank in sorted(ranks)}, "".join(rest))
 
 
-def first_failure(notes: Sequence[Note], launcher_lines: str) -> Failure | None:
+def first_failure(notes: Sequence[RankEvent], launcher_lines: str) -> RankFailure | None:
     """The rank that failed first, and how; None when nothing says.
 
     A rank that a signal ended, or that called `_exit`, notes nothing: the launcher saw it, and what others
@@ -115,21 +115,21 @@ def first_failure(notes: Sequence[Note], launcher_lines: str) -> Failure | None:
     """
     seen = next(iter(launcher_failures(launcher_lines)), None)
     last = {note.rank: note for note in notes}
-    if seen and (seen.rank not in last or last[seen.rank].step in (Step.STARTED, Step.ARRIVED)):
+    if seen and (seen.rank not in last or last[seen.rank].step in (RankStep.STARTED, RankStep.ARRIVED)):
         return seen
     for note in notes:
-        if note.step is Step.FAILED:
-            return Failure(note.rank, note.reason)
+        if note.step is RankStep.FAILED:
+            return RankFailure(note.rank, note.reason)
     return seen
 
 
-def without(notes: Iterable[Note], step: Step, expected: int) -> tuple[int, ...]:
+def ranks_without(notes: Iterable[RankEvent], step: RankStep, expected: int) -> tuple[int, ...]:
     """Which of the `expected` ranks never noted `step`."""
     reached = {note.rank for note in notes if note.step is step}
     return tuple(rank for rank in range(expected) if rank not in reached)
 
 
-def spans(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int]) -> str:
     """Ranks as a person writes them: `0-2, 5`."""
     parts: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
@@ -140,13 +140,14 @@ def spans(ranks: Iterable[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def launcher_failures(lines: str) -> tuple[Failure, ...]:
+def launcher_failures(lines: str) -> tuple[RankFailure, ...]:
     """The ranks whose failure launchers tell of, the first to fail first; each torchrun tells of its own."""
     for pattern in _LAUNCHER_SAYS:
         found = [match.groupdict() for match in pattern.finditer(lines)]
         if found:
             found.sort(key=lambda match: match.get("time") or "")
             return tuple(
-                Failure(int(one["rank"]), one.get("reason") or f"exited with {one['code']}") for one in found
+                RankFailure(int(one["rank"]), one.get("reason") or f"exited with {one['code']}")
+                for one in found
             )
     return ()

@@ -19,7 +19,13 @@ from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.smoke_checks import Check, job_checks
 from bakehouse.cluster.smoke_report import CheckResult as CheckResult
 from bakehouse.cluster.smoke_report import SmokeReport as SmokeReport
-from bakehouse.cluster.smoke_results import COMPONENTS, PRIVATE_KEYS, component_results, key_result, verdict
+from bakehouse.cluster.smoke_results import (
+    COMPONENTS,
+    PRIVATE_KEYS,
+    component_results,
+    evaluate_job,
+    key_result,
+)
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
 from bakehouse.util.terminal import Reporter
@@ -58,7 +64,7 @@ def smoke(
         known = smoke_report.load(state, built.digest)
         if known is None:
             return report
-        report = smoke_report.merged(known, results)
+        report = smoke_report.replace_checks(known, results)
     smoke_report.save(report, state)
     return report
 
@@ -102,7 +108,7 @@ class _Run:
         self.say(f"{check.name} started")
         folder = _emptied(self.folder / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
-        return (verdict(check, job, cluster.run(self.engine, job, folder), folder),)
+        return (evaluate_job(check, job, cluster.run(self.engine, job, folder), folder),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
         """Look into the image without starting it."""

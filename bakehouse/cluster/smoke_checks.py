@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from bakehouse.build.verify import PROBES
-from bakehouse.cluster.job import CODE_CHANNEL, CODE_FOLDER, ML, Job, homogeneous
+from bakehouse.cluster.job import CODE_CHANNEL, CODE_FOLDER, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
@@ -19,13 +19,13 @@ class Check:
     """A check that one job answers, or the reason why it can't be made."""
 
     name: str
-    job: Job | None = None
+    job: TrainingJob | None = None
     source: str = ""
     """The training script, as a person finds it."""
     must_fail: bool = False
     """The job passes by failing as SageMaker wants failures told."""
     needs_model: bool = False
-    is_ours: bool = True
+    records_ranks: bool = True
     """The script notes how far each rank came; code baked into the image does not."""
     not_tested: str = ""
 
@@ -44,25 +44,27 @@ def _script(name: str) -> dict[str, bytes]:
     return {file: (PROBES / file).read_bytes() for file in (name, "job_record.py")}
 
 
-def _check(check: str, script: str, job: Job, *, needs_model: bool = False, must_fail: bool = False) -> Check:
+def _check(
+    check: str, script: str, job: TrainingJob, *, needs_model: bool = False, must_fail: bool = False
+) -> Check:
     return Check(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
 
 
-def _job(image: Image, digest: Digest, check: str) -> Job:
+def _job(image: Image, digest: Digest, check: str) -> TrainingJob:
     # SageMaker takes no underscores in the name of a job.
-    return Job(digest, check.replace("_", "-"), deadline=SECONDS, image_name=image.name)
+    return TrainingJob(digest, check.replace("_", "-"), deadline=SECONDS, image_name=image.name)
 
 
-def _trained(image: Image, digest: Digest, check: str, script: str) -> Job:
+def _trained(image: Image, digest: Digest, check: str, script: str) -> TrainingJob:
     """A job that runs one of our scripts as SageMaker runs a user's: through `train`."""
     job = replace(_job(image, digest, check), entry_point=script)
     # The toolkit copies code only to an empty /opt/ml/code.
     if image.entry_point or image.content.code:
-        return replace(job, baked=_script(script))
+        return replace(job, baked_code=_script(script))
     return replace(job, source=_script(script))
 
 
-def _launched(image: Image, digest: Digest, check: str, script: str, *command: str) -> Job:
+def _launched(image: Image, digest: Digest, check: str, script: str, *command: str) -> TrainingJob:
     """A job in which a launcher starts one of our scripts directly, without the toolkit."""
     started = (*command, f"{_CODE}/{script}")
     return replace(_job(image, digest, check), command=started, source=_script(script))
@@ -77,7 +79,7 @@ def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
             deadline=BAKED_SECONDS,
             groups=homogeneous(gpus=gpus),
         )
-        return Check(name, job, f"{CODE_FOLDER}/{image.entry_point}", is_ours=False)
+        return Check(name, job, f"{CODE_FOLDER}/{image.entry_point}", records_ranks=False)
     job = replace(
         _trained(image, digest, name, script),
         hyperparameters={"epochs": 2, "channel": "training"},
@@ -97,7 +99,7 @@ def _mpirun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
         return Check(name, not_tested="the image carries no mpirun")
     options = "--allow-run-as-root --host localhost:2 -np 2 --tag-output --bind-to none"
     job = _launched(image, digest, name, script, "mpirun", *options.split(), "python3", "-m", "mpi4py")
-    return _check(name, script, replace(job, processes=2))
+    return _check(name, script, replace(job, processes_per_host=2))
 
 
 def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
@@ -107,7 +109,11 @@ def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
     parameters = {"sagemaker_mpi_enabled": True, _PROCESSES: 2}
     job = _trained(image, digest, name, script)
     job = replace(
-        job, groups=homogeneous(2), processes=2, hyperparameters=parameters, deadline=TWO_HOST_SECONDS
+        job,
+        groups=homogeneous(2),
+        processes_per_host=2,
+        hyperparameters=parameters,
+        deadline=TWO_HOST_SECONDS,
     )
     return _check(name, script, job)
 
@@ -117,7 +123,9 @@ def _torchrun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
     if "torchrun" not in image.launchers:
         return Check(name, not_tested="the image carries no torchrun")
     job = _launched(image, digest, name, script, *_TORCHRUN, "--nproc-per-node=2")
-    return _check(name, script, replace(job, command=(*job.command, "--transport=gloo"), processes=2))
+    return _check(
+        name, script, replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
+    )
 
 
 def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
@@ -130,7 +138,9 @@ def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
     job = _trained(image, digest, name, script)
     # What torchrun's options --tee and --log-dir would say; the toolkit passes no options on.
     told_apart = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
-    job = replace(job, groups=homogeneous(2), processes=2, hyperparameters=parameters, environment=told_apart)
+    job = replace(
+        job, groups=homogeneous(2), processes_per_host=2, hyperparameters=parameters, environment=told_apart
+    )
     return _check(name, script, job)
 
 
@@ -142,7 +152,9 @@ def _nccl(image: Image, digest: Digest, gpus: int) -> Check | None:
         return Check(name, not_tested=_NO_GPU)
     job = _launched(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
     command = (*job.command, "--transport=nccl")
-    return _check(name, script, replace(job, command=command, processes=gpus, groups=homogeneous(gpus=gpus)))
+    return _check(
+        name, script, replace(job, command=command, processes_per_host=gpus, groups=homogeneous(gpus=gpus))
+    )
 
 
 def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
@@ -153,4 +165,4 @@ def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
     job = replace(_launched(image, digest, name, script, "python3"), groups=homogeneous(gpus=gpus))
-    return Check(name, job, f"bakehouse/probes/{script}", is_ours=False)
+    return Check(name, job, f"bakehouse/probes/{script}", records_ranks=False)

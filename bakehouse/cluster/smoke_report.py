@@ -93,7 +93,7 @@ def _of_another(path: Path, expected: Digest, found: Digest) -> SmokeError:
     return SmokeError(Diagnostic(message, facts=facts, hint="remove it, then run `./bake smoke` again"))
 
 
-def merged(known: SmokeReport, rerun: Iterable[CheckResult]) -> SmokeReport:
+def replace_checks(known: SmokeReport, rerun: Iterable[CheckResult]) -> SmokeReport:
     """`known` with the results of checks that ran again."""
     fresh = {check.name: check for check in rerun}
     kept = tuple(fresh.pop(check.name, check) for check in known.checks)
@@ -111,12 +111,12 @@ def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> Sm
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
     there = _folder(state, report.digest) / f"{_file_name(report.machine)}.json"
     if there.exists():
-        report = replace(report, checks=merged(_read(there), report.checks).checks)
+        report = replace(report, checks=replace_checks(_read(there), report.checks).checks)
     write(report, there)
     return report
 
 
-def known(state: Path, digest: Digest) -> SmokeReport | None:
+def load_all(state: Path, digest: Digest) -> SmokeReport | None:
     """All that was seen of an image, here and on other machines."""
     here = load(state, digest)
     reports = [here] if here else []
@@ -125,10 +125,10 @@ def known(state: Path, digest: Digest) -> SmokeReport | None:
         if report.digest != digest:
             raise _of_another(path, digest, report.digest)
         reports.append(report)
-    return together(reports) if reports else None
+    return merge_reports(reports) if reports else None
 
 
-def together(reports: Sequence[SmokeReport]) -> SmokeReport:
+def merge_reports(reports: Sequence[SmokeReport]) -> SmokeReport:
     """Reports of one digest as one: a check failed if it failed anywhere, and passed if it passed once."""
     found: dict[str, CheckResult] = {}
     worth = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
@@ -146,7 +146,7 @@ def together(reports: Sequence[SmokeReport]) -> SmokeReport:
     )
 
 
-def lacking(report: SmokeReport | None, required: Iterable[str]) -> tuple[str, ...]:
+def release_blockers(report: SmokeReport | None, required: Iterable[str]) -> tuple[str, ...]:
     """Why an image may not be released, each as a clause; none where it may.
 
     A required check that was skipped has not passed.
@@ -178,10 +178,10 @@ def require_passed(report: SmokeReport) -> None:
     """Raise SmokeError with a diagnostic for each check that failed."""
     failed = [check for check in report.checks if check.outcome is Outcome.FAILED]
     if failed:
-        raise SmokeError(*(failure(report, check) for check in failed))
+        raise SmokeError(*(check_diagnostic(report, check) for check in failed))
 
 
-def failure(report: SmokeReport, check: CheckResult) -> Diagnostic:
+def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
     """One failed check, told with the first failing rank and its last lines."""
     where = f" on {check.failed_rank} of {check.ranks}" if check.failed_rank else ""
     facts = (

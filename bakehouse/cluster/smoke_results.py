@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bakehouse.build.verify import Answer, Answers, Outcome
-from bakehouse.cluster.cluster import JobEnd
-from bakehouse.cluster.job import ML, Job
-from bakehouse.cluster.ranks import Failure, Step, first_failure, spans, without
+from bakehouse.cluster.cluster import JobResult
+from bakehouse.cluster.job import ML, TrainingJob
+from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
 
@@ -16,7 +16,7 @@ PRIVATE_KEYS = "no_private_keys"
 TAIL_LINES = 12
 
 
-def verdict(check: Check, job: Job, end: JobEnd, folder: Path) -> CheckResult:
+def evaluate_job(check: Check, job: TrainingJob, end: JobResult, folder: Path) -> CheckResult:
     """What the end of a job says about the image."""
     failed, reason = _what_failed(check, job, end)
     if not reason:
@@ -79,15 +79,15 @@ def key_result(found: Sequence[str], seconds: float) -> CheckResult:
     return CheckResult(PRIVATE_KEYS, Outcome.FAILED if found else Outcome.PASSED, round(seconds, 1), reason)
 
 
-def _rank_logs(end: JobEnd) -> dict[int, str]:
-    return {rank: text for log in end.split.values() for rank, text in log.ranks.items()}
+def _rank_logs(end: JobResult) -> dict[int, str]:
+    return {rank: text for log in end.rank_logs.values() for rank, text in log.ranks.items()}
 
 
-def _what_failed(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, str]:
+def _what_failed(check: Check, job: TrainingJob, end: JobResult) -> tuple[RankFailure | None, str]:
     """The rank that failed first, where one did, and what is wrong; no words when nothing is."""
     if check.must_fail:
         return None, _untold_failure(job, end)
-    first = first_failure(end.notes, "".join(log.rest for log in end.split.values()))
+    first = first_failure(end.events, "".join(log.rest for log in end.rank_logs.values()))
     if end.timed_out:
         return (first, first.reason) if first else _late(check, job, end)
     if host := next((host for host in end.hosts if host.exit_code), None):
@@ -98,13 +98,13 @@ def _what_failed(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, s
             return None, f"{host.host} wrote no {ML}/output/success"
         if check.needs_model and not host.model:
             return None, f"{host.host} wrote no file below {ML}/model"
-    silent = without(end.notes, Step.FINISHED, job.ranks) if check.is_ours else ()
+    silent = ranks_without(end.events, RankStep.FINISHED, job.ranks) if check.records_ranks else ()
     if silent:
         return None, f"exit 0, but {_ranks(silent)} did not finish"
     return None, ""
 
 
-def _untold_failure(job: Job, end: JobEnd) -> str:
+def _untold_failure(job: TrainingJob, end: JobResult) -> str:
     """How an image that runs a failing script fails to say so."""
     host = end.hosts[0]
     if end.timed_out:
@@ -116,29 +116,31 @@ def _untold_failure(job: Job, end: JobEnd) -> str:
     return f"a failing script left {ML}/output/success" if host.success else ""
 
 
-def _late(check: Check, job: Job, end: JobEnd) -> tuple[Failure | None, str]:
+def _late(check: Check, job: TrainingJob, end: JobResult) -> tuple[RankFailure | None, str]:
     """Who kept a job from ending in time."""
     opening = f"no end within {job.deadline:g} s"
-    if not check.is_ours:
+    if not check.records_ranks:
         return None, opening
-    missing = without(end.notes, Step.ARRIVED, job.ranks)
+    missing = ranks_without(end.events, RankStep.ARRIVED, job.ranks)
     if len(missing) == job.ranks:
-        absent = without(end.notes, Step.STARTED, job.ranks)
+        absent = ranks_without(end.events, RankStep.STARTED, job.ranks)
         words = f"{_ranks(absent)} did not start" if absent else "all ranks started"
         return None, f"{opening}; {words}, none arrived at the first collective"
     if missing:
-        return Failure(missing[0], ""), f"{opening}; {_ranks(missing)} did not arrive at the first collective"
-    if silent := without(end.notes, Step.FINISHED, job.ranks):
-        return Failure(silent[0], ""), f"{opening}; all ranks arrived, {_ranks(silent)} did not finish"
+        return RankFailure(
+            missing[0], ""
+        ), f"{opening}; {_ranks(missing)} did not arrive at the first collective"
+    if silent := ranks_without(end.events, RankStep.FINISHED, job.ranks):
+        return RankFailure(silent[0], ""), f"{opening}; all ranks arrived, {_ranks(silent)} did not finish"
     running = [host.host for host in end.hosts if host.exit_code is None]
     return None, f"{opening}; all ranks finished, {', '.join(running)} did not end"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}"
 
 
-def _failing_host(job: Job, end: JobEnd, failed: Failure | None) -> str:
+def _failing_host(job: TrainingJob, end: JobResult, failed: RankFailure | None) -> str:
     if failed:
         return job.host_of(failed.rank)
     ended = [host.host for host in end.hosts if host.exit_code]
@@ -146,10 +148,10 @@ def _failing_host(job: Job, end: JobEnd, failed: Failure | None) -> str:
     return (ended + running + [job.host_names[0]])[0]
 
 
-def _exit_words(job: Job, end: JobEnd, failed: Failure | None) -> str:
+def _exit_words(job: TrainingJob, end: JobResult, failed: RankFailure | None) -> str:
     code = next((code for code in end.exit_codes if code), None)
     words = f"{'none' if code is None else code} after {end.seconds:.1f} s"
-    done = {note.rank for note in end.notes if note.step is Step.FINISHED}
+    done = {note.rank for note in end.events if note.step is RankStep.FINISHED}
     if failed and not end.timed_out and (others := set(range(job.ranks)) - done - {failed.rank}):
         words += f"; {_ranks(sorted(others))} went down with it"
     return words

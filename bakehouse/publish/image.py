@@ -48,7 +48,7 @@ class ImagePush:
         """Publish it; what was published is written down before a failure of the rest is raised."""
         # A ledger that can't be read is told before anything is pushed.
         Ledger(self.project).records(self.built.image.name)
-        report = smoke_report.known(self.project.state, self.built.digest)
+        report = smoke_report.load_all(self.project.state, self.built.digest)
         found = Scan()
         if self.fail_on and (self.publication.candidate or is_tested(self.built, report)):
             found = self._scanned(report)

@@ -5,7 +5,7 @@ Nothing is pushed: neither an engine nor the image has to be on this machine.
 
 from dataclasses import replace
 
-from bakehouse.cluster.smoke_report import SmokeReport, lacking
+from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.publish.diagnostics import PushDiagnostics
@@ -103,7 +103,7 @@ def move_alias(published: PublishedImage, registry: Registry, publication: PushO
 
 
 def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required: tuple[str, ...]) -> None:
-    if reasons := lacking(report, required):
+    if reasons := release_blockers(report, required):
         facts = (("candidate", candidate.image_uri),)
         hint = (
             f"run `./bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "

@@ -121,8 +121,8 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     for path in terms.reports:
         smoke_report.attach(path, image.name, digests, project.state)
-    found = [report for digest in digests if (report := smoke_report.known(project.state, digest))]
-    report = smoke_report.together(found) if found else None
+    found = [report for digest in digests if (report := smoke_report.load_all(project.state, digest))]
+    report = smoke_report.merge_reports(found) if found else None
     publication = _publication(project, terms)
     places = _everywhere(candidate, known)
     taken: list[tuple[Registry, PublishedImage]] = []

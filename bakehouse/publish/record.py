@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 
-from bakehouse.cluster.smoke_report import SmokeReport, lacking
+from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.plan.model import Image
 from bakehouse.publish.releases import (
     ReleasedArtifact,
@@ -55,7 +55,7 @@ def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str,
     """A record with what was seen of its digest."""
     return replace(
         record,
-        tested=not lacking(report, required),
+        tested=not release_blockers(report, required),
         transport=report.transport,
         checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
     )

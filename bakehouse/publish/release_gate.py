@@ -1,7 +1,7 @@
 """Says whether what was built may be released: it was tested whole, and could be built a second time."""
 
 from bakehouse.build.graph import BuiltImage
-from bakehouse.cluster.smoke_report import SmokeReport, lacking
+from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.registry.manifest import short
@@ -9,7 +9,11 @@ from bakehouse.registry.manifest import short
 
 def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
     """Whether this very digest passed all that has to be passed before it is released."""
-    return report is not None and report.digest == built.digest and not lacking(report, built.image.required)
+    return (
+        report is not None
+        and report.digest == built.digest
+        and not release_blockers(report, built.image.required)
+    )
 
 
 def check_pinned(image: Image) -> None:
@@ -42,7 +46,7 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
         reasons = ("the smoke test on record is of another build",)
         facts = (("tested", report.digest), ("built", built.digest))
     else:
-        reasons = lacking(report, built.image.required)
+        reasons = release_blockers(report, built.image.required)
         facts = (("digest", built.digest),)
     hint = f"run `./bake smoke {name}`, or publish it as a candidate with `./bake push --stage {name}`"
     message = f"`{name}` has not passed its smoke test"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bakehouse.cluster.cluster import Heard
+from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.sagemaker.client import ServiceError, TrainingService
 
 _HOST = re.compile(r"/(?P<host>algo-[0-9]+)[-/]")
@@ -61,7 +61,7 @@ class TrainingLogs:
         """The end of what each host printed."""
         return {host: "".join(end.lines)[-_KEPT:] for host, end in self._ends.items()}
 
-    def hear(self, heard: Heard) -> bool:
+    def hear(self, heard: OutputHandler) -> bool:
         """Hand on what is new, in the order in which it was printed; whether there was anything.
 
         A page of each log at a time: the first lines of a long job don't wait for its last. What was read
@@ -87,7 +87,7 @@ class TrainingLogs:
             raise
         return found
 
-    def _hand_on(self, until: float, heard: Heard) -> bool:
+    def _hand_on(self, until: float, heard: OutputHandler) -> bool:
         """Hand on what was read, up to a time; whether there was anything."""
         found = False
         while True:

@@ -26,7 +26,7 @@ _IGNORED = ("__pycache__", ".git", ".venv")
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ServedCode:
     """Where the code lies, and what a host has to know to fetch it."""
 
     uri: str
@@ -34,7 +34,7 @@ class Delivery:
 
 
 @contextlib.contextmanager
-def in_s3(source: Path, address: str) -> Iterator[Delivery]:
+def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
     """Offer a folder of code on a free port of `address` until the block ends."""
     import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
@@ -63,8 +63,8 @@ def in_s3(source: Path, address: str) -> Iterator[Delivery]:
         client.create_bucket(Bucket=_BUCKET)
         # Servers in one process share what they hold: jobs that run at once need places of their own.
         key = f"{secrets.token_hex(8)}/{_FILE}"
-        client.put_object(Bucket=_BUCKET, Key=key, Body=packed(source))
-        yield Delivery(f"s3://{_BUCKET}/{key}", environment)
+        client.put_object(Bucket=_BUCKET, Key=key, Body=pack(source))
+        yield ServedCode(f"s3://{_BUCKET}/{key}", environment)
     finally:
         server.stop()
 
@@ -81,7 +81,7 @@ def _require(address: str) -> None:
         ) from error
 
 
-def packed(source: Path) -> bytes:
+def pack(source: Path) -> bytes:
     """A folder, or a file alone, as the SDK packs it: the files at the top of a gzipped archive.
 
     Raises UsageError where it is too big to be code.
@@ -97,7 +97,7 @@ def packed(source: Path) -> bytes:
     return buffer.getvalue()
 
 
-def files(source: Path) -> dict[str, bytes]:
+def read_files(source: Path) -> dict[str, bytes]:
     """The files of a folder by their paths in it; raises UsageError where it is too big to be code."""
     with _readable(source):
         return {name: path.read_bytes() for name, path in _paths(source).items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bakehouse.cluster.cluster import Heard
+from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.errors import Diagnostic
 from bakehouse.sagemaker.client import ServiceError, TrainingService
 from bakehouse.sagemaker.cloudwatch_logs import TrainingLogs
@@ -59,7 +59,7 @@ def follow(
     job: str,
     hosts: tuple[str, ...],
     say: Callable[[str], None],
-    heard: Heard,
+    heard: OutputHandler,
     *,
     stop_on_interrupt: bool = False,
     pace: Pace = EVERY_FEW_SECONDS,
@@ -121,7 +121,7 @@ class _Follower:
         job: str,
         hosts: tuple[str, ...],
         say: Callable[[str], None],
-        heard: Heard,
+        heard: OutputHandler,
         pace: Pace,
     ) -> None:
         self.logs = TrainingLogs(service, job, hosts)

@@ -29,7 +29,7 @@ _DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSpec:
     """What a person may want otherwise than the code's defaults."""
 
     sdk: Sdk = "v2"
@@ -52,7 +52,7 @@ class Job:
     keep_alive: int | None = None
 
 
-def asked(
+def job_spec_from_options(
     *,
     sdk: str,
     source_dir: str,
@@ -64,7 +64,7 @@ def asked(
     distribution: Mapping[str, object],
     keep_alive: int,
     **others: Any,
-) -> Job:
+) -> JobSpec:
     """The job of a command line; raises UsageError where its words don't go together."""
 
     if sdk not in SDKS:
@@ -81,11 +81,11 @@ def asked(
     if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
         hint = "the toolkit fetches an archive, as in `s3://bucket/code/sourcedir.tar.gz`"
         _refuse(f"`--source-dir {source_dir}` is no archive", hint)
-    return Job(
+    return JobSpec(
         sdk=sdk,
         source_dir=source_dir,
         instance_type=instance_type,
-        instance_count=instance_count or Job().instance_count,
+        instance_count=instance_count or JobSpec().instance_count,
         groups=tuple((group.name, group.instance_type, group.count) for group in groups),
         launcher=launcher,
         processes_per_host=processes_per_host or None,
@@ -106,8 +106,8 @@ class CheckedJob:
     warnings: tuple[Finding, ...] = ()
 
 
-def checked(
-    record: ReleaseRecord, job: Job, catalog: Catalog | None = None, *, folder: Path | None = None
+def check_job(
+    record: ReleaseRecord, job: JobSpec, catalog: Catalog | None = None, *, folder: Path | None = None
 ) -> CheckedJob:
     """The job that is asked for with a released image; `folder` is where its code is looked for.
 
@@ -134,7 +134,9 @@ def checked(
     return CheckedJob(image, replace(request, hyperparameters=settings, entry_point=script), found)
 
 
-def _request(image: LaunchImage, job: Job, catalog: Catalog | None, folder: Path | None) -> TrainingRequest:
+def _request(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None, folder: Path | None
+) -> TrainingRequest:
     """The job as it is checked: as if it brought its code, for the same launcher."""
     known = instances(catalog) if catalog else {}
     asked = job.groups or (
@@ -145,7 +147,7 @@ def _request(image: LaunchImage, job: Job, catalog: Catalog | None, folder: Path
     sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
-    if image.entry_point and (job.source_dir or job.entry_point != Job().entry_point):
+    if image.entry_point and (job.source_dir or job.entry_point != JobSpec().entry_point):
         message = f"`{image.name}` brings its own code, `{image.entry_point}`: nothing is sent along"
         _refuse(message, "leave out `--entry-point` and `--source-dir`")
     source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
@@ -167,7 +169,7 @@ def _request(image: LaunchImage, job: Job, catalog: Catalog | None, folder: Path
 
 
 def _distribution(
-    image: LaunchImage, job: Job, sender: Sender, groups: tuple[InstanceGroup, ...]
+    image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
 ) -> Mapping[str, object]:
     """What makes SageMaker's toolkit, or the SDK's drivers, use a launcher."""
     launcher = _launcher(image, job, sender)
@@ -190,7 +192,7 @@ def _distribution(
     return found
 
 
-def _launcher(image: LaunchImage, job: Job, sender: Sender) -> str:
+def _launcher(image: LaunchImage, job: JobSpec, sender: Sender) -> str:
     """Which launcher starts the processes: the one asked for, or the framework's own before MPI."""
     module = image.training_module
     there = [name for name in _LAUNCHERS if name in image.launchers]

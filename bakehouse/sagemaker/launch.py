@@ -15,7 +15,7 @@ from typing import Any
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.cluster.job import job_name
-from bakehouse.cluster.log_stream import JobStream
+from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import image_uris
@@ -24,7 +24,7 @@ from bakehouse.sagemaker.client import ServiceError, TrainingService
 from bakehouse.sagemaker.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.sagemaker.findings import Finding
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
-from bakehouse.sagemaker.job_spec import S3, CheckedJob, Job, checked
+from bakehouse.sagemaker.job_spec import S3, CheckedJob, JobSpec, check_job
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.training_request import LOCAL
 from bakehouse.util.aws_answers import Trouble
@@ -43,12 +43,12 @@ _TELLING_APART = (
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchRequest:
     """A job to be sent."""
 
     image: str
     """An image's name, or `pytorch` or `tensorflow` for the best that fits its instance type."""
-    job: Job
+    job: JobSpec
     name: str = ""
     """Empty: the image's and the time."""
     region: str = ""
@@ -66,25 +66,28 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class JobCallbacks:
     """Who hears what happens to a job."""
 
-    say: Callable[[str], None] = print
+    report: Callable[[str], None] = print
     """Of its status."""
-    write: Callable[[str], None] = print
+    output: Callable[[str], None] = print
     """Of a line that a host printed."""
     warn: Callable[[Finding], None] = lambda finding: print(f"warning: {finding.message}")
     """Of what is not as it should be, before the job is sent."""
     colour: bool = False
-    whole: bool = False
+    verbose: bool = False
     """Also what the toolkit prints of its environment."""
 
 
-_PRINTED = Telling()
+_PRINTED = JobCallbacks()
 
 
 def launch(
-    workspace: Workspace, wanted: Launch, telling: Telling = _PRINTED, pace: Pace = EVERY_FEW_SECONDS
+    workspace: Workspace,
+    wanted: LaunchRequest,
+    telling: JobCallbacks = _PRINTED,
+    pace: Pace = EVERY_FEW_SECONDS,
 ) -> LaunchReport:
     """Check a job, send it and follow it to its end.
 
@@ -95,18 +98,18 @@ def launch(
         telling.warn(warning)
     service, name = TrainingService(region), wanted.name or job_name(found.image.name)
     try:
-        request = _with_code(service, wanted, found, name, telling.say)
+        request = _with_code(service, wanted, found, name, telling.report)
     except ServiceError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
     first = first_ranks(request, instances(workspace.catalog))
     try:
         _send(service, request)
-        telling.say(f"{name}: sent to SageMaker in {region}")
+        telling.report(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
         is_stopping = wanted.stop_on_interrupt
-        trouble = stop(service, name, telling.say) if is_stopping else None
-        telling.say(f"{name}: interrupted while it was sent; SageMaker may have it")
+        trouble = stop(service, name, telling.report) if is_stopping else None
+        telling.report(f"{name}: interrupted while it was sent; SageMaker may have it")
         followed = Followed(None, {}, trouble, stopping=is_stopping and trouble is None)
         return launch_report.report(name, region, followed)
     if wanted.detach:
@@ -114,11 +117,11 @@ def launch(
     return _followed(service, name, first, telling, pace, stop_on_interrupt=wanted.stop_on_interrupt)
 
 
-def follow_again(
+def follow_job(
     workspace: Workspace,
     name: str,
     region: str,
-    telling: Telling = _PRINTED,
+    telling: JobCallbacks = _PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
     *,
     stop_on_interrupt: bool = False,
@@ -168,18 +171,18 @@ def _followed(
     service: TrainingService,
     name: str,
     first: Mapping[str, int | None],
-    telling: Telling,
+    telling: JobCallbacks,
     pace: Pace,
     *,
     stop_on_interrupt: bool,
 ) -> LaunchReport:
-    stream = JobStream(first, telling.write, colour=telling.colour, whole=telling.whole)
+    stream = LogStream(first, telling.output, colour=telling.colour, whole=telling.verbose)
     try:
         followed = follow(
             service,
             name,
             tuple(first),
-            telling.say,
+            telling.report,
             stream.feed,
             stop_on_interrupt=stop_on_interrupt,
             pace=pace,
@@ -189,7 +192,7 @@ def _followed(
     return launch_report.report(name, service.region, followed)
 
 
-def _prepared(workspace: Workspace, wanted: Launch) -> tuple[str, CheckedJob]:
+def _prepared(workspace: Workspace, wanted: LaunchRequest) -> tuple[str, CheckedJob]:
     """The region of a job and the job itself, with nothing wrong that is known here."""
     _check(wanted)
     is_framework = wanted.image in image_uris.FRAMEWORKS
@@ -202,10 +205,10 @@ def _prepared(workspace: Workspace, wanted: Launch) -> tuple[str, CheckedJob]:
     )
     record = image_uris.find(workspace.project.images, wanted.image, asked)
     job = replace(wanted.job, sdk="boto3")
-    return region_of(record.registry), checked(record, job, workspace.catalog, folder=Path())
+    return region_of(record.registry), check_job(record, job, workspace.catalog, folder=Path())
 
 
-def _check(wanted: Launch) -> None:
+def _check(wanted: LaunchRequest) -> None:
     """What the API would refuse after the code was uploaded."""
     problems, job = Problems(), wanted.job
 
@@ -244,7 +247,7 @@ def _is_s3(uri: str) -> bool:
 
 
 def _with_code(
-    service: TrainingService, wanted: Launch, found: CheckedJob, name: str, say: Callable[[str], None]
+    service: TrainingService, wanted: LaunchRequest, found: CheckedJob, name: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The request, once the code that it names is in S3."""
     request = found.request
@@ -252,7 +255,7 @@ def _with_code(
     is_local = bool(request.entry_point) and not request.source_dir.startswith(S3)
     if is_local:
         # Read before AWS is asked for anything: it may be too big to be code.
-        code = code_upload.packed(Path(request.source_dir or request.entry_point))
+        code = code_upload.pack(Path(request.source_dir or request.entry_point))
     if not bucket:
         bucket, owner = service.default_bucket()
     if owner and not is_local:

@@ -10,8 +10,8 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.cluster import cluster, job_report
-from bakehouse.cluster.cluster import Heard
-from bakehouse.cluster.job import HOMOGENEOUS, ML, Cut, Group, Job, homogeneous, job_name
+from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster.job import HOMOGENEOUS, ML, Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
@@ -28,12 +28,12 @@ _ONE_EACH = ("", "parameter_server", "multi_worker_mirrored_strategy")
 KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
 """What a job leaves: where on its hosts, and below which folder here."""
 
-Listen = Callable[[Job], AbstractContextManager[Heard]]
+OpenStream = Callable[[TrainingJob], AbstractContextManager[OutputHandler]]
 """Given a job that is about to start, who hears what its hosts print."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """A training job as its user asks for it: what an estimator or a ModelTrainer is told."""
 
     groups: tuple[Group, ...] = homogeneous()
@@ -47,7 +47,7 @@ class Request:
     """An estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for version 3 of the SDK."""
     sdk: Path | None = None
     """The folder that version 3 of the SDK is installed in, whose drivers start the ranks then."""
-    processes: int = 0
+    processes_per_host: int = 0
     """Ranks on each host; 0 is what the distribution says, else one for each GPU, else one."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -59,11 +59,11 @@ class Request:
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
     """Hosts that die, and when."""
-    cuts: tuple[Cut, ...] = ()
+    partitions: tuple[NetworkPartition, ...] = ()
     """Groups, or hosts, that are cut off from each other, and when."""
     netem: str = ""
     """Delay and loss on every host's network, such as `delay 100ms loss 1%`."""
-    room: int | None = None
+    volume_bytes: int | None = None
     """Bytes that /opt/ml/model, output and checkpoints of a host hold at most, each."""
     seed: int | None = None
     """Deals hosts to groups as an earlier run did; None deals them anew."""
@@ -79,7 +79,7 @@ class Request:
 class Prepared:
     """A request that was checked, as the hosts are to be started; the image comes when it is there."""
 
-    job: Job
+    job: TrainingJob
     source_dir: Path | None
     """What is still to be delivered by S3, for the toolkit to fetch."""
     efa_types: frozenset[str]
@@ -88,7 +88,7 @@ class Prepared:
 
 
 def prepare(
-    request: Request, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
+    request: RunRequest, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
 ) -> Prepared:
     """Check a request, and settle what its hosts are told; raises UsageError for what can't be run.
 
@@ -97,7 +97,7 @@ def prepare(
     """
     known = instances(catalog)
     groups = tuple(_with_gpus(group, known) for group in request.groups)
-    job = Job(
+    job = TrainingJob(
         image="",
         name=request.name or job_name(image),
         image_name=image,
@@ -106,15 +106,15 @@ def prepare(
         entry_point=request.entry_point,
         hyperparameters=request.hyperparameters,
         environment=request.environment,
-        folders={name: str(path.resolve()) for name, path in request.channels.items()},
+        channel_directories={name: str(path.resolve()) for name, path in request.channels.items()},
         memory=request.memory,
         deadline=request.deadline,
         stop_after=request.stop_after,
         stop_grace=request.stop_grace,
         kills=request.kills,
-        cuts=request.cuts,
+        partitions=request.partitions,
         netem=request.netem,
-        room=request.room,
+        volume_bytes=request.volume_bytes,
     )
     _check_disturbances(job, request)
     training = Training(
@@ -132,7 +132,11 @@ def prepare(
 
 
 def run(
-    engine: Engine, prepared: Prepared, folder: Path, address: str, heard: Heard = lambda host, data: None
+    engine: Engine,
+    prepared: Prepared,
+    folder: Path,
+    address: str,
+    heard: OutputHandler = lambda host, data: None,
 ) -> JobReport:
     """Run a job to its end; its logs, model, output and report lie below `folder`.
 
@@ -141,7 +145,7 @@ def run(
     job = prepared.job
     with contextlib.ExitStack() as stack:
         if prepared.source_dir:
-            delivered = stack.enter_context(code_upload.in_s3(prepared.source_dir, address))
+            delivered = stack.enter_context(code_upload.serve_from_s3(prepared.source_dir, address))
             environment = {**delivered.environment, **job.environment}
             job = replace(job, submit_directory=delivered.uri, environment=environment)
         kept = {path: folder / name for path, name in KEPT.items()}
@@ -151,49 +155,55 @@ def run(
     return found
 
 
-def _check_disturbances(job: Job, request: Request) -> None:
+def _check_disturbances(job: TrainingJob, request: RunRequest) -> None:
     """That what is to be disturbed is there, and that this machine can do it."""
     for host in job.kills:
         if host not in job.host_names:
             hint = f"there are {', '.join(job.host_names)}"
             raise UsageError(Diagnostic(f"no host `{host}` can be killed", hint=hint))
     groups = [group.name for group in job.groups] if request.is_heterogeneous else []
-    for cut in job.cuts:
-        for name in (cut.one, cut.other):
+    for cut in job.partitions:
+        for name in (cut.first, cut.second):
             if name not in (*groups, *job.host_names):
                 hint = f"there are {', '.join((*groups, *job.host_names))}"
                 raise UsageError(Diagnostic(f"no group or host `{name}` can be cut off", hint=hint))
-        if {*job.hosts_of(cut.one)} & {*job.hosts_of(cut.other)}:
-            message = f"`{cut.one}` can't be cut off from `{cut.other}`, which is the same host or holds it"
+        if {*job.hosts_of(cut.first)} & {*job.hosts_of(cut.second)}:
+            message = (
+                f"`{cut.first}` can't be cut off from `{cut.second}`, which is the same host or holds it"
+            )
             raise UsageError(Diagnostic(message, hint="name two groups, or two hosts"))
-    network_faults.require(job.netem, cuts=bool(job.cuts))
+    network_faults.require(job.netem, cuts=bool(job.partitions))
 
 
-def _launched(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:
+def _launched(
+    job: TrainingJob, request: RunRequest, training: Training
+) -> tuple[TrainingJob, tuple[str, ...]]:
     """The job with what starts its ranks: a command, the SDK's drivers, or the toolkit in the image."""
     if request.command:
         if request.distribution:
             message = "a command and a distribution both start the job"
             raise UsageError(Diagnostic(message, hint="leave one of them out"))
-        baked = code_upload.files(request.source_dir) if request.source_dir else {}
-        changed = replace(job, command=request.command, has_toolkit=False, baked=baked)
-        return replace(changed, processes=_processes(job, request)), ()
+        baked = code_upload.read_files(request.source_dir) if request.source_dir else {}
+        changed = replace(job, command=request.command, has_toolkit=False, baked_code=baked)
+        return replace(changed, processes_per_host=_processes(job, request)), ()
     if model_trainer.is_for_model_trainer(request.distribution):
         return _by_drivers(job, request, training)
     settings = launch_settings(request.distribution, training)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
     starts_ranks = settings.launcher not in _ONE_EACH
-    if request.processes and not starts_ranks:
+    if request.processes_per_host and not starts_ranks:
         hint = "name a launcher with `--distribution`, such as `mpi` or `torch_distributed`"
         raise UsageError(Diagnostic("there is a number of processes, and nothing starts them", hint=hint))
-    if request.processes:
-        parameters[_PROCESSES] = request.processes
-    job = replace(job, hyperparameters=parameters, launched_in=settings.groups)
+    if request.processes_per_host:
+        parameters[_PROCESSES] = request.processes_per_host
+    job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
     processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
-    return replace(job, processes=processes), settings.warnings
+    return replace(job, processes_per_host=processes), settings.warnings
 
 
-def _by_drivers(job: Job, request: Request, training: Training) -> tuple[Job, tuple[str, ...]]:
+def _by_drivers(
+    job: TrainingJob, request: RunRequest, training: Training
+) -> tuple[TrainingJob, tuple[str, ...]]:
     """The job as version 3's ModelTrainer sends it: no toolkit, its drivers in a channel."""
     [name] = list(request.distribution)[:1]
     if request.sdk is None or not (request.sdk / "sagemaker/train/container_drivers").is_dir():
@@ -211,23 +221,23 @@ def _by_drivers(job: Job, request: Request, training: Training) -> tuple[Job, tu
         has_toolkit=False,
         hyperparameters={**job.hyperparameters, **settings.hyperparameters},
         channels={
-            model_trainer.CODE_CHANNEL: code_upload.files(request.source_dir),
+            model_trainer.CODE_CHANNEL: code_upload.read_files(request.source_dir),
             model_trainer.DRIVERS_CHANNEL: model_trainer.channel(request.sdk, settings),
         },
     )
-    if request.processes:
+    if request.processes_per_host:
         message = "a number of processes beside `process_count_per_node`"
         raise UsageError(Diagnostic(message, hint=f'`{{"{name}": {{"process_count_per_node": 2}}}}` alone'))
     processes = _processes(job, request, settings.distributed.get("process_count_per_node"))
     in_all = processes if settings.driver == "MPI" else None
-    return replace(changed, processes=processes, in_all=in_all), settings.warnings
+    return replace(changed, processes_per_host=processes, total_ranks=in_all), settings.warnings
 
 
-def _processes(job: Job, request: Request, told: object = None) -> int:
+def _processes(job: TrainingJob, request: RunRequest, told: object = None) -> int:
     """Ranks on each host that has some."""
-    started_in = job.launched_in or job.hosts_by_group
+    started_in = job.launcher_groups or job.hosts_by_group
     gpus = max(group.gpus for group in job.groups if group.name in started_in)
-    return told if isinstance(told, int) and told > 0 else request.processes or max(gpus, 1)
+    return told if isinstance(told, int) and told > 0 else request.processes_per_host or max(gpus, 1)
 
 
 def _with_gpus(group: Group, known: Mapping[str, Instance]) -> Group:

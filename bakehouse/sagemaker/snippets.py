@@ -15,12 +15,12 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker.boto3_code import request_code
 from bakehouse.sagemaker.findings import Finding
-from bakehouse.sagemaker.job_spec import Job, checked
+from bakehouse.sagemaker.job_spec import JobSpec, check_job
 from bakehouse.sagemaker.sdk_code import estimator_code, trainer_code
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.oci import is_loopback
 
-_DEFAULTS = Job()
+_DEFAULTS = JobSpec()
 _TOLD = {"v2": "version 2 of the SageMaker SDK", "v3": "version 3 of the SageMaker SDK", "boto3": "boto3"}
 
 
@@ -32,13 +32,13 @@ class Snippet:
     warnings: tuple[Finding, ...] = ()
 
 
-def snippet(record: ReleaseRecord, job: Job = _DEFAULTS, catalog: Catalog | None = None) -> Snippet:
+def snippet(record: ReleaseRecord, job: JobSpec = _DEFAULTS, catalog: Catalog | None = None) -> Snippet:
     """Code that starts a training job with a released image.
 
     Raises UsageError with everything that is wrong with the job.
     """
     # Without a folder that is named here, nobody knows where the code will be pasted.
-    found = checked(record, job, catalog, folder=Path() if job.source_dir else None)
+    found = check_job(record, job, catalog, folder=Path() if job.source_dir else None)
     image, request = found.image, found.request
     lines = _notes(record, image, request, job)
     if job.sdk == "boto3":
@@ -50,7 +50,7 @@ def snippet(record: ReleaseRecord, job: Job = _DEFAULTS, catalog: Catalog | None
     return Snippet("\n".join(lines) + "\n", found.warnings)
 
 
-def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: Job) -> list[str]:
+def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
     tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
     notes = [f"# {record.image}, published {record.date}, {tested}; for {_TOLD[job.sdk]}"]
     if is_loopback(record.registry):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli import job_options
-from bakehouse.cluster.job import Cut, Group
+from bakehouse.cluster.job import Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
 
 HERE = str(Path(__file__).parent)
@@ -94,8 +94,8 @@ def test_what_dies_and_when() -> None:
 
 def test_what_is_cut_off_from_what_and_when() -> None:
     assert job_options.cuts(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
-        Cut("data", "dnn", 10.0),
-        Cut("algo-1", "algo-2", 0.5),
+        NetworkPartition("data", "dnn", 10.0),
+        NetworkPartition("algo-1", "algo-2", 0.5),
     )
 
 

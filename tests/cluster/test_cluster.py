@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.cluster import cluster
-from bakehouse.cluster.job import Cut, Group, Job, homogeneous, input_files
+from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, input_files
 from bakehouse.engine.protocol import ContainerSpec
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 
-JOB = Job(
+JOB = TrainingJob(
     DIGEST,
     "mpi-2x2",
     groups=homogeneous(2),
-    processes=2,
+    processes_per_host=2,
     source={"train.py": b"print()"},
     entry_point="train.py",
     hyperparameters={"sagemaker_mpi_enabled": True, "lr": 0.1, "name": "x"},
@@ -23,7 +23,7 @@ JOB = Job(
 )
 
 
-def config(name: str, job: Job = JOB, host: str = "algo-2") -> object:
+def config(name: str, job: TrainingJob = JOB, host: str = "algo-2") -> object:
     return json.loads(input_files(job, host)[f"/opt/ml/input/config/{name}.json"])
 
 
@@ -82,7 +82,7 @@ def test_channels_and_code_lie_where_the_toolkit_looks() -> None:
 
 
 def test_code_that_is_baked_in_is_not_delivered() -> None:
-    job = replace(JOB, source={}, baked={"more.py": b""})
+    job = replace(JOB, source={}, baked_code={"more.py": b""})
 
     assert "sagemaker_submit_directory" not in str(config("hyperparameters", job))
     assert "/opt/ml/code/more.py" in input_files(job, "algo-1")
@@ -113,7 +113,7 @@ def test_what_a_job_left_behind_is_read(tmp_path: Path) -> None:
     assert end.hosts[0].success
     assert end.hosts[0].failure is None
     assert end.hosts[0].model == {"a/model.bin": 5}
-    assert [note.step for note in end.notes] == ["arrived"]
+    assert [note.step for note in end.events] == ["arrived"]
 
 
 def test_each_rank_gets_a_log_of_its_own_on_the_host_where_it_ran(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_each_host_is_told_its_own_group_and_all_others() -> None:
 
 
 def test_ranks_are_those_of_the_groups_that_the_launcher_starts_in() -> None:
-    job = replace(JOB, groups=GROUPS, seed=3, launched_in=("data",), processes=2)
+    job = replace(JOB, groups=GROUPS, seed=3, launcher_groups=("data",), processes_per_host=2)
 
     assert job.ranks == 4
     assert [job.host_of(rank) for rank in range(4)] == [
@@ -194,12 +194,12 @@ def test_code_in_s3_is_named_by_its_address() -> None:
 
 def test_a_folder_is_a_channel_that_the_hosts_can_read(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
-    cluster.run(engine, replace(JOB, folders={"more": "/data"}), tmp_path)
+    cluster.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
 
     assert {folder for spec in engine.specs for folder in spec.folders.items()} == {
         ("/opt/ml/input/data/more", "/data")
     }
-    assert "more" in str(config("inputdataconfig", replace(JOB, folders={"more": "/data"})))
+    assert "more" in str(config("inputdataconfig", replace(JOB, channel_directories={"more": "/data"})))
 
 
 def test_a_job_that_is_stopped_gets_sigterm_first(tmp_path: Path) -> None:
@@ -260,17 +260,23 @@ def test_a_loss_is_noted_with_those_who_could_notice(tmp_path: Path) -> None:
 
     end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
-    [loss] = end.losses
-    assert (loss.what, loss.killed, loss.witnesses) == ("algo-2 was killed", "algo-2", ("algo-1",))
+    [loss] = end.faults
+    assert (loss.description, loss.killed_host, loss.witnesses) == (
+        "algo-2 was killed",
+        "algo-2",
+        ("algo-1",),
+    )
 
 
 def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -> None:
-    job = replace(JOB, groups=GROUPS, seed=None, cuts=(Cut("data", "dnn", 0.0),), deadline=0.5)
+    job = replace(
+        JOB, groups=GROUPS, seed=None, partitions=(NetworkPartition("data", "dnn", 0.0),), deadline=0.5
+    )
     hosts = {host: Run(None) for host in job.host_names}
 
     end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
-    assert [loss.what for loss in end.losses] == ["data and dnn were cut off from each other"]
+    assert [loss.description for loss in end.faults] == ["data and dnn were cut off from each other"]
     addresses = {host: run.address() for host, run in hosts.items()}
     assert hosts["algo-1"].refused == hosts["algo-2"].refused == [addresses["algo-3"]]
     assert hosts["algo-3"].refused == [addresses["algo-1"], addresses["algo-2"]]
@@ -287,7 +293,7 @@ def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> Non
 def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run(full=("/opt/ml/model", "/opt/ml/input")))
 
-    end = cluster.run(engine, replace(JOB, room=2**20), tmp_path)
+    end = cluster.run(engine, replace(JOB, volume_bytes=2**20), tmp_path)
 
     assert engine.specs[0].room == {
         "/opt/ml/model": 2**20,
@@ -303,5 +309,5 @@ def test_a_host_that_fails_before_its_kill_is_a_failure_of_the_job(tmp_path: Pat
 
     end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
-    assert (end.exit_codes, end.losses, end.timed_out) == ((None, 1), (), False)
+    assert (end.exit_codes, end.faults, end.timed_out) == ((None, 1), (), False)
     assert end.seconds < 5

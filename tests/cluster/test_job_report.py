@@ -4,26 +4,29 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.cluster.cluster import HostEnd, JobEnd, Loss
-from bakehouse.cluster.job import Group, Job, homogeneous
+from bakehouse.cluster.cluster import HostResult, InjectedFault, JobResult
+from bakehouse.cluster.job import Group, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import Status, as_json, report, text
-from bakehouse.cluster.ranks import Note, SplitLog, Step
+from bakehouse.cluster.ranks import RankEvent, RankStep, SplitLog
 from tests.support.fake_engine import DIGEST
 
 FOLDER = Path("build/runs/x")
-JOB = Job(DIGEST, "mpi-cpu-1", homogeneous(2), processes=2, deadline=60.0)
-DONE = JobEnd(
-    hosts=(HostEnd("algo-1", 0, success=True, seconds=9.5), HostEnd("algo-2", 0, success=True, seconds=10.0)),
-    notes=(),
+JOB = TrainingJob(DIGEST, "mpi-cpu-1", homogeneous(2), processes_per_host=2, deadline=60.0)
+DONE = JobResult(
+    hosts=(
+        HostResult("algo-1", 0, success=True, seconds=9.5),
+        HostResult("algo-2", 0, success=True, seconds=10.0),
+    ),
+    events=(),
     logs={"algo-1": "one\n", "algo-2": "two\n"},
-    split={"algo-1": SplitLog({}, "one\n"), "algo-2": SplitLog({}, "two\n")},
+    rank_logs={"algo-1": SplitLog({}, "one\n"), "algo-2": SplitLog({}, "two\n")},
     timed_out=False,
     seconds=10.0,
 )
 
 
-def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = False) -> JobEnd:
-    second = HostEnd("algo-2", code, out_of_memory=out_of_memory, failure=failure, seconds=3.0)
+def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = False) -> JobResult:
+    second = HostResult("algo-2", code, out_of_memory=out_of_memory, failure=failure, seconds=3.0)
     return replace(DONE, hosts=(replace(DONE.hosts[0], exit_code=None, seconds=None), second))
 
 
@@ -92,9 +95,9 @@ def test_a_crash_is_told_by_its_signal() -> None:
 
 
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
-    note = Note(3, "algo-2", Step.FAILED, 2.0, "ValueError: no")
-    split = {**DONE.split, "algo-1": SplitLog({3: "three\n"}, "")}
-    found = report(JOB, replace(failed(), notes=(note,), split=split), FOLDER)
+    note = RankEvent(3, "algo-2", RankStep.FAILED, 2.0, "ValueError: no")
+    split = {**DONE.rank_logs, "algo-1": SplitLog({3: "three\n"}, "")}
+    found = report(JOB, replace(failed(), events=(note,), rank_logs=split), FOLDER)
 
     assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
     assert """\
@@ -112,7 +115,7 @@ def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
         "algo-1": SplitLog({3: RAISED}, "MPI_ABORT was invoked on rank 3 in\n"),
         "algo-2": SplitLog({}, ""),
     }
-    found = report(JOB, replace(failed(), split=split), FOLDER)
+    found = report(JOB, replace(failed(), rank_logs=split), FOLDER)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
     assert found.tail[-1] == "ValueError: no such thing"
@@ -120,8 +123,8 @@ def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
 
 def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
     rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
-    end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, split={"algo-1": SplitLog({}, rest)})
-    end = replace(end, split={**end.split, "algo-2": SplitLog({}, "")})
+    end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, rank_logs={"algo-1": SplitLog({}, rest)})
+    end = replace(end, rank_logs={**end.rank_logs, "algo-2": SplitLog({}, "")})
     found = report(JOB, end, FOLDER)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-1", "the script exited with 3")
@@ -131,15 +134,15 @@ def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
 def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
     rest = "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
     split = {"algo-1": SplitLog({3: RAISED}, rest), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(1, out_of_memory=True), split=split), FOLDER)
+    found = report(JOB, replace(failed(1, out_of_memory=True), rank_logs=split), FOLDER)
 
     assert (found.failed_rank, found.cause) == (3, "ran out of memory")
-    assert report(JOB, replace(failed(), split=split), FOLDER).cause == "exited on signal 9 (Killed)"
+    assert report(JOB, replace(failed(), rank_logs=split), FOLDER).cause == "exited on signal 9 (Killed)"
 
 
 def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
     split = {"algo-1": SplitLog({0: "well\n", 3: RAISED}, "ORTE_ERROR_LOG\n"), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(), split=split), FOLDER)
+    found = report(JOB, replace(failed(), rank_logs=split), FOLDER)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
 
@@ -155,8 +158,10 @@ def test_of_ranks_that_failed_in_the_same_second_the_one_that_noticed_the_other_
         )
     }
     split = {host: SplitLog({}, log) for host, log in logs.items()}
-    ends = (HostEnd("algo-1", 1, seconds=3.0), HostEnd("algo-2", 1, seconds=3.5))
-    found = report(replace(JOB, processes=1), replace(DONE, hosts=ends, logs=logs, split=split), FOLDER)
+    ends = (HostResult("algo-1", 1, seconds=3.0), HostResult("algo-2", 1, seconds=3.5))
+    found = report(
+        replace(JOB, processes_per_host=1), replace(DONE, hosts=ends, logs=logs, rank_logs=split), FOLDER
+    )
 
     assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
 
@@ -201,14 +206,14 @@ THREE = replace(JOB, groups=homogeneous(3))
 
 def test_how_long_the_others_took_to_notice_a_loss() -> None:
     ends = (
-        HostEnd("algo-1", 1, seconds=13.4),
-        HostEnd("algo-2", 137, seconds=10.3),
-        HostEnd("algo-3", None),
+        HostResult("algo-1", 1, seconds=13.4),
+        HostResult("algo-2", 137, seconds=10.3),
+        HostResult("algo-3", None),
     )
-    loss = Loss("algo-2 was killed", 10.0, "algo-2", ("algo-1", "algo-3"))
+    loss = InjectedFault("algo-2 was killed", 10.0, "algo-2", ("algo-1", "algo-3"))
     logs = dict.fromkeys(THREE.host_names, "")
     split = {host: SplitLog({}, "") for host in THREE.host_names}
-    end = replace(DONE, hosts=ends, losses=(loss,), seconds=60.0, timed_out=True, logs=logs, split=split)
+    end = replace(DONE, hosts=ends, faults=(loss,), seconds=60.0, timed_out=True, logs=logs, rank_logs=split)
 
     found = report(replace(THREE, kills={"algo-2": 10.0}), end, FOLDER)
 
@@ -222,8 +227,8 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
 
 
 def test_a_failure_after_a_cut_is_told_to_be_this_run_s_doing() -> None:
-    loss = Loss("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
-    found = report(JOB, replace(failed(), losses=(loss,)), FOLDER)
+    loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
+    found = report(JOB, replace(failed(), faults=(loss,)), FOLDER)
 
     assert found.hint == "this run did that: data and dnn were cut off from each other"
 

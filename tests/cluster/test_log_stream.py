@@ -2,12 +2,12 @@
 
 import pytest
 
-from bakehouse.cluster.log_stream import JobStream
+from bakehouse.cluster.log_stream import LogStream
 
 
 def told(*chunks: tuple[str, bytes], colour: bool = False) -> list[str]:
     lines: list[str] = []
-    stream = JobStream({"algo-1": 0, "algo-2": 2}, lines.append, colour=colour)
+    stream = LogStream({"algo-1": 0, "algo-2": 2}, lines.append, colour=colour)
     for host, data in chunks:
         stream.feed(host, data)
     stream.end()
@@ -52,14 +52,14 @@ def test_torchruns_own_count_of_a_host_becomes_the_rank_in_the_job() -> None:
 
 def test_torchruns_own_count_stays_where_nobody_knows_the_first_rank_of_a_host() -> None:
     lines: list[str] = []
-    JobStream({"algo-1": None}, lines.append, colour=False).feed("algo-1", b"[default1]:a\n[1,3]<stdout>:b\n")
+    LogStream({"algo-1": None}, lines.append, colour=False).feed("algo-1", b"[default1]:a\n[1,3]<stdout>:b\n")
 
     assert lines == ["algo-1   │ [default1]:a", "algo-1:3 │ b"]
 
 
 def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream() -> None:
     lines: list[str] = []
-    stream = JobStream({"algo-1": 0}, lines.append, colour=False, whole=False)
+    stream = LogStream({"algo-1": 0}, lines.append, colour=False, whole=False)
     stream.feed("algo-1", b"a\n\nTraining Env:\n{}\nInvoking script with the following command:\nb\n")
 
     assert lines == [
@@ -71,7 +71,7 @@ def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream()
 
 def test_what_the_sdks_own_script_tells_is_left_out_too() -> None:
     lines: list[str] = []
-    stream = JobStream({"algo-1": 0}, lines.append, colour=False, whole=False)
+    stream = LogStream({"algo-1": 0}, lines.append, colour=False, whole=False)
     stream.feed("algo-1", b"++ /opt/venv/bin/python3 --version\nPython 3.11.2\n++ set +x\nb\n")
 
     assert lines == ["algo-1   │ ++ set +x", "algo-1   │ b"]

@@ -21,18 +21,18 @@ def test_efa_is_told_with_its_direct_way_to_the_gpu() -> None:
     assert transports([EFA]) == Transports(
         "2.27.5", ("AWS Libfabric",), ("NET/AWS Libfabric/GDRDMA", "P2P/CUMEM/read")
     )
-    assert not transports([EFA]).falls_back
+    assert not transports([EFA]).uses_sockets
 
 
 def test_the_silent_fallback_is_seen() -> None:
-    assert transports([EFA, TCP]).falls_back
+    assert transports([EFA, TCP]).uses_sockets
 
 
 def test_one_host_that_would_use_sockets_and_needs_no_network_does_not_fall_back() -> None:
     alone = TCP.replace("NET/Socket/1", "SHM/direct/direct")
 
     assert transports([alone]) == Transports("", ("Socket",), ("SHM/direct/direct",))
-    assert not transports([alone]).falls_back
+    assert not transports([alone]).uses_sockets
 
 
 @pytest.mark.parametrize("log", ["", "no NCCL here\n", "NCCL INFO Bootstrap: Using eth0\n"])

@@ -6,14 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakehouse.cluster.ranks import Failure, Note, Step, first_failure, read_notes, spans, split_log, without
+from bakehouse.cluster.ranks import (
+    RankEvent,
+    RankFailure,
+    RankStep,
+    first_failure,
+    format_ranks,
+    ranks_without,
+    read_events,
+    split_log,
+)
 
 WORDS = st.text(st.characters(exclude_characters="\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029[]<>"), max_size=20)
 RANKS = st.integers(0, 40)
 
 
-def note(rank: int, step: Step, at: float, reason: str = "") -> Note:
-    return Note(rank, "algo-1", step, at, reason)
+def note(rank: int, step: RankStep, at: float, reason: str = "") -> RankEvent:
+    return RankEvent(rank, "algo-1", step, at, reason)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +75,32 @@ def test_notes_come_in_the_order_of_time_without_the_torn_ones() -> None:
     def line(rank: int, at: float) -> bytes:
         return json.dumps({"rank": rank, "host": "algo-1", "step": "arrived", "at": at}).encode() + b"\n"
 
-    notes = read_notes([line(0, 2.0) + b'{"rank": 0, "host": "al', line(1, 1.0), b'"text"\n{}\n'])
+    notes = read_events([line(0, 2.0) + b'{"rank": 0, "host": "al', line(1, 1.0), b'"text"\n{}\n'])
 
-    assert notes == (note(1, Step.ARRIVED, 1.0), note(0, Step.ARRIVED, 2.0))
+    assert notes == (note(1, RankStep.ARRIVED, 1.0), note(0, RankStep.ARRIVED, 2.0))
 
 
 def test_the_first_to_fail_is_named_not_those_who_failed_with_it() -> None:
-    notes = (note(2, Step.FAILED, 1.0, "ValueError: boom"), note(0, Step.FAILED, 1.2, "connection closed"))
+    notes = (
+        note(2, RankStep.FAILED, 1.0, "ValueError: boom"),
+        note(0, RankStep.FAILED, 1.2, "connection closed"),
+    )
 
-    assert first_failure(notes, "") == Failure(2, "ValueError: boom")
+    assert first_failure(notes, "") == RankFailure(2, "ValueError: boom")
 
 
 def test_a_rank_that_a_signal_ended_comes_before_those_who_noticed() -> None:
-    notes = (note(1, Step.ARRIVED, 0.5), note(0, Step.FAILED, 1.2, "connection closed"))
+    notes = (note(1, RankStep.ARRIVED, 0.5), note(0, RankStep.FAILED, 1.2, "connection closed"))
     says = "mpirun noticed that process rank 1 with PID 45 on node algo-1 exited on signal 9 (Killed).\n"
 
-    assert first_failure(notes, says) == Failure(1, "exited on signal 9 (Killed)")
+    assert first_failure(notes, says) == RankFailure(1, "exited on signal 9 (Killed)")
 
 
 def test_a_rank_that_told_why_it_failed_keeps_its_own_words() -> None:
-    notes = (note(1, Step.FAILED, 1.0, "ValueError: boom"),)
+    notes = (note(1, RankStep.FAILED, 1.0, "ValueError: boom"),)
     says = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
 
-    assert first_failure(notes, says) == Failure(1, "ValueError: boom")
+    assert first_failure(notes, says) == RankFailure(1, "ValueError: boom")
 
 
 @pytest.mark.parametrize(
@@ -96,19 +108,19 @@ def test_a_rank_that_told_why_it_failed_keeps_its_own_words() -> None:
     [
         (
             "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
-            Failure(3, "MPI_ABORT was invoked"),
+            RankFailure(3, "MPI_ABORT was invoked"),
         ),
-        ("  Process name: [[35221,1],2]\n  Exit code:    3\n", Failure(2, "exited with 3")),
-        ("   Process name: [prterun-algo-1-17@1,1] Exit code:    5\n", Failure(1, "exited with 5")),
+        ("  Process name: [[35221,1],2]\n  Exit code:    3\n", RankFailure(2, "exited with 3")),
+        ("   Process name: [prterun-algo-1-17@1,1] Exit code:    5\n", RankFailure(1, "exited with 5")),
         (
             "Root Cause (first observed failure):\n[0]:\n  time      : 10:00:00\n  host      : algo-1\n"
             "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 77)\n",
-            Failure(1, "exited with -9"),
+            RankFailure(1, "exited with -9"),
         ),
         ("Error: nothing of the kind\n", None),
     ],
 )
-def test_what_a_launcher_saw_is_read(says: str, expected: Failure | None) -> None:
+def test_what_a_launcher_saw_is_read(says: str, expected: RankFailure | None) -> None:
     assert first_failure((), says) == expected
 
 
@@ -119,20 +131,20 @@ def test_of_two_torchruns_the_one_whose_rank_failed_first_is_believed() -> None:
         for rank, second in ((0, 14), (1, 13))
     )
 
-    assert first_failure((), says) == Failure(1, "exited with 1")
+    assert first_failure((), says) == RankFailure(1, "exited with 1")
 
 
 def test_who_did_not_arrive_is_named() -> None:
-    notes = (note(0, Step.STARTED, 0.0), note(0, Step.ARRIVED, 1.0), note(2, Step.ARRIVED, 1.0))
+    notes = (note(0, RankStep.STARTED, 0.0), note(0, RankStep.ARRIVED, 1.0), note(2, RankStep.ARRIVED, 1.0))
 
-    assert without(notes, Step.ARRIVED, 4) == (1, 3)
+    assert ranks_without(notes, RankStep.ARRIVED, 4) == (1, 3)
 
 
 @given(st.sets(RANKS))
 def test_spans_name_each_rank_once(ranks: set[int]) -> None:
     named = [
         rank
-        for part in filter(None, spans(ranks).split(", "))
+        for part in filter(None, format_ranks(ranks).split(", "))
         for low, _, high in [part.partition("-")]
         for rank in range(int(low), int(high or low) + 1)
     ]
@@ -141,4 +153,4 @@ def test_spans_name_each_rank_once(ranks: set[int]) -> None:
 
 
 def test_spans_read_as_a_person_writes_them() -> None:
-    assert spans([5, 0, 1, 2]) == "0-2, 5"
+    assert format_ranks([5, 0, 1, 2]) == "0-2, 5"

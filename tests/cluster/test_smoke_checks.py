@@ -64,7 +64,7 @@ def test_nccl_gets_a_rank_for_each_gpu() -> None:
 
     job = checks["nccl_all_reduce"].job
     assert job is not None
-    assert (job.gpus, job.processes) == (4, 4)
+    assert (job.gpus, job.processes_per_host) == (4, 4)
     assert job.command == (
         *("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun", "--nproc-per-node=4"),
         *("/opt/ml/input/data/code/torchrun_allreduce.py", "--transport=nccl"),
@@ -75,7 +75,7 @@ def test_two_hosts_ask_the_toolkit_for_mpi() -> None:
     job = named(job_checks(image(), DIGEST))["mpi_2x2"].job
 
     assert job is not None
-    assert (job.size, job.processes, job.command) == (2, 2, ())
+    assert (job.size, job.processes_per_host, job.command) == (2, 2, ())
     assert job.hyperparameters == {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": 2,
@@ -89,9 +89,9 @@ def test_code_baked_into_the_image_is_what_trains() -> None:
     trains, fails = checks["train_success"], checks["train_failure"]
     assert trains.job is not None
     assert fails.job is not None
-    assert (trains.job.entry_point, trains.job.source, trains.is_ours) == ("train.py", {}, False)
+    assert (trains.job.entry_point, trains.job.source, trains.records_ranks) == ("train.py", {}, False)
     assert trains.source == "/opt/ml/code/train.py"
-    assert set(fails.job.baked) == {"train_fails.py", "job_record.py"}
+    assert set(fails.job.baked_code) == {"train_fails.py", "job_record.py"}
     assert not fails.job.source
 
 

@@ -100,7 +100,7 @@ def test_a_check_that_ran_again_takes_its_old_place() -> None:
     again = replace(FAILED, outcome=Outcome.PASSED)
     new = replace(PASSED, name="new")
 
-    merged = smoke_report.merged(REPORT, (again, new))
+    merged = smoke_report.replace_checks(REPORT, (again, new))
 
     assert merged.checks == (PASSED, again, SKIPPED, new)
 
@@ -129,7 +129,7 @@ def test_a_failure_shows_the_first_failing_rank() -> None:
 def test_a_component_s_check_is_run_again_with_the_others_of_its_container() -> None:
     check = CheckResult("components.mpi4py.x", Outcome.FAILED, 0.1, "boom", source="smoke.py:3")
 
-    assert failure_text(smoke_report.failure(REPORT, check)) == dedent("""\
+    assert failure_text(smoke_report.check_diagnostic(REPORT, check)) == dedent("""\
         error: check `components.mpi4py.x` failed
           image    mpi-cpu sha256:4f4f4f4f4f4f
           from     smoke.py:3
@@ -149,31 +149,31 @@ THERE = replace(REPORT, checks=(GPU,), machine="gpu-1", transport="nccl")
 
 
 def test_a_skipped_check_that_is_required_has_not_passed() -> None:
-    assert smoke_report.lacking(HERE, ()) == ()
-    assert smoke_report.lacking(HERE, ("train_success",)) == ()
-    assert smoke_report.lacking(HERE, ("nccl_all_reduce", "gpu")) == (
+    assert smoke_report.release_blockers(HERE, ()) == ()
+    assert smoke_report.release_blockers(HERE, ("train_success",)) == ()
+    assert smoke_report.release_blockers(HERE, ("nccl_all_reduce", "gpu")) == (
         "`nccl_all_reduce` is required, and was not tested: no GPU was given",
         "`gpu` is required, and no report has it",
     )
-    assert smoke_report.lacking(None, ()) == ("it was never smoke-tested",)
-    assert smoke_report.lacking(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
-    assert smoke_report.lacking(replace(REPORT, checks=()), ()) == ("its smoke test made no check",)
+    assert smoke_report.release_blockers(None, ()) == ("it was never smoke-tested",)
+    assert smoke_report.release_blockers(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
+    assert smoke_report.release_blockers(replace(REPORT, checks=()), ()) == ("its smoke test made no check",)
 
 
 def test_what_one_machine_skipped_another_can_pass() -> None:
-    both = smoke_report.together([HERE, THERE])
+    both = smoke_report.merge_reports([HERE, THERE])
 
     assert both.checks == (PASSED, GPU)
     assert (both.transport, both.machine) == ("nccl", "builder, gpu-1")
-    assert smoke_report.lacking(both, ("nccl_all_reduce",)) == ()
+    assert smoke_report.release_blockers(both, ("nccl_all_reduce",)) == ()
 
 
 def test_what_failed_on_one_machine_has_failed() -> None:
     failed = replace(THERE, checks=(replace(PASSED, outcome=Outcome.FAILED),))
 
     for reports in ([HERE, failed], [failed, HERE]):
-        both = smoke_report.together(reports)
-        assert smoke_report.lacking(both, ()) == ("its smoke test failed: `train_success`",)
+        both = smoke_report.merge_reports(reports)
+        assert smoke_report.release_blockers(both, ()) == ("its smoke test failed: `train_success`",)
 
 
 def written(folder: Path, report: SmokeReport) -> Path:
@@ -187,7 +187,7 @@ def test_a_report_of_another_machine_counts_with_our_own(tmp_path: Path) -> None
 
     smoke_report.attach(written(tmp_path, THERE), "mpi-cpu", [DIGEST], tmp_path)
 
-    assert smoke_report.known(tmp_path, DIGEST) == smoke_report.together([HERE, THERE])
+    assert smoke_report.load_all(tmp_path, DIGEST) == smoke_report.merge_reports([HERE, THERE])
     assert smoke_report.load(tmp_path, DIGEST) == HERE
 
 
@@ -196,7 +196,7 @@ def test_a_machine_s_later_report_replaces_its_earlier_one(tmp_path: Path) -> No
     for report in (failed, THERE):
         smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
 
-    assert smoke_report.known(tmp_path, DIGEST) == THERE
+    assert smoke_report.load_all(tmp_path, DIGEST) == THERE
 
 
 def test_checks_that_a_machine_did_not_run_again_keep_what_was_seen_of_them(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_checks_that_a_machine_did_not_run_again_keep_what_was_seen_of_them(tmp_
     for report in (replace(THERE, checks=(failed, GPU)), replace(THERE, checks=(GPU,))):
         smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
 
-    seen = smoke_report.known(tmp_path, DIGEST)
+    seen = smoke_report.load_all(tmp_path, DIGEST)
     assert seen is not None
     assert {check.name: check.outcome for check in seen.checks}["mpi_2x2"] is Outcome.FAILED
 
@@ -223,7 +223,7 @@ def test_a_report_of_another_image_is_not_attached(tmp_path: Path, report: Smoke
           expected  mpi-cpu {DIGEST}
           found     {report.image} {report.digest}
         """)
-    assert smoke_report.known(tmp_path, DIGEST) is None
+    assert smoke_report.load_all(tmp_path, DIGEST) is None
 
 
 @pytest.mark.parametrize(

@@ -5,48 +5,56 @@ from pathlib import Path
 
 from bakehouse.build.verify import Answer, Answers, CheckAnswer, Outcome
 from bakehouse.cluster import smoke_results
-from bakehouse.cluster.cluster import HostEnd, JobEnd
-from bakehouse.cluster.job import Job, homogeneous
-from bakehouse.cluster.ranks import Note, Step, split_log
+from bakehouse.cluster.cluster import HostResult, JobResult
+from bakehouse.cluster.job import TrainingJob, homogeneous
+from bakehouse.cluster.ranks import RankEvent, RankStep, split_log
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
 from tests.support.fake_engine import DIGEST
 
-JOB = Job(DIGEST, "mpi-2x2", groups=homogeneous(2), processes=2)
+JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2)
 CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
 FOLDER = Path("build/smoke/mpi-cpu/mpi_2x2")
-GOOD = HostEnd("algo-1", 0, success=True, model={"model.json": 3})
+GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
 
 
-def notes(job: Job, *, failed: dict[int, str] | None = None, late: tuple[int, ...] = ()) -> tuple[Note, ...]:
+def notes(
+    job: TrainingJob, *, failed: dict[int, str] | None = None, late: tuple[int, ...] = ()
+) -> tuple[RankEvent, ...]:
     """Each rank starts, arrives and finishes, but those that fail or come too late."""
     steps = []
     for rank in range(job.ranks):
         host = job.host_of(rank)
-        steps.append(Note(rank, host, Step.STARTED, 0.0))
+        steps.append(RankEvent(rank, host, RankStep.STARTED, 0.0))
         if rank in late:
             continue
-        steps.append(Note(rank, host, Step.ARRIVED, 1.0))
+        steps.append(RankEvent(rank, host, RankStep.ARRIVED, 1.0))
         if rank in (failed or {}):
-            steps.append(Note(rank, host, Step.FAILED, 2.0 + rank, (failed or {})[rank]))
+            steps.append(RankEvent(rank, host, RankStep.FAILED, 2.0 + rank, (failed or {})[rank]))
         elif not late:
-            steps.append(Note(rank, host, Step.FINISHED, 3.0))
+            steps.append(RankEvent(rank, host, RankStep.FINISHED, 3.0))
     return tuple(sorted(steps, key=lambda note: note.at))
 
 
 def ended(
-    *codes: int | None, told: tuple[Note, ...] = (), log: str = "", timed_out: bool = False, job: Job = JOB
-) -> JobEnd:
+    *codes: int | None,
+    told: tuple[RankEvent, ...] = (),
+    log: str = "",
+    timed_out: bool = False,
+    job: TrainingJob = JOB,
+) -> JobResult:
     hosts = tuple(
         replace(GOOD, host=host, exit_code=code, success=code == 0)
         for host, code in zip(job.host_names, codes, strict=True)
     )
     logs = dict.fromkeys(job.host_names, "") | {"algo-1": log}
-    return JobEnd(hosts, told, logs, {host: split_log(text) for host, text in logs.items()}, timed_out, 41.23)
+    return JobResult(
+        hosts, told, logs, {host: split_log(text) for host, text in logs.items()}, timed_out, 41.23
+    )
 
 
-def judge(end: JobEnd, check: Check = CHECK, job: Job = JOB) -> CheckResult:
-    return smoke_results.verdict(check, job, end, FOLDER)
+def judge(end: JobResult, check: Check = CHECK, job: TrainingJob = JOB) -> CheckResult:
+    return smoke_results.evaluate_job(check, job, end, FOLDER)
 
 
 def test_a_job_of_which_every_rank_finished_passes() -> None:
@@ -93,7 +101,7 @@ def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
 
 
 def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> None:
-    started = tuple(note for note in notes(JOB) if note.step is Step.STARTED)
+    started = tuple(note for note in notes(JOB) if note.step is RankStep.STARTED)
     opening = "no end within 120 s; "
 
     nobody = judge(ended(None, None, timed_out=True))
@@ -106,7 +114,7 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
 
 
 def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
-    told = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, Step.FINISHED))
+    told = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, RankStep.FINISHED))
 
     result = judge(ended(None, None, told=told, timed_out=True))
 
@@ -173,12 +181,12 @@ def test_a_model_that_was_asked_for_must_be_there() -> None:
 
 
 def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
-    job = Job(DIGEST, "train-failure")
+    job = TrainingJob(DIGEST, "train-failure")
     check = Check("train_failure", job, must_fail=True)
     end = ended(1, job=job)
     told = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
 
-    def reason(end: JobEnd) -> str:
+    def reason(end: JobResult) -> str:
         return judge(end, check, job).reason
 
     assert reason(told) == ""

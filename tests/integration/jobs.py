@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
-from bakehouse.cluster.job import Cut, Group, Job, homogeneous
+from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.plan.workspace import Workspace
-from bakehouse.sagemaker.local_job import Request
+from bakehouse.sagemaker.local_job import RunRequest
 
 EXAMPLES = HOME / "examples"
 AT_ONCE = 3
@@ -33,7 +33,7 @@ class Case:
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     kills: Mapping[str, float] = field(default_factory=dict)
     """Hosts that die, or groups whose first host does, and when."""
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[NetworkPartition, ...] = ()
     room: int | None = None
     memory: int | None = None
     deadline: float = 400.0
@@ -47,8 +47,8 @@ class Case:
 
 def run(workspace: Workspace, name: str, case: Case) -> JobReport:
     """Run one job as `./bake run` does."""
-    job = Job("", name, case.groups, seed=_SEED if len(case.groups) > 1 else None)
-    request = Request(
+    job = TrainingJob("", name, case.groups, seed=_SEED if len(case.groups) > 1 else None)
+    request = RunRequest(
         name=f"{name}-{threading.get_native_id()}",
         groups=case.groups,
         seed=_SEED,
@@ -57,7 +57,7 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         command=case.command,
         distribution=case.distribution,
         sdk=case.sdk,
-        processes=case.processes,
+        processes_per_host=case.processes,
         hyperparameters=case.hyperparameters,
         channels=case.channels,
         memory=case.memory,
@@ -65,8 +65,8 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         stop_after=case.stop_after,
         stop_grace=case.stop_grace,
         kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()},
-        cuts=case.cuts,
-        room=case.room,
+        partitions=case.cuts,
+        volume_bytes=case.room,
     )
     return workflow.run_job(workspace, case.image, request)
 

@@ -9,7 +9,7 @@ import boto3  # type: ignore[import-untyped]
 from bakehouse.sagemaker import code_upload
 
 
-def fetched(delivered: code_upload.Delivery) -> str:
+def fetched(delivered: code_upload.ServedCode) -> str:
     """The training script, as whoever has the address gets it."""
     told = delivered.environment
     client = boto3.client(
@@ -33,7 +33,7 @@ def test_jobs_that_run_at_once_get_their_own_code(tmp_path: Path) -> None:
         (tmp_path / name / "train.py").write_text(name)
 
     with (
-        code_upload.in_s3(tmp_path / "one", "127.0.0.1") as one,
-        code_upload.in_s3(tmp_path / "two", "127.0.0.1") as two,
+        code_upload.serve_from_s3(tmp_path / "one", "127.0.0.1") as one,
+        code_upload.serve_from_s3(tmp_path / "two", "127.0.0.1") as two,
     ):
         assert (fetched(one), fetched(two)) == ("one", "two")

@@ -12,7 +12,7 @@ import pytest
 
 from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
 from bakehouse.sagemaker import snippets
-from bakehouse.sagemaker.job_spec import Job
+from bakehouse.sagemaker.job_spec import JobSpec
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.ecr import ACCOUNT, REGION
 
@@ -59,22 +59,22 @@ TENSORFLOW = {
     "training_module": "sagemaker_tensorflow_container.training:main",
 }
 GROUPS = (("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1))
-DEFAULTS = Job()
+DEFAULTS = JobSpec()
 IN_A_GROUP = {"mpi": {"enabled": True, "processes_per_host": 2}, "instance_groups": ["train"]}
 
 
-def snippet(record: ReleaseRecord, job: Job = DEFAULTS) -> str:
+def snippet(record: ReleaseRecord, job: JobSpec = DEFAULTS) -> str:
     return snippets.snippet(record, job).code
 
 
 ESTIMATORS = {
-    "mpi": snippet(record("mpi"), Job(instance_count=3, processes_per_host=4)),
-    "torchrun": snippet(record("torchrun", **PYTORCH, gpu=True), Job(role=ROLE)),
+    "mpi": snippet(record("mpi"), JobSpec(instance_count=3, processes_per_host=4)),
+    "torchrun": snippet(record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE)),
     "mirrored": snippet(record("mirrored", **TENSORFLOW)),
-    "baked": snippet(record("baked", entry_point="train.py"), Job(processes_per_host=4)),
-    "groups": snippet(record("groups"), Job(groups=GROUPS, distribution=IN_A_GROUP)),
+    "baked": snippet(record("baked", entry_point="train.py"), JobSpec(processes_per_host=4)),
+    "groups": snippet(record("groups"), JobSpec(groups=GROUPS, distribution=IN_A_GROUP)),
     "more": snippet(
-        record("more"), Job(hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600)
+        record("more"), JobSpec(hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600)
     ),
     # Not one of ours: it shows why ours name a framework's class.
     "generic": snippet(record("generic"))
@@ -82,19 +82,22 @@ ESTIMATORS = {
     .replace("PyTorch", "Estimator"),
 }
 TRAINERS = {
-    "v3-torchrun": snippet(record("v3-torchrun", **PYTORCH), Job(sdk="v3", processes_per_host=2)),
-    "v3-mpi": snippet(record("v3-mpi"), Job(sdk="v3", groups=GROUPS, hyperparameters={"epochs": 3})),
-    "v3-baked": snippet(record("v3-baked", entry_point="train.py"), Job(sdk="v3", role=ROLE)),
+    "v3-torchrun": snippet(record("v3-torchrun", **PYTORCH), JobSpec(sdk="v3", processes_per_host=2)),
+    "v3-mpi": snippet(record("v3-mpi"), JobSpec(sdk="v3", groups=GROUPS, hyperparameters={"epochs": 3})),
+    "v3-baked": snippet(record("v3-baked", entry_point="train.py"), JobSpec(sdk="v3", role=ROLE)),
 }
 REQUESTS = {
     "request": snippet(
-        record("request"), Job(sdk="boto3", role=ROLE, processes_per_host=4, hyperparameters={"epochs": 3})
+        record("request"),
+        JobSpec(sdk="boto3", role=ROLE, processes_per_host=4, hyperparameters={"epochs": 3}),
     ),
     "request-groups": snippet(
-        record("request-groups"), Job(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP)
+        record("request-groups"), JobSpec(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP)
     ),
-    "request-torchrun": snippet(record("request-torchrun", **PYTORCH), Job(sdk="boto3", role=ROLE)),
-    "request-baked": snippet(record("request-baked", entry_point="train.py"), Job(sdk="boto3", role=ROLE)),
+    "request-torchrun": snippet(record("request-torchrun", **PYTORCH), JobSpec(sdk="boto3", role=ROLE)),
+    "request-baked": snippet(
+        record("request-baked", entry_point="train.py"), JobSpec(sdk="boto3", role=ROLE)
+    ),
 }
 SNIPPETS = {**ESTIMATORS, **TRAINERS, **REQUESTS}
 

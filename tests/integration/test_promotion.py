@@ -276,7 +276,7 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
     smoke_report.save(replace(report(image, TRAINED, NO_GPU), machine="builder"), tmp_path)
     smoke_report.write(replace(report(image, GPU), machine="gpu-1"), tmp_path / "handed-back.json")
     smoke_report.attach(tmp_path / "handed-back.json", "mpi-cpu", [image.digest], tmp_path)
-    seen = smoke_report.known(tmp_path, image.digest)
+    seen = smoke_report.load_all(tmp_path, image.digest)
     released = promote(staged, image.image, seen, team.registry, team.publication, print)
     assert released.tags == (TAG,)
 

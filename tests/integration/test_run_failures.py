@@ -8,11 +8,11 @@ import pytest
 
 from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import Cut, homogeneous
+from bakehouse.cluster.job import NetworkPartition, homogeneous
 from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
 from bakehouse.plan.workspace import Workspace
-from bakehouse.sagemaker.local_job import Request
+from bakehouse.sagemaker.local_job import RunRequest
 from tests.integration import jobs
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, Case, run_all, said
@@ -86,7 +86,7 @@ CASES = {
     ),
     "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": 40.0}, deadline=150.0),
     "raises-mpi": Case(groups=homogeneous(2), distribution=MPI),
-    "cut-off": Case(groups=DATA_AND_DNN, cuts=(Cut("data", "dnn", 0.0),)),
+    "cut-off": Case(groups=DATA_AND_DNN, cuts=(NetworkPartition("data", "dnn", 0.0),)),
     "exits-3-mpi": Case(distribution=MPI),
     "memory-mpi": Case(distribution=MPI, memory=400_000_000),
     "no-such-name-mpi": Case(distribution=MPI),
@@ -252,7 +252,7 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
             "\nhint: SageMaker starts a launcher on one group only\n",
         ),
         (
-            Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(Cut("data", "gpu", 1.0),)),
+            Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(NetworkPartition("data", "gpu", 1.0),)),
             "error: no group or host `gpu` can be cut off\n\nhint: there are data, dnn, algo-1, algo-2\n",
         ),
     ],
@@ -270,4 +270,4 @@ def test_what_sagemaker_would_refuse_starts_nothing(
 
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="`mpi-cup` is no image of a recipe, and the engine has none"):
-        workflow.run_job(workspace, "mpi-cup", Request(), print)
+        workflow.run_job(workspace, "mpi-cup", RunRequest(), print)

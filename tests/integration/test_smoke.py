@@ -18,10 +18,10 @@ from bakehouse.build import verify
 from bakehouse.build.graph import BuiltImage
 from bakehouse.build.verify import PROBES, Outcome
 from bakehouse.cluster import cluster, smoke_report
-from bakehouse.cluster.job import Job
+from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.smoke import CheckResult, smoke
 from bakehouse.cluster.smoke_checks import Check, job_checks
-from bakehouse.cluster.smoke_results import verdict
+from bakehouse.cluster.smoke_results import evaluate_job
 from bakehouse.engine import docker as containers
 from bakehouse.engine import tar
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
@@ -51,7 +51,7 @@ def engine() -> Iterator[DockerEngine]:
         yield connected
 
 
-def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, Job]:
+def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJob]:
     """A check of the image, with another script in place of ours."""
     check = next(check for check in job_checks(built.image, built.digest) if check.name == name)
     assert check.job is not None
@@ -60,8 +60,8 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, Job]:
     return check, replace(check.job, source=source)
 
 
-def run(engine: DockerEngine, check: Check, job: Job, folder: Path) -> CheckResult:
-    return verdict(check, job, cluster.run(engine, job, folder), folder)
+def run(engine: DockerEngine, check: Check, job: TrainingJob, folder: Path) -> CheckResult:
+    return evaluate_job(check, job, cluster.run(engine, job, folder), folder)
 
 
 def left_behind(pid: int) -> list[str]:

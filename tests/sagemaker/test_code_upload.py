@@ -21,14 +21,14 @@ def test_a_folder_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("pass\n")
     (tmp_path / "deep/more.py").write_text("pass\n")
 
-    assert names(code_upload.packed(tmp_path)) == ["deep/more.py", "train.py"]
+    assert names(code_upload.pack(tmp_path)) == ["deep/more.py", "train.py"]
 
 
 def test_a_script_alone_is_packed_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     (tmp_path / "other.py").write_text("")
 
-    assert names(code_upload.packed(tmp_path / "train.py")) == ["train.py"]
+    assert names(code_upload.pack(tmp_path / "train.py")) == ["train.py"]
 
 
 def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x").write_text("")
 
-    assert names(code_upload.packed(tmp_path)) == []
+    assert names(code_upload.pack(tmp_path)) == []
 
 
 def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "data").write_bytes(b"x" * 11)
 
     with pytest.raises(UsageError) as caught:
-        code_upload.packed(tmp_path)
+        code_upload.pack(tmp_path)
 
     assert caught.value.diagnostics == (
         Diagnostic(
@@ -65,8 +65,8 @@ def test_what_links_lead_to_is_code(tmp_path: Path) -> None:
     (source / "same").symlink_to(shared)
 
     expected = {"lib/deep/more.py": b"more", "same/deep/more.py": b"more", "train.py": b"more"}
-    assert code_upload.files(source) == expected
-    with tarfile.open(fileobj=io.BytesIO(code_upload.packed(source))) as archive:
+    assert code_upload.read_files(source) == expected
+    with tarfile.open(fileobj=io.BytesIO(code_upload.pack(source))) as archive:
         assert {one.name: one.isreg() for one in archive} == dict.fromkeys(expected, True)
 
 
@@ -78,7 +78,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "b/a").symlink_to(tmp_path / "a")
     (tmp_path / "top").symlink_to(tmp_path)
 
-    assert list(code_upload.files(tmp_path)) == ["a/x.py", "b/a/x.py"]
+    assert list(code_upload.read_files(tmp_path)) == ["a/x.py", "b/a/x.py"]
 
 
 def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +90,13 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("builtins.open", refused)
     monkeypatch.setattr("tarfile.bltn_open", refused)
     with pytest.raises(UsageError) as caught:
-        code_upload.packed(tmp_path)
+        code_upload.pack(tmp_path)
 
     assert caught.value.diagnostics[0].message == f"can't read `{tmp_path}/key.pem`: Permission denied"
 
 
 def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:
-    with pytest.raises(EngineError) as caught, code_upload.in_s3(tmp_path, "192.0.2.1"):
+    with pytest.raises(EngineError) as caught, code_upload.serve_from_s3(tmp_path, "192.0.2.1"):
         pass
 
     assert failure_text(caught.value.diagnostics[0]) == (

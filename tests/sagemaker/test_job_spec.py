@@ -7,7 +7,7 @@ import pytest
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker import job_spec
-from bakehouse.sagemaker.job_spec import Job
+from bakehouse.sagemaker.job_spec import JobSpec
 
 NO_WORDS: dict[str, Any] = {
     "sdk": "v2",
@@ -23,12 +23,12 @@ NO_WORDS: dict[str, Any] = {
 
 
 def test_words_that_are_not_there_mean_the_defaults() -> None:
-    assert job_spec.asked(**NO_WORDS) == Job()
+    assert job_spec.job_spec_from_options(**NO_WORDS) == JobSpec()
 
 
 def test_code_may_lie_in_s3() -> None:
     address = "s3://code/sourcedir.tar.gz"
-    assert job_spec.asked(**{**NO_WORDS, "source_dir": address}).source_dir == address
+    assert job_spec.job_spec_from_options(**{**NO_WORDS, "source_dir": address}).source_dir == address
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_code_may_lie_in_s3() -> None:
 )
 def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        job_spec.asked(**{**NO_WORDS, **words})
+        job_spec.job_spec_from_options(**{**NO_WORDS, **words})

@@ -27,8 +27,15 @@ from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.findings import Finding
 from bakehouse.sagemaker.follow import Pace
-from bakehouse.sagemaker.job_spec import Job
-from bakehouse.sagemaker.launch import Launch, Telling, default_region, first_ranks, follow_again, launch
+from bakehouse.sagemaker.job_spec import JobSpec
+from bakehouse.sagemaker.launch import (
+    JobCallbacks,
+    LaunchRequest,
+    default_region,
+    first_ranks,
+    follow_job,
+    launch,
+)
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.snippets import snippet
 from tests.publish.test_releases import a_record
@@ -41,7 +48,7 @@ HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 DIGEST = "sha256:" + "4f" * 32
 URI = f"{HOST}/team/pytorch-cpu@{DIGEST}"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
-ON_TWO = Job(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2)
+ON_TWO = JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2)
 SCRIPT = "print('training')\n"
 
 
@@ -112,7 +119,7 @@ class Session:
         self.waited: list[float] = []
         self.steps: list[Callable[[], object]] = []
         self.said_to: Callable[[str], None] = self.said.append
-        self.telling = Telling(lambda told: self.said_to(told), self.written.append, self.warned.append)
+        self.telling = JobCallbacks(lambda told: self.said_to(told), self.written.append, self.warned.append)
         self.pace = Pace(interval=1.0, patience=10.0, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -122,7 +129,7 @@ class Session:
             self.steps.pop(0)()
 
     def launch(self, name: str, **changed: Any) -> LaunchReport:
-        wanted = replace(Launch("pytorch-cpu", ON_TWO, name=name), **changed)
+        wanted = replace(LaunchRequest("pytorch-cpu", ON_TWO, name=name), **changed)
         return launch(self.workspace, wanted, self.telling, self.pace)
 
     def refused(self, **changed: Any) -> tuple[Diagnostic, ...]:
@@ -319,7 +326,7 @@ def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
 
 
 def test_a_job_in_groups(session: Session) -> None:
-    job = Job(
+    job = JobSpec(
         role=ROLE,
         groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)),
         distribution={"mpi": {"enabled": True}, "instance_groups": ["train"]},
@@ -371,7 +378,7 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
     ("changed", "messages"),
     [
         (
-            {"job": Job()},
+            {"job": JobSpec()},
             ["no role that the job runs as", "nobody said which instances the job runs on"],
         ),
         ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is no role"]),
@@ -852,8 +859,8 @@ def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session
         session.written.append(line.partition("│ ")[2])
         asked.append(aws.asked("GetLogEvents"))
 
-    telling = replace(session.telling, write=hear)
-    follow_again(session.workspace, job, REGION, telling, session.pace)
+    telling = replace(session.telling, output=hear)
+    follow_job(session.workspace, job, REGION, telling, session.pace)
     assert session.written == ["before", *map(str, range(LONG)), "after"]
     assert asked[0] < asked[-1]
 
@@ -868,7 +875,7 @@ def test_an_interrupt_loses_no_line(session: Session) -> None:
             raise KeyboardInterrupt
         hear(line)
 
-    session.telling = replace(session.telling, write=interrupted)
+    session.telling = replace(session.telling, output=interrupted)
     session.launch(job, stop_on_interrupt=True)
     assert session.written == [f"algo-1   │ {word}" for word in ("one", "two", "three")]
 
@@ -1015,7 +1022,7 @@ def test_a_job_is_followed_again_from_its_first_line(session: Session) -> None:
     session.launch("again", detach=True)
     session.aws.print("again", "algo-1", "one")
     session.aws.play("again", "Completed")
-    found = follow_again(session.workspace, "again", REGION, session.telling, session.pace)
+    found = follow_job(session.workspace, "again", REGION, session.telling, session.pace)
 
     assert (found.status, session.written) == (Status.COMPLETED, ["algo-1   │ one"])
 
@@ -1024,7 +1031,7 @@ def test_a_job_that_ended_long_ago_is_told_at_once(session: Session) -> None:
     session.launch("long-ago", detach=True)
     session.aws.play("long-ago", "Completed")
     session.aws.played["long-ago"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    follow_again(session.workspace, "long-ago", REGION, session.telling, session.pace)
+    follow_job(session.workspace, "long-ago", REGION, session.telling, session.pace)
 
     assert session.waited == []
 
@@ -1037,14 +1044,14 @@ def test_throttled_logs_of_a_job_that_ended_long_ago_are_read_later(session: Ses
     aws.played[job].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
     # boto3 itself asks twice.
     aws.refuse("DescribeLogStreams", "ThrottlingException", "Rate exceeded", times=2)
-    follow_again(session.workspace, job, REGION, session.telling, session.pace)
+    follow_job(session.workspace, job, REGION, session.telling, session.pace)
 
     assert (session.written, session.waited) == (["algo-1   │ one"], [1.0])
 
 
 def test_a_job_that_is_not_there(session: Session) -> None:
     with pytest.raises(LaunchError, match="there is no training job `nobody` in eu-west-1"):
-        follow_again(session.workspace, "nobody", REGION, session.telling, session.pace)
+        follow_job(session.workspace, "nobody", REGION, session.telling, session.pace)
 
 
 KNOWN = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import Cut, Group, homogeneous, job_name
+from bakehouse.cluster.job import Group, NetworkPartition, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework
-from bakehouse.sagemaker.local_job import Prepared, Request, prepare
+from bakehouse.sagemaker.local_job import Prepared, RunRequest, prepare
 from tests.conftest import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -61,13 +61,13 @@ def aims(tree: Tree) -> Tree:
 
 def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> Prepared:
     fields = {"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields
-    return prepare(Request(**fields), "some-image", tree.catalog(), framework, version)
+    return prepare(RunRequest(**fields), "some-image", tree.catalog(), framework, version)
 
 
 def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> None:
     job = prepared(aims, distribution=MPI).job
 
-    assert job.processes == 2
+    assert job.processes_per_host == 2
     assert {name: job.hyperparameters[name] for name in ("lr", "sagemaker_mpi_enabled")} == {
         "lr": 0.1,
         "sagemaker_mpi_enabled": True,
@@ -77,26 +77,26 @@ def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> No
 def test_the_distribution_wins_over_hyperparameters_given_by_hand(aims: Tree) -> None:
     own = {"sagemaker_mpi_num_of_processes_per_host": 3}
 
-    assert prepared(aims, hyperparameters=own, distribution=MPI).job.processes == 2
+    assert prepared(aims, hyperparameters=own, distribution=MPI).job.processes_per_host == 2
 
 
 def test_ranks_a_host_can_be_asked_for_apart(aims: Tree) -> None:
-    job = prepared(aims, "pytorch", "2.9.0", distribution=TORCH, processes=2).job
+    job = prepared(aims, "pytorch", "2.9.0", distribution=TORCH, processes_per_host=2).job
 
-    assert (job.processes, job.hyperparameters["sagemaker_mpi_num_of_processes_per_host"]) == (2, 2)
+    assert (job.processes_per_host, job.hyperparameters["sagemaker_mpi_num_of_processes_per_host"]) == (2, 2)
 
 
 def test_without_a_distribution_there_is_one_process_a_host(aims: Tree) -> None:
     found = prepared(aims)
 
-    assert (found.job.processes, found.job.hyperparameters, found.warnings) == (1, {"lr": 0.1}, ())
+    assert (found.job.processes_per_host, found.job.hyperparameters, found.warnings) == (1, {"lr": 0.1}, ())
 
 
 def test_ranks_start_in_the_group_that_the_distribution_names(aims: Tree) -> None:
     distribution = {**MPI, "instance_groups": ["dnn"]}
     job = prepared(aims, groups=GROUPS, distribution=distribution).job
 
-    assert (job.launched_in, job.ranks) == (("dnn",), 4)
+    assert (job.launcher_groups, job.ranks) == (("dnn",), 4)
 
 
 def test_more_ranks_than_gpus_are_refused(aims: Tree) -> None:
@@ -137,20 +137,20 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
     ("cut", "told"),
     [
         (
-            Cut("data", "dmm", 1.0),
+            NetworkPartition("data", "dmm", 1.0),
             "error: no group or host `dmm` can be cut off\n"
             "\nhint: there are data, dnn, algo-1, algo-2, algo-3\n",
         ),
         (
-            Cut("data", "data", 1.0),
+            NetworkPartition("data", "data", 1.0),
             "error: `data` can't be cut off from `data`, which is the same host or holds it\n"
             "\nhint: name two groups, or two hosts\n",
         ),
     ],
 )
-def test_what_can_not_be_cut_off(aims: Tree, cut: Cut, told: str) -> None:
+def test_what_can_not_be_cut_off(aims: Tree, cut: NetworkPartition, told: str) -> None:
     with pytest.raises(UsageError) as caught:
-        prepared(aims, groups=GROUPS, cuts=(cut,))
+        prepared(aims, groups=GROUPS, partitions=(cut,))
 
     assert failure_text(caught.value.diagnostics[0]) == told
 
@@ -159,11 +159,13 @@ def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) ->
     source = tmp_path / "code"
     source.mkdir()
     (source / "train.py").write_text("print()")
-    found = prepared(aims, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes=2)
+    found = prepared(
+        aims, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes_per_host=2
+    )
 
     assert found.job.command == ("torchrun", "/opt/ml/code/train.py")
-    assert found.job.baked == {"train.py": b"print()"}
-    assert (found.job.has_toolkit, found.job.processes, found.source_dir) == (False, 2, None)
+    assert found.job.baked_code == {"train.py": b"print()"}
+    assert (found.job.has_toolkit, found.job.processes_per_host, found.source_dir) == (False, 2, None)
 
 
 def test_a_command_and_a_distribution_are_one_too_many(aims: Tree) -> None:
@@ -187,7 +189,7 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_
     assert job.channels["code"] == {"train.py": b"print()"}
     assert json.loads(job.channels["sm_drivers"]["distributed.json"])["process_count_per_node"] == 2
     assert "torchrun_driver.py" in job.channels["sm_drivers"]["sm_train.sh"].decode()
-    assert (job.hyperparameters, job.has_toolkit, job.processes) == ({"lr": 0.1}, False, 2)
+    assert (job.hyperparameters, job.has_toolkit, job.processes_per_host) == ({"lr": 0.1}, False, 2)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +221,11 @@ def test_the_name_of_a_job_is_one_that_sagemaker_takes() -> None:
 
 def test_processes_that_nothing_starts_are_refused(aims: Tree) -> None:
     with pytest.raises(UsageError, match="there is a number of processes, and nothing starts them"):
-        prepared(aims, processes=2)
+        prepared(aims, processes_per_host=2)
 
 
 def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(aims: Tree) -> None:
-    assert prepared(aims, groups=homogeneous(1, gpus=2)).job.processes == 1
+    assert prepared(aims, groups=homogeneous(1, gpus=2)).job.processes_per_host == 1
 
 
 def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(aims: Tree) -> None:
@@ -231,7 +233,7 @@ def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(aims: Tree) ->
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["dnn"]}
     job = prepared(aims, groups=groups, distribution=distribution).job
 
-    assert (job.processes, job.ranks) == (2, 4)
+    assert (job.processes_per_host, job.ranks) == (2, 4)
 
 
 def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: Path, tmp_path: Path) -> None:
@@ -243,4 +245,4 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: 
 
     assert prepared(aims, distribution=distribution, **asked).job.ranks == 2
     with pytest.raises(UsageError, match="a number of processes beside `process_count_per_node`"):
-        prepared(aims, distribution=distribution, processes=2, **asked)
+        prepared(aims, distribution=distribution, processes_per_host=2, **asked)

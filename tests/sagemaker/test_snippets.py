@@ -7,7 +7,7 @@ import pytest
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
 from bakehouse.sagemaker import snippets
-from bakehouse.sagemaker.job_spec import Job
+from bakehouse.sagemaker.job_spec import JobSpec
 from tests.publish.test_releases import a_record
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -34,10 +34,10 @@ TENSORFLOW = replace(
 )
 
 
-DEFAULTS = Job()
+DEFAULTS = JobSpec()
 
 
-def snippet(record: ReleaseRecord, job: Job = DEFAULTS) -> str:
+def snippet(record: ReleaseRecord, job: JobSpec = DEFAULTS) -> str:
     return snippets.snippet(record, job).code
 
 
@@ -68,7 +68,7 @@ def test_the_name_of_a_job_has_no_dots() -> None:
 
 
 def test_an_image_with_mpi_alone() -> None:
-    assert snippet(MPI, Job(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
+    assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
         """\
 # mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
 # PyTorch is the class that passes `distribution` on; the image needs no PyTorch.
@@ -105,7 +105,7 @@ def test_an_image_with_its_own_training_code() -> None:
 
 
 def test_processes_of_an_image_with_its_own_training_code() -> None:
-    code = snippet(replace(MPI, entry_point="train.py"), Job(processes_per_host=4))
+    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(processes_per_host=4))
     told = (
         '{"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4", '
         '"sagemaker_mpi_custom_mpi_options": "\\"\\""}'
@@ -120,7 +120,7 @@ def test_a_gpu_image_gets_gpus() -> None:
 def test_what_a_person_asks_for_comes_first() -> None:
     code = snippet(
         PYTORCH,
-        Job(entry_point="go.py", instance_type="ml.p4d.24xlarge", instance_count=4, launcher="mpirun"),
+        JobSpec(entry_point="go.py", instance_type="ml.p4d.24xlarge", instance_count=4, launcher="mpirun"),
     )
     assert '    entry_point="go.py",\n' in code
     assert '    instance_type="ml.p4d.24xlarge",\n    instance_count=4,\n' in code
@@ -129,7 +129,7 @@ def test_what_a_person_asks_for_comes_first() -> None:
 
 def test_a_number_of_processes_asks_for_mpi() -> None:
     assert '{"mpi": {"enabled": True, "processes_per_host": 4}}' in snippet(
-        PYTORCH, Job(processes_per_host=4)
+        PYTORCH, JobSpec(processes_per_host=4)
     )
 
 
@@ -158,7 +158,7 @@ def test_a_snippet_is_python(record: ReleaseRecord) -> None:
 
 
 def test_version_3() -> None:
-    assert snippet(PYTORCH, Job(sdk="v3", entry_point="src/train.py", instance_count=4)) == (
+    assert snippet(PYTORCH, JobSpec(sdk="v3", entry_point="src/train.py", instance_count=4)) == (
         """\
 # pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 3 of the SageMaker SDK
 from sagemaker.train import ModelTrainer
@@ -178,17 +178,19 @@ trainer.train()
 
 
 def test_version_3_starts_no_mirrored_workers() -> None:
-    assert refused(TENSORFLOW, Job(sdk="v3", launcher="tensorflow")) == [
+    assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow")) == [
         Diagnostic("`tensorflow-cpu` can't start a job with `tensorflow`", hint="it has `mpirun`")
     ]
 
 
 def test_version_3_counts_processes() -> None:
-    assert "distributed=MPI(process_count_per_node=4)," in snippet(MPI, Job(sdk="v3", processes_per_host=4))
+    assert "distributed=MPI(process_count_per_node=4)," in snippet(
+        MPI, JobSpec(sdk="v3", processes_per_host=4)
+    )
 
 
 def test_version_3_lets_an_image_start_its_own_code() -> None:
-    code = snippet(replace(MPI, entry_point="train.py"), Job(sdk="v3"))
+    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(sdk="v3"))
     assert "distributed" not in code
     assert "source_code" not in code
     assert '"sagemaker_mpi_enabled": "true"' in code
@@ -196,7 +198,7 @@ def test_version_3_lets_an_image_start_its_own_code() -> None:
 
 def test_a_request_of_boto3() -> None:
     role = "arn:aws:iam::1:role/x"
-    assert snippet(PYTORCH, Job(sdk="boto3", role=role, environment={"A": "b"}, keep_alive=600)) == (
+    assert snippet(PYTORCH, JobSpec(sdk="boto3", role=role, environment={"A": "b"}, keep_alive=600)) == (
         """\
 # pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for boto3
 import io
@@ -249,7 +251,7 @@ boto3.client("sagemaker", region).create_training_job(**request)
 
 
 def test_code_that_is_in_s3_already_is_not_sent() -> None:
-    job = Job(sdk="boto3", role="arn:aws:iam::1:role/x", source_dir="s3://code/sourcedir.tar.gz")
+    job = JobSpec(sdk="boto3", role="arn:aws:iam::1:role/x", source_dir="s3://code/sourcedir.tar.gz")
     code = snippet(PYTORCH, job)
     assert "packed" not in code
     assert '    "sagemaker_program": "train.py",\n' in code
@@ -257,7 +259,7 @@ def test_code_that_is_in_s3_already_is_not_sent() -> None:
 
 
 def test_boto3_needs_a_role() -> None:
-    assert refused(PYTORCH, Job(sdk="boto3")) == [
+    assert refused(PYTORCH, JobSpec(sdk="boto3")) == [
         Diagnostic(
             "a request of boto3 names the role that the job runs as",
             hint="`--role arn:aws:iam::123456789012:role/SageMakerRole`",
@@ -268,7 +270,8 @@ def test_boto3_needs_a_role() -> None:
 def test_a_local_job_is_no_request_of_boto3() -> None:
     with pytest.raises(UsageError) as caught:
         snippet(
-            PYTORCH, Job(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1)
+            PYTORCH,
+            JobSpec(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1),
         )
     assert caught.value.diagnostics == (
         Diagnostic("a local job is not sent to SageMaker", hint="`./bake run` runs it on this machine"),
@@ -278,14 +281,14 @@ def test_a_local_job_is_no_request_of_boto3() -> None:
 def test_groups_of_version_2() -> None:
     groups = (("data", "ml.c5.18xlarge", 2), ("train", "ml.p4d.24xlarge", 1))
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["train"]}
-    code = snippet(MPI, Job(groups=groups, distribution=distribution))
+    code = snippet(MPI, JobSpec(groups=groups, distribution=distribution))
     assert 'groups = {\n    "data": InstanceGroup("data", "ml.c5.18xlarge", 2),\n' in code
     assert "    instance_groups=list(groups.values()),\n" in code
     assert '"instance_groups": [groups["train"]]}' in code
 
 
 def test_groups_where_nobody_says_which_one_is_launched() -> None:
-    job = Job(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
+    job = JobSpec(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
     [found] = refused(MPI, job)
     assert found == Diagnostic(
         "`distribution` doesn't say for which group it is",
@@ -298,24 +301,24 @@ def test_groups_where_nobody_says_which_one_is_launched() -> None:
 
 
 def test_what_is_only_warned_of_comes_with_the_code() -> None:
-    found = snippets.snippet(PYTORCH, Job(hyperparameters={"sagemaker_program": "a.py"}))
+    found = snippets.snippet(PYTORCH, JobSpec(hyperparameters={"sagemaker_program": "a.py"}))
     assert [one.rule.name for one in found.warnings] == ["hyperparameter-overwritten"]
 
 
-def refused(record: ReleaseRecord, job: Job) -> list[Diagnostic]:
+def refused(record: ReleaseRecord, job: JobSpec) -> list[Diagnostic]:
     with pytest.raises(UsageError) as caught:
         snippet(record, job)
     return list(caught.value.diagnostics)
 
 
 def test_a_launcher_that_the_image_lacks() -> None:
-    assert refused(PYTORCH, Job(launcher="tensorflow")) == [
+    assert refused(PYTORCH, JobSpec(launcher="tensorflow")) == [
         Diagnostic("`pytorch-cpu` can't start a job with `tensorflow`", hint="it has `torchrun`, `mpirun`")
     ]
 
 
 def test_a_number_of_processes_is_for_mpi() -> None:
-    assert refused(PYTORCH, Job(launcher="torchrun", processes_per_host=4)) == [
+    assert refused(PYTORCH, JobSpec(launcher="torchrun", processes_per_host=4)) == [
         Diagnostic(
             "`torchrun` starts one process for each GPU, or one where there are none",
             hint="a number of processes is for `mpirun`",
@@ -324,7 +327,7 @@ def test_a_number_of_processes_is_for_mpi() -> None:
 
 
 def test_an_address_too_long_for_sagemaker() -> None:
-    [found] = refused(replace(PYTORCH, image_uri="x" * 256), Job())
+    [found] = refused(replace(PYTORCH, image_uri="x" * 256), JobSpec())
     assert found.message == "the image_uri of `pytorch-cpu` has 256 characters"
     assert found.hint == "SageMaker takes 255: publish it with a shorter `repository_prefix`"
 
@@ -335,8 +338,8 @@ def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
     assert "\nimport os" not in code
 
 
-@pytest.mark.parametrize("job", [Job(entry_point="mine.py"), Job(source_dir="src")])
-def test_code_beside_that_of_the_image_is_refused(job: Job) -> None:
+@pytest.mark.parametrize("job", [JobSpec(entry_point="mine.py"), JobSpec(source_dir="src")])
+def test_code_beside_that_of_the_image_is_refused(job: JobSpec) -> None:
     with pytest.raises(UsageError) as caught:
         snippet(replace(PYTORCH, entry_point="train.py"), job)
 
@@ -349,6 +352,6 @@ def test_code_beside_that_of_the_image_is_refused(job: Job) -> None:
 
 
 def test_numbers_that_have_no_literal_are_written_as_python_reads_them() -> None:
-    code = snippet(PYTORCH, Job(hyperparameters={"limit": float("inf"), "start": float("nan")}))
+    code = snippet(PYTORCH, JobSpec(hyperparameters={"limit": float("inf"), "start": float("nan")}))
 
     assert '{"limit": float("inf"), "start": float("nan")}' in code
