@@ -16,7 +16,7 @@ from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 pytest_plugins = ["tests.support.plugin"]
 
@@ -137,7 +137,7 @@ class Tree:
     def conflict(self, name: str = "small") -> str:
         """What is said about an image that can't be resolved."""
         catalog = self.catalog()
-        with pytest.raises(NothingFits) as caught:
+        with pytest.raises(Unsatisfiable) as caught:
             resolve(load_recipes([self.root], catalog)[name], catalog)
         return said(conflict_report.conflict_error(caught.value.conflict, catalog))
 

@@ -10,7 +10,7 @@ from typing import IO
 
 from bakehouse.analysis import image_archive, layer_diff
 from bakehouse.analysis.image_archive import Reader, SavedImage
-from bakehouse.analysis.layer_diff import Difference, Entry
+from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
 from bakehouse.engine.protocol import ContainerSpec, Engine, StoredImage
 from bakehouse.errors import Diagnostic, Table
 from bakehouse.plan.dockerfile import layer_owners
@@ -48,7 +48,7 @@ class LayerDifference:
     owner: str
     """The component, or the key of the recipe, that it is of."""
     digests: tuple[str, str]
-    files: tuple[Difference, ...]
+    files: tuple[EntryDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +231,9 @@ def _cut(value: object) -> str:
     return json.dumps(value)[:_LONGEST_VALUE]
 
 
-def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[int, dict[str, Entry]]:
+def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[int, dict[str, LayerEntry]]:
     """What the layers of these numbers say of their files."""
-    read: dict[str, dict[str, Entry]] = {}
+    read: dict[str, dict[str, LayerEntry]] = {}
 
     def reader_of(digest: str) -> Reader:
         def take(layer: IO[bytes]) -> None:

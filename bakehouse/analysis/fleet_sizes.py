@@ -75,7 +75,7 @@ class ReleaseDifference:
     """What is in layers that the release has not; None where its image is not in the engine."""
 
 
-def fleet_of(sizes: Sequence[ImageSize]) -> FleetSize:
+def fleet_size(sizes: Sequence[ImageSize]) -> FleetSize:
     """What images share, layer by layer."""
     layers: dict[str, LayerSize] = {}
     users: dict[str, list[str]] = {}
@@ -99,7 +99,7 @@ def _spared(shared: SharedLayer) -> tuple[int, int, str]:
     return (-layer.stored * (len(shared.images) - 1), -layer.stored, layer.digest)
 
 
-def difference(before: ImageSize, after: ImageSize) -> SizeDifference:
+def size_difference(before: ImageSize, after: ImageSize) -> SizeDifference:
     """What `after` weighs beside `before`."""
     old, new = ({part.name: part for part in size.parts} for size in (before, after))
     found = (

@@ -18,7 +18,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayerEntry:
     """All of a file that counts for the layer's digest."""
 
     kind: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class EntryDifference:
     """A path that two layers don't agree on."""
 
     path: str
@@ -42,7 +42,7 @@ class Difference:
     has_other_content: bool = False
 
 
-def read(stream: IO[bytes]) -> dict[str, Entry]:
+def read(stream: IO[bytes]) -> dict[str, LayerEntry]:
     """The entries of an uncompressed layer by path, in their order; the stream is read to its end."""
     found = {}
     with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -55,23 +55,27 @@ def read(stream: IO[bytes]) -> dict[str, Entry]:
     return found
 
 
-def differences(first: Mapping[str, Entry], second: Mapping[str, Entry]) -> tuple[Difference, ...]:
+def differences(
+    first: Mapping[str, LayerEntry], second: Mapping[str, LayerEntry]
+) -> tuple[EntryDifference, ...]:
     """Where two layers differ, by path; where only the order of their entries does, that."""
     found = []
     for path in sorted({*first, *second}):
         one, other = first.get(path), second.get(path)
         if one is None or other is None:
-            found.append(Difference(path, ("only in the second" if one is None else "only in the first",)))
+            found.append(
+                EntryDifference(path, ("only in the second" if one is None else "only in the first",))
+            )
         elif one != other:
-            found.append(Difference(path, tuple(_aspects(one, other)), one.sha256 != other.sha256))
+            found.append(EntryDifference(path, tuple(_aspects(one, other)), one.sha256 != other.sha256))
     if not found and list(first) != list(second):
         pairs = zip(first, second, strict=True)
         path = next(one for one, other in pairs if one != other)
-        found.append(Difference(path, ("another place in the archive",)))
+        found.append(EntryDifference(path, ("another place in the archive",)))
     return tuple(found)
 
 
-def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Entry:
+def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> LayerEntry:
     digest = hashlib.sha256()
     if member.isreg():
         content = archive.extractfile(member)
@@ -79,7 +83,7 @@ def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Entry:
         while chunk := content.read(_CHUNK):
             digest.update(chunk)
     headers = member.pax_headers.items()
-    return Entry(
+    return LayerEntry(
         kind=_KINDS.get(member.type, "device"),
         mode=member.mode,
         owner=(member.uid, member.gid),
@@ -91,7 +95,7 @@ def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> Entry:
     )
 
 
-def _aspects(one: Entry, other: Entry) -> Iterator[str]:
+def _aspects(one: LayerEntry, other: LayerEntry) -> Iterator[str]:
     if one.kind != other.kind:
         yield f"{one.kind} and {other.kind}"
     if one.sha256 != other.sha256 and one.sha256 and other.sha256:
@@ -110,7 +114,7 @@ def _aspects(one: Entry, other: Entry) -> Iterator[str]:
         yield "extended attributes"
 
 
-def _owner(entry: Entry) -> str:
+def _owner(entry: LayerEntry) -> str:
     return f"{entry.owner[0]}:{entry.owner[1]}"
 
 

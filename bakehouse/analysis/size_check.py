@@ -27,7 +27,7 @@ _LARGEST = 5
 
 
 @dataclass(slots=True)
-class Scale:
+class SizeReader:
     """Weighs images; a layer that several have is read once."""
 
     engine: Engine
@@ -39,7 +39,7 @@ class Scale:
     def size(self, image: Image, digest: str) -> ImageSize:
         """Where the bytes of an image lie, which is stored under `digest`."""
         saved = self._saved(image, digest, self._contents)
-        names = owners(image, saved, self.templates)
+        names = layer_names(image, saved, self.templates)
         found = size_report.size_of(image.name, digest, saved, names, self._contents)
         choices = [(stage.name, one) for stage in image.stages for one in stage.trims]
         held = [self._contents[layer.digest] for layer in saved.layers]
@@ -49,7 +49,7 @@ class Scale:
     def folders(self, image: Image, digest: str, part: str) -> tuple[FolderSize, ...]:
         """The folders of one part, whatever other parts do to its files."""
         saved = self._saved(image, digest, self._contents)
-        names = owners(image, saved, self.templates)
+        names = layer_names(image, saved, self.templates)
         own = (layer.digest for name, layer in zip(names, saved.layers, strict=True) if name == part)
         return size_report.folders_of([self._contents[layer] for layer in own])
 
@@ -59,7 +59,7 @@ class Scale:
         if not saved.is_as_pushed:
             return None
         found = {WHOLE: saved.bytes}
-        for name, layer in zip(owners(image, saved, self.templates), saved.layers, strict=True):
+        for name, layer in zip(layer_names(image, saved, self.templates), saved.layers, strict=True):
             found[name] = found.get(name, 0) + layer.bytes
         return found
 
@@ -76,7 +76,7 @@ class Scale:
             return image_archive.read(chunks, contents, heard)
 
 
-def owners(image: Image, saved: SavedImage, templates: Mapping[str, str]) -> tuple[str, ...]:
+def layer_names(image: Image, saved: SavedImage, templates: Mapping[str, str]) -> tuple[str, ...]:
     """Whose each layer of an image is; what lies below those of its Dockerfile is the base's."""
     above = layer_owners(image, templates)
     below = len(saved.layers) - len(above)
@@ -113,7 +113,7 @@ def _not_built(name: str) -> Diagnostic:
     return Diagnostic(message, hint=f"run `./bake build {name}`")
 
 
-def require_budgets(scale: Scale, built: Sequence[BuiltImage], state: Path) -> None:
+def require_budgets(scale: SizeReader, built: Sequence[BuiltImage], state: Path) -> None:
     """Raise BuildError where images weigh more than they may; weights are remembered under `state`."""
     over: list[Diagnostic] = []
     for one in built:
@@ -129,7 +129,7 @@ def require_budgets(scale: Scale, built: Sequence[BuiltImage], state: Path) -> N
         raise BuildError(*over)
 
 
-def _weights(scale: Scale, one: BuiltImage, state: Path) -> Mapping[str, int] | None:
+def _weights(scale: SizeReader, one: BuiltImage, state: Path) -> Mapping[str, int] | None:
     path = state / "sizes" / f"{one.digest.removeprefix('sha256:')}.json"
     try:
         return {str(name): int(number) for name, number in json.loads(path.read_text()).items()}
@@ -145,7 +145,7 @@ def _weights(scale: Scale, one: BuiltImage, state: Path) -> Mapping[str, int] | 
     return weights
 
 
-def _over(budget: Budget, weights: Mapping[str, int], scale: Scale, one: BuiltImage) -> Diagnostic:
+def _over(budget: Budget, weights: Mapping[str, int], scale: SizeReader, one: BuiltImage) -> Diagnostic:
     weight = weights[budget.name]
     image = one.image.name
     if budget.name == WHOLE:

@@ -21,7 +21,7 @@ _SYMBOLS = re.compile(r".*\.(?:debug|dwo|dwp|pdb)|/usr/lib/debug/.*")
 _PACKAGES = re.compile(r".*/(?:site-packages|dist-packages|python3(?:\.[0-9]+)?)/")
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """What many files of images are, by their names."""
 
     STATIC = "static libraries"
@@ -90,7 +90,7 @@ class FolderSize:
 class KindSize:
     """All files of a kind, and whose they are: the most bytes first."""
 
-    kind: Kind
+    kind: FileKind
     bytes: int
     files: int
     owners: tuple[tuple[str, int], ...]
@@ -295,24 +295,24 @@ def _copies(groups: Mapping[str, list[Placed]]) -> tuple[Copies, ...]:
     return tuple(sorted(found, key=lambda one: (-one.again, one.name)))
 
 
-def kind_of(path: str) -> Kind | None:
+def kind_of(path: str) -> FileKind | None:
     """What a file is by its path, if it is of a kind that is summed up; a file has one kind at most."""
     below = _PACKAGES.match(path)
     if below and {"test", "tests"} & {*path[below.end() :].split("/")[:-1]}:
-        return Kind.TESTS
+        return FileKind.TESTS
     if "/__pycache__/" in path:
-        return Kind.BYTE_CODE
+        return FileKind.BYTE_CODE
     if path.endswith(".a"):
-        return Kind.STATIC
+        return FileKind.STATIC
     if _SYMBOLS.fullmatch(path):
-        return Kind.SYMBOLS
+        return FileKind.SYMBOLS
     if _HEADER.fullmatch(path) or path.startswith("/usr/include/"):
-        return Kind.HEADERS
+        return FileKind.HEADERS
     return None
 
 
 def _kinds(seen: Iterable[_Seen]) -> tuple[KindSize, ...]:
-    found: dict[Kind, list[_Seen]] = {}
+    found: dict[FileKind, list[_Seen]] = {}
     for one in seen:
         if kind := kind_of(one.file.path):
             found.setdefault(kind, []).append(one)

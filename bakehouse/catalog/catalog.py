@@ -73,8 +73,8 @@ class Links:
             if any(all(one.allows(version) for one in demands) for version in versions)
         )
 
-    def leads_to(self, component: str, providers: frozenset[str]) -> bool:
-        """Whether a component is one of those, or brings one in some version."""
+    def can_provide(self, component: str, providers: frozenset[str]) -> bool:
+        """Return whether a component is one of `providers`, or needs one in some version."""
         key = component, providers
         if key not in self._leads:
             self._leads[key] = self._search(component, providers)
@@ -101,8 +101,8 @@ class Catalog:
     """Components that can't be read, which has been told: what asks for them is no mistake of its own."""
 
     @cached_property
-    def memory(self) -> dict[str, Any]:
-        """What others work out of it once, for all recipes."""
+    def cache(self) -> dict[str, Any]:
+        """Results computed once from this catalogue, for all recipes; other packages add entries."""
         return {}
 
     @cached_property

@@ -11,7 +11,7 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, StaleError
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace, select_own
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 
 BANNER = "<!-- Made by `./bake render`: change the recipes instead. -->"
@@ -53,7 +53,7 @@ class Entry:
         if self.resolution is None:
             return None
         chosen = (self.resolution.base, *self.resolution.choices)
-        brought = {name: version for one in chosen for name, version in one.candidate.given.items()}
+        brought = {name: version for one in chosen for name, version in one.candidate.provided.items()}
         return dict(sorted({**brought, **{one.name: one.version for one in chosen}}.items()))
 
     @property
@@ -84,7 +84,7 @@ def inventory(workspace: Workspace, recipes: Iterable[Recipe], *, kept: bool = F
 def _resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
     try:
         return resolve(recipe, workspace.catalog)
-    except NothingFits:
+    except Unsatisfiable:
         return None
 
 

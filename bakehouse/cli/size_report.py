@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bakehouse.analysis import fleet_sizes, size_text
 from bakehouse.analysis.fleet_sizes import ReleaseDifference, SizeDifference
-from bakehouse.analysis.size_check import Scale, stored_images
+from bakehouse.analysis.size_check import SizeReader, stored_images
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
 from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
@@ -42,7 +42,7 @@ def run(
         if against and len(found) > 1:
             message = f"`--against` compares one image, and these are {len(found)}"
             raise UsageError(Diagnostic(message, hint="name one of them"))
-        scale = Scale(connected, workspace.templates, say)
+        scale = SizeReader(connected, workspace.templates, say)
         sizes = [scale.size(image, digest) for image, digest in found]
         other = [
             scale.size(image, digest)
@@ -50,12 +50,12 @@ def run(
         ] if others else []  # fmt: skip
         anew = [_anew(connected, sizes[0], record) for record in records[-1:]]
     differences: list[SizeDifference | ReleaseDifference] = []
-    differences += [fleet_sizes.difference(one, sizes[0]) for one in other]
+    differences += [fleet_sizes.size_difference(one, sizes[0]) for one in other]
     differences += [
         since_release(sizes[0], _versions(found[0][0]), record, new)
         for record, new in zip(records[-1:], anew, strict=True)
     ]
-    shared = fleet_sizes.fleet_of(sizes) if len(sizes) > 1 else None
+    shared = fleet_sizes.fleet_size(sizes) if len(sizes) > 1 else None
     if json:
         return size_text.as_json(sizes, shared, top, differences)
     return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], top)

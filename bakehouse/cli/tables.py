@@ -17,7 +17,7 @@ from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.workspace import Workspace, resolve_all, select
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.resolve import diff, explain, outdated, what_if
-from bakehouse.resolve.phrases import asked, place
+from bakehouse.resolve.phrases import location_text, requirement_text
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.suggest import suggestion
 
@@ -60,18 +60,18 @@ def _parts(resolution: Resolution) -> str:
 
 def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> str:
     """Whether what the command line asks for fits: in an image, in several, or on any base."""
-    wanted = what_if.wishes(words, workspace.catalog)
+    wanted = what_if.parse_assumptions(words, workspace.catalog)
     if not patterns:
-        first, *others = what_if.on_any_base(wanted, workspace.catalog)
+        first, *others = what_if.resolve_on_bases(wanted, workspace.catalog)
         also = "".join(
             f"\nalso on {', '.join(str(one.base.candidate) for one in others)}\n" if others else ""
         )
         return f"{wanted} fit\n{_parts(first)}{_note(first)}{also}"
     recipes = select(workspace, patterns)
     if len(recipes) == 1:
-        found = what_if.in_image(recipes[0], wanted, workspace.catalog)
+        found = what_if.resolve_assuming(recipes[0], wanted, workspace.catalog)
         return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
-    return what_if.in_images(recipes, wanted, workspace.catalog)
+    return what_if.summarize_images(recipes, wanted, workspace.catalog)
 
 
 def warnings(workspace: Workspace, patterns: Sequence[str]) -> str:
@@ -84,9 +84,9 @@ def _warnings(resolutions: Iterable[Resolution]) -> str:
     lines = []
     for resolution in resolutions:
         for candidate, known in resolution.warnings:
-            parts = " and ".join(asked(one) for one in known.parts)
+            parts = " and ".join(requirement_text(one) for one in known.parts)
             lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.because}\n")
-            lines.append(f"  one report: {known.source}   {place(known.location)}\n")
+            lines.append(f"  one report: {known.source}   {location_text(known.location)}\n")
     return "".join(lines)
 
 
@@ -98,12 +98,12 @@ def difference(workspace: Workspace, image: str, other: str, since: str, until: 
         raise UsageError(Diagnostic(message, hint=hint))
     if other:
         first, second = (resolve_all(workspace, select(workspace, [name]))[0] for name in (image, other))
-        told = diff.comparison(first, second) or "  the same parts\n"
+        told = diff.compare(first, second) or "  the same parts\n"
         return f"{first.recipe.name} → {second.recipe.name}\n{told}"
     with contextlib.ExitStack() as stack:
         before = stack.enter_context(git_history.past(workspace.project, since))
         after = stack.enter_context(git_history.past(workspace.project, until)) if until else workspace
-        return diff.through_time(before.recipes, before.catalog, after.recipes, after.catalog, image)
+        return diff.compare_catalogs(before.recipes, before.catalog, after.recipes, after.catalog, image)
 
 
 def outdated_parts(workspace: Workspace, patterns: Sequence[str]) -> str:
@@ -123,12 +123,12 @@ def explanation(workspace: Workspace, image: str, part: str | None) -> str:
     """Why each version of an image was chosen, or one part's."""
     (recipe,) = select(workspace, [image])[:1]
     (resolution,) = resolve_all(workspace, [recipe])
-    names = explain.known_names(resolution)
+    names = explain.explainable_names(resolution)
     if part and part not in names:
         message = f"`{recipe.name}` has no `{part}`"
         raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
     if part:
-        return explain.part(resolution, workspace.catalog, part)
+        return explain.component_report(resolution, workspace.catalog, part)
     return explain.overview(resolution, workspace.catalog) + _warnings([resolution])
 
 

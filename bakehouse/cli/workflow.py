@@ -104,7 +104,7 @@ def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], say: Rep
     """Hold images to what their recipes let them weigh."""
     if any(one.image.budgets for one in built):
         with engine(say, Feature.PLATFORM) as connected:
-            scale = size_check.Scale(connected, workspace.templates, say)
+            scale = size_check.SizeReader(connected, workspace.templates, say)
             size_check.require_budgets(scale, built, workspace.project.state)
 
 

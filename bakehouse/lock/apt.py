@@ -6,7 +6,7 @@ is read but its mirrors, its way to them, and its keys.
 
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _ON_DEBIAN = "run it on Debian, or in a container of it"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PackageChange:
     """One package that differs between a lock and what its mirrors have now."""
 
     name: str
@@ -44,7 +44,7 @@ class Resolved:
 
     packages: Mapping[str, Mapping[str, str]]
     """The fields of each in its index, by name."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PackageChange, ...] = ()
 
 
 def resolve(
@@ -65,7 +65,7 @@ def resolve(
         message = f"this machine's apt knows no mirror of Debian, to lock packages of `{suite}` from"
         raise EngineError(Diagnostic(message, hint=_ON_DEBIAN))
     before = {deb.name: deb for deb in locked.debs} if locked else {}
-    kept = [deb for deb in before.values() if upgrade is not None and not is_meant(deb, before, upgrade)]
+    kept = list(kept_packages(before, upgrade))
     lists = sorted({tuple(sorted({*one})) for one in wanted})
     with private_folder(state) as folder:
         apt = _Apt(folder, mirrors, fields_of(kept, locked.paths if locked else ()), pins(kept, lists))
@@ -79,7 +79,13 @@ def concerns(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:
     return upgrade is None or any(deb.name in upgrade for deb in locked)
 
 
-def is_meant(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
+def kept_packages(locked: Mapping[str, Deb], upgrade: Collection[str] | None) -> Iterator[Deb]:
+    """Yield the locked packages that keep their version; `upgrade=None` upgrades all."""
+    if upgrade is not None:
+        yield from (deb for deb in locked.values() if not is_upgrade_target(deb, locked, upgrade))
+
+
+def is_upgrade_target(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
     """Whether a package is to be upgraded: itself, or another one of the same source package."""
     # Some archives have all their packages in one folder, which tells nothing
     folders = {known[name].path.rpartition("/")[0] for name in upgrade if name in known} - {""}
@@ -93,7 +99,7 @@ def fields_of(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, s
     return [fields for fields in every if fields.get("SHA256") in digests]
 
 
-def is_rather_meant(locked: Deb | None, fields: Mapping[str, str], first: Mapping[str, str]) -> bool:
+def is_better_match(locked: Deb | None, fields: Mapping[str, str], first: Mapping[str, str]) -> bool:
     """Whether fields, and not those that were told first, are of the file that is locked."""
     return locked is not None and fields.get("SHA256") == locked.sha256 != first.get("SHA256")
 
@@ -117,7 +123,7 @@ def agreed(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[str, str]
     return found
 
 
-def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
+def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[PackageChange, ...]:
     """What differs between a lock's packages and others, by name."""
     found = []
     for name in sorted({*before, *after}):
@@ -125,7 +131,7 @@ def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -
         new = after[name]["Version"] if name in after else ""
         is_other = old == new and before[name].sha256 != after[name].get("SHA256")
         if old != new or is_other:
-            found.append(Change(name, old, f"{new} (other bytes)" if is_other else new))
+            found.append(PackageChange(name, old, f"{new} (other bytes)" if is_other else new))
     return tuple(found)
 
 
@@ -186,7 +192,7 @@ class _Apt:
         found: dict[str, dict[str, str]] = {}
         for _, fields in stanzas(self._run("apt-cache", "show", *named)):
             name = fields["Package"]
-            if name not in found or is_rather_meant(before.get(name), fields, found[name]):
+            if name not in found or is_better_match(before.get(name), fields, found[name]):
                 found[name] = fields
         return found
 

@@ -18,7 +18,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.lock import apt
-from bakehouse.lock.apt import Change, changes, is_meant, is_rather_meant
+from bakehouse.lock.apt import PackageChange, changes, is_better_match, kept_packages
 from bakehouse.plan.dockerfile import filled
 from bakehouse.util.tempdir import private_folder
 
@@ -60,7 +60,7 @@ _URL = re.compile(r"^'([^']+)' \S+ ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class PulledBase:
+class VendorBase:
     """A base, and what images ask of the distribution on it."""
 
     reference: str
@@ -85,7 +85,7 @@ class Locked:
     """The names of the packages that each adds."""
     packages: Mapping[str, Mapping[str, str]]
     """The fields of each in its index, by name."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PackageChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Runner:
 
 
 def resolve(
-    base: PulledBase, locked: BaseLock | None, run: Runner, *, upgrade: Collection[str] | None = ()
+    base: VendorBase, locked: BaseLock | None, run: Runner, *, upgrade: Collection[str] | None = ()
 ) -> Locked:
     """What the steps add, in the versions that are locked already where there are any.
 
@@ -108,7 +108,7 @@ def resolve(
     BuildError where the base can't be pulled, or its apt finds no way, in apt's words.
     """
     before = {deb.name: deb for deb in locked.debs} if locked else {}
-    kept = [deb for deb in before.values() if upgrade is not None and not is_meant(deb, before, upgrade)]
+    kept = list(kept_packages(before, upgrade))
     with private_folder(run.state) as folder:
         context, found = folder / "context", folder / "found"
         _write_context(context, base, locked, kept)
@@ -140,7 +140,7 @@ def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Ma
     return "\n".join([heading, *stanza, written(packages)])
 
 
-def _untold(base: PulledBase, why: Diagnostic, *, is_kept: bool) -> Diagnostic:
+def _untold(base: VendorBase, why: Diagnostic, *, is_kept: bool) -> Diagnostic:
     """That the base's apt could not be asked, or found no way, with its own last words."""
     message = f"what steps add to `{base.name}` can't be locked"
     hint = "the base has to be there to be pulled, and its apt to reach its sources and know the packages"
@@ -149,7 +149,7 @@ def _untold(base: PulledBase, why: Diagnostic, *, is_kept: bool) -> Diagnostic:
     return Diagnostic(message, reasons=(Reason(why.message),), tail=why.tail, hint=hint)
 
 
-def _write_context(folder: Path, base: PulledBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
+def _write_context(folder: Path, base: VendorBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
     lock = folder / "lock"
     lock.mkdir(parents=True)
     (lock / "Packages").write_text(written(apt.fields_of(kept, [locked.path] if locked else ())))
@@ -161,7 +161,7 @@ def _write_context(folder: Path, base: PulledBase, locked: BaseLock | None, kept
     (folder / "docker-bake.json").write_text(json.dumps({"target": {"packages": target}}))
 
 
-def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> Locked:
+def read(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> Locked:
     """What apt said in a step: of each list what it would do, where files lie, what packages they are."""
     steps: dict[Step, tuple[str, ...]] = {}
     packages: dict[str, dict[str, str]] = {}
@@ -177,7 +177,7 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
             name, earlier = fields["Package"], before.get(fields["Package"])
             if versions.get(name) != fields["Version"]:
                 continue
-            if name not in packages or is_rather_meant(earlier, fields, packages[name]):
+            if name not in packages or is_better_match(earlier, fields, packages[name]):
                 packages[name] = fields | _place(fields, urls, earlier)
         for name, version in versions.items():
             if name in packages and packages[name]["Version"] != version:
@@ -190,13 +190,13 @@ def read(base: PulledBase, before: Mapping[str, Deb], texts: Mapping[str, str]) 
     return Locked(steps, packages, changes(before, packages))
 
 
-def _taken_away(base: PulledBase, step: Step, name: str) -> Diagnostic:
+def _taken_away(base: VendorBase, step: Step, name: str) -> Diagnostic:
     message = f"a step on `{base.name}` would take `{name}` away from it: {' '.join(step)}"
     hint = "a step adds to a base: name versions in `apt` that go with what it has, or take another base"
     return Diagnostic(message, hint=hint)
 
 
-def _twice(base: PulledBase, name: str, first: str, second: str) -> Diagnostic:
+def _twice(base: VendorBase, name: str, first: str, second: str) -> Diagnostic:
     message = f"steps on `{base.name}` want `{name}` in two versions, {first} and {second}"
     hint = "a lock has one version of each package: let `apt` of all images on that base name the same"
     return Diagnostic(message, hint=hint)

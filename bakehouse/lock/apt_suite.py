@@ -6,7 +6,7 @@ from pathlib import Path
 from bakehouse.catalog.apt_lock import FOLDER, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
-from bakehouse.lock.apt import Change
+from bakehouse.lock.apt import PackageChange
 from bakehouse.plan.apt_packages import wanted_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import Resolution, resolve
@@ -38,7 +38,9 @@ def lock(
         yield f"{path.name}: {len({**kept, **found.packages})} packages, {len(changes)} of them changed"
 
 
-def drift(workspace: Workspace, recipes: Sequence[Recipe], say: Reporter) -> dict[str, tuple[Change, ...]]:
+def drift(
+    workspace: Workspace, recipes: Sequence[Recipe], say: Reporter
+) -> dict[str, tuple[PackageChange, ...]]:
     """For each suite, what is locked in another version than its mirrors have now, or is not locked."""
     found = {}
     for suite, wanted in _wanted(workspace, recipes).items():

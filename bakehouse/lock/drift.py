@@ -23,7 +23,7 @@ from bakehouse.util.terminal import Reporter
 _ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
 
-class Kind(Enum):
+class DriftKind(Enum):
     """How a lock and the world can differ; of the first ones a build would not be what its recipe says."""
 
     NOT_LOCKED = "not locked"
@@ -37,12 +37,12 @@ class Kind(Enum):
     @property
     def is_open(self) -> bool:
         """Whether something is left open that a release must not leave open."""
-        return self in (Kind.NOT_LOCKED, Kind.OLDER, Kind.UNKNOWN, Kind.NO_DIGEST)
+        return self in (DriftKind.NOT_LOCKED, DriftKind.OLDER, DriftKind.UNKNOWN, DriftKind.NO_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    kind: Kind
+    kind: DriftKind
     where: str
     """The suite, the component or the image."""
     text: str
@@ -81,9 +81,9 @@ def open_locks(parts: Iterable[Candidate]) -> Iterator[Drift]:
         if lock is None or not lock.requirements or python is None:
             continue
         if not lock.first_line:
-            yield Drift(Kind.NOT_LOCKED, str(part), lock.path.name)
+            yield Drift(DriftKind.NOT_LOCKED, str(part), lock.path.name)
         elif lock.first_line != lock.heading(python):
-            yield Drift(Kind.OLDER, str(part), lock.path.name)
+            yield Drift(DriftKind.OLDER, str(part), lock.path.name)
 
 
 def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
@@ -103,18 +103,18 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
         lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
         heading = lock_heading(recipe.requirements.name, data)
         if not lock.is_file():
-            yield Drift(Kind.NOT_LOCKED, recipe.name, recipe.requirements.name)
+            yield Drift(DriftKind.NOT_LOCKED, recipe.name, recipe.requirements.name)
         elif lock.read_text().partition("\n")[0] != heading:
-            yield Drift(Kind.OLDER, recipe.name, lock.name)
+            yield Drift(DriftKind.OLDER, recipe.name, lock.name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
     for choice in (resolution.base, *resolution.choices):
         for artifact in choice.face.artifacts:
             if artifact.sha256 is None:
-                yield Drift(Kind.UNKNOWN, str(choice.candidate), artifact.file)
+                yield Drift(DriftKind.UNKNOWN, str(choice.candidate), artifact.file)
     source = resolution.base.face.base
     base = resolution.base.candidate
     if source and not source.suite and source.digest is None:
-        yield Drift(Kind.NO_DIGEST, str(base), source.reference)
+        yield Drift(DriftKind.NO_DIGEST, str(base), source.reference)
     yield from _open_on_pulled(resolution, workspace)
     if source and source.suite:
         yield from _open_packages(resolution, source.suite, workspace)
@@ -126,27 +126,27 @@ def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
         locked, other = locks.bases.get(lists.pinned), locks.of_reference(lists.reference)
         if not are_locked(asked, locks):
             if not other:
-                yield Drift(Kind.MIRRORS, lists.reference, "packages of apt")
+                yield Drift(DriftKind.MIRRORS, lists.reference, "packages of apt")
         elif locked is None and other:
             yield Drift(
-                Kind.OLDER, lists.reference, f"{other.path.name}, of {other.pinned.rpartition('@')[2]}"
+                DriftKind.OLDER, lists.reference, f"{other.path.name}, of {other.pinned.rpartition('@')[2]}"
             )
         elif locked:
             left = (step for step in map(step_of, lists.lists) if step not in locked.steps)
-            yield from (Drift(Kind.NOT_LOCKED, lists.reference, " ".join(step)) for step in left)
+            yield from (Drift(DriftKind.NOT_LOCKED, lists.reference, " ".join(step)) for step in left)
 
 
 def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> Iterator[Drift]:
     locked = workspace.apt_locks.suites.get(suite)
     if locked is None:
-        yield Drift(Kind.NOT_LOCKED, suite, "none of its packages")
+        yield Drift(DriftKind.NOT_LOCKED, suite, "none of its packages")
         return
     for names in apt_suite.wanted_of(resolution):
         try:
             locked.base(names)
         except NotLocked as missing:
             text = f"{missing.asked} ({missing.locked} is)" if missing.locked else missing.asked
-            yield Drift(Kind.NOT_LOCKED, suite, text)
+            yield Drift(DriftKind.NOT_LOCKED, suite, text)
 
 
 def newer_packages(
@@ -155,7 +155,7 @@ def newer_packages(
     """Packages of distributions that mirrors have in another version than is locked."""
     found = apt_suite.drift(workspace, recipes, say)
     for suite, changes in (found | pulled_locks.drift(workspace, recipes, say, on_event)).items():
-        yield from (Drift(Kind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
+        yield from (Drift(DriftKind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
 
 
 def newer_wheels(parts: Iterable[Candidate], resolve_now: Resolve, say: Reporter) -> Iterator[Drift]:
@@ -172,17 +172,17 @@ def newer_wheels(parts: Iterable[Candidate], resolve_now: Resolve, say: Reporter
             old = before.get(file.name)
             if old != file.version:
                 yield Drift(
-                    Kind.NEWER_PYTHON, str(part), f"{file.name} {old or 'not locked'} -> {file.version}"
+                    DriftKind.NEWER_PYTHON, str(part), f"{file.name} {old or 'not locked'} -> {file.version}"
                 )
 
 
 def table(drifts: Iterable[Drift]) -> str:
     """Each kind with what is of it, for people."""
-    found: dict[Kind, list[Drift]] = {}
+    found: dict[DriftKind, list[Drift]] = {}
     for one in drifts:
         found.setdefault(one.kind, []).append(one)
     lines = []
-    for kind in (kind for kind in Kind if kind in found):
+    for kind in (kind for kind in DriftKind if kind in found):
         lines.append(f"{kind.value}:\n")
         width = max(len(one.where) for one in found[kind])
         lines += [f"  {one.where:{width}}  {one.text}\n" for one in found[kind]]

@@ -28,9 +28,9 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.certificates import bundle_of
 from bakehouse.lock import apt_suite, checksums, drift, pulled_locks
 from bakehouse.lock import python as pylock
-from bakehouse.lock.drift import Drift, Kind
+from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import Workspace, nearest_name, resolve_all
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.terminal import Reporter
@@ -94,12 +94,12 @@ def check(
     workspace = unlocked_workspace(start)
     meant = _meant(workspace, patterns)
     found = [*drift.open_locks(drift.candidates(meant.components))]
-    if any(one.kind is Kind.NOT_LOCKED for one in found):
+    if any(one.kind is DriftKind.NOT_LOCKED for one in found):
         # No image can be resolved with what isn't there
         return tuple(found)
     workspace = _fitting(workspace, meant)
     found += (one for one in drift.open_points(workspace, meant.recipes) if one not in found)
-    if not any(one.kind is Kind.NOT_LOCKED for one in found):
+    if not any(one.kind is DriftKind.NOT_LOCKED for one in found):
         found += drift.newer_packages(workspace, meant.recipes, say, on_event)
     parts = (*drift.chosen(workspace, meant.recipes), *drift.candidates(meant.components))
     found += drift.newer_wheels(parts, partial(_resolve_now, workspace.project), say)
@@ -111,7 +111,7 @@ def require_locked(found: Sequence[Drift]) -> None:
     if left := sum(one.kind.is_open for one in found):
         message = f"{left} {'thing is' if left == 1 else 'things are'} left open by the locks"
         hint = "`./bake lock` locks what is told above; commit the result"
-        if any(one.kind is Kind.NO_DIGEST for one in found):
+        if any(one.kind is DriftKind.NO_DIGEST for one in found):
             hint += "; a base's digest is written into its component"
         raise StaleError(Diagnostic(message, hint=hint))
 
@@ -121,7 +121,7 @@ def _fitting(workspace: Workspace, meant: "_Meant") -> Workspace:
     resolve_all(workspace, meant.recipes)
     fitting = {}
     for name, recipe in workspace.recipes.items():
-        with contextlib.suppress(NothingFits):
+        with contextlib.suppress(Unsatisfiable):
             resolve(recipe, workspace.catalog)
             fitting[name] = recipe
     return replace(workspace, recipes=fitting)
@@ -281,7 +281,7 @@ def _resolved(
 ) -> tuple[pylock.LockedFile, ...]:
     """What requirements come to beside what the base has to keep: that has to fit them, and is left out."""
     base, index = resolution.base.candidate, _index(workspace.project, python)
-    kept = {one.pattern: base.given.get(one.known_as) for one in base.component.frozen}
+    kept = {one.pattern: base.provided.get(one.known_as) for one in base.component.frozen}
     known = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
     if known:
         say(f"{resolution.recipe.name}: {base} keeps {', '.join(known)}")

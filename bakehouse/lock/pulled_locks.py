@@ -12,8 +12,8 @@ from bakehouse.engine import daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.lock import apt, apt_base_image
-from bakehouse.lock.apt import Change
-from bakehouse.lock.apt_base_image import Locked, PulledBase, Runner
+from bakehouse.lock.apt import PackageChange
+from bakehouse.lock.apt_base_image import Locked, Runner, VendorBase
 from bakehouse.plan.apt_packages import pulled_lists
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
@@ -61,7 +61,7 @@ def lock(
 
 def drift(
     workspace: Workspace, recipes: Sequence[Recipe], say: Reporter, on_event: Callable[[Event], None]
-) -> dict[str, tuple[Change, ...]]:
+) -> dict[str, tuple[PackageChange, ...]]:
     """For each base that has a lock, what mirrors have in another version than is locked."""
     locks = workspace.apt_locks.bases
     found = {base: locks[base.pinned] for base in _bases(workspace, recipes) if base.pinned in locks}
@@ -76,7 +76,7 @@ def drift(
     return changes
 
 
-def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[PulledBase, ...]:
+def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[VendorBase, ...]:
     """The bases with a digest on which steps of images install something; each once, with all its steps."""
     problems = Problems()
     steps: dict[str, dict[base_image_lock.Step, None]] = {}
@@ -93,7 +93,7 @@ def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[PulledBase,
                 stale.setdefault(lists.pinned, set()).update(facts.get("stale_sources", "").split())
     problems.raise_as(RecipeError)
     return tuple(
-        PulledBase(references[pinned], pinned, tuple(sorted(found)), " ".join(sorted(stale[pinned])))
+        VendorBase(references[pinned], pinned, tuple(sorted(found)), " ".join(sorted(stale[pinned])))
         for pinned, found in sorted(steps.items())
     )
 
@@ -116,7 +116,7 @@ def _running(
         yield Runner(project.state, given, on_event, logged_in)
 
 
-def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]:
+def _write(workspace: Workspace, base: VendorBase, now: Locked) -> Iterator[str]:
     name = base_image_lock.file_of(base.pinned)
     path = workspace.project.recipe_roots[-1] / base_image_lock.FOLDER / name
     write_whole(path, apt_base_image.text(base.pinned, now.steps, now.packages.values()))
@@ -125,7 +125,7 @@ def _write(workspace: Workspace, base: PulledBase, now: Locked) -> Iterator[str]
 
 
 def _remove_others(
-    workspace: Workspace, locked: Iterable[PulledBase], whole: Mapping[str, PulledBase]
+    workspace: Workspace, locked: Iterable[VendorBase], whole: Mapping[str, VendorBase]
 ) -> None:
     """Remove locks that were made of those bases' former digests, where no image is on them any more."""
     references = {base.pinned.partition("@")[0] for base in locked}

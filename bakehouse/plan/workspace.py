@@ -19,7 +19,7 @@ from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -125,7 +125,7 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
     for recipe in recipes:
         try:
             resolutions.append(resolve(recipe, workspace.catalog))
-        except NothingFits as nothing:
+        except Unsatisfiable as nothing:
             calls = conflict_report.CALLS if told < _MOST_WITH_WAYS_OUT else 0
             conflict = conflict_report.conflict_error(nothing.conflict, workspace.catalog, calls)
             told += 1

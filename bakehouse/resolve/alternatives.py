@@ -19,9 +19,9 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Conflict
-from bakehouse.resolve.phrases import ranged
-from bakehouse.resolve.relaxation import Give, Giving, Pin, pins, relaxed
-from bakehouse.resolve.resolver import Effort, NothingFits, Resolution, TooMuch, resolve
+from bakehouse.resolve.phrases import version_range
+from bakehouse.resolve.relaxation import Pin, Relaxation, Relaxations, pins_of, relax
+from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
 MOST_EFFORT = 40_000
 """The candidates that one call may look at: a third of a second."""
@@ -34,7 +34,7 @@ _STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PinChange:
     pin: Pin
     now: str
     """The version or the variant instead; empty where the part is left out."""
@@ -49,10 +49,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Combination:
+class Alternative:
     """A few changes with which a recipe fits."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PinChange, ...]
     resolution: Resolution
 
     @property
@@ -63,14 +63,14 @@ class Combination:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
-    combinations: tuple[Combination, ...]
+class Alternatives:
+    combinations: tuple[Alternative, ...]
     is_cut: bool
     """Whether the search ended before it was through."""
     calls: int
 
 
-class Search:
+class AlternativeSearch:
     """One recipe's ways out, by a bounded number of calls of the resolver."""
 
     def __init__(
@@ -86,8 +86,8 @@ class Search:
         self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
         self._catalog = catalog
         self._calls = self._left = calls
-        self._pins = tuple(one for one in pins(recipe) if names is None or one.name in names)
-        self._tried: dict[frozenset[tuple[Pin, Give]], Resolution | Conflict | None] = {}
+        self._pins = tuple(one for one in pins_of(recipe) if names is None or one.name in names)
+        self._tried: dict[frozenset[tuple[Pin, Relaxation]], Resolution | Conflict | None] = {}
         self._is_cut = False
         self._effort = self._granted = effort
 
@@ -95,19 +95,19 @@ class Search:
     def is_spent(self) -> bool:
         return self._left <= 0 or self._effort <= 0
 
-    def attempt(self, giving: Giving) -> Resolution | Conflict | None:
+    def attempt(self, giving: Relaxations) -> Resolution | Conflict | None:
         """The recipe's answer with some things given up; None where the effort did not do to find one."""
         key = frozenset(giving.items())
         if key not in self._tried:
-            found = self._resolve(relaxed(self._recipe, giving))
+            found = self._resolve(relax(self._recipe, giving))
             if found is None and any(pin.kind == "base" for pin in giving):
                 found = self._on_near_base(giving)
             self._tried[key] = found
         return self._tried[key]
 
-    def _on_near_base(self, giving: Giving) -> Resolution | None:
+    def _on_near_base(self, giving: Relaxations) -> Resolution | None:
         """With the nearest version of the base that does, of a few: there are hundreds of some bases."""
-        recipe = relaxed(self._recipe, giving)
+        recipe = relax(self._recipe, giving)
         pin = next(one for one in giving if one.kind == "base")
         known = sorted(self._versions(pin.name), key=lambda version: self._distance(pin, version))
         for version in known[1 : _MOST_BASES + 1]:
@@ -116,7 +116,7 @@ class Search:
                 return found
         return None
 
-    def core(self, giving: Giving) -> dict[Pin, Give]:
+    def core(self, giving: Relaxations) -> dict[Pin, Relaxation]:
         """All but the pins that can't stand together, given up; the fewest, as far as the calls last.
 
         Versions are given up first. Only a part with none left is left out then: it may be the one that
@@ -125,15 +125,19 @@ class Search:
         found = dict(giving)
         base = self._recipe.base.name
         moved = [
-            one for one in self._pins if one.least is Give.MOVE and one not in found and one.name != base
+            one
+            for one in self._pins
+            if one.least is Relaxation.MOVE and one not in found and one.name != base
         ]
-        self._give(found, [(one, Give.MOVE) for one in moved])
+        self._give(found, [(one, Relaxation.MOVE) for one in moved])
         held = {one.name for one in moved if one not in found}
-        dropped = [one for one in self._pins if one.most is Give.DROP and found.get(one) is not Give.DROP]
-        self._give(found, [(one, Give.DROP) for one in dropped if one.name not in held])
+        dropped = [
+            one for one in self._pins if one.most is Relaxation.DROP and found.get(one) is not Relaxation.DROP
+        ]
+        self._give(found, [(one, Relaxation.DROP) for one in dropped if one.name not in held])
         return found
 
-    def _give(self, found: dict[Pin, Give], wanted: list[tuple[Pin, Give]]) -> None:
+    def _give(self, found: dict[Pin, Relaxation], wanted: list[tuple[Pin, Relaxation]]) -> None:
         """Give pins up for good as far as nothing fits without them either; many at a time at first."""
         if not wanted:
             return
@@ -147,19 +151,19 @@ class Search:
     def told(self) -> Resolution | Conflict | None:
         """The recipe without what has nothing to do with its conflict."""
         core = self.core({})
-        out = {pin.name for pin, how in core.items() if pin.kind == "part" and how is Give.DROP}
+        out = {pin.name for pin, how in core.items() if pin.kind == "part" and how is Relaxation.DROP}
         # Of a part that has to do with it, all is told that the recipe says.
-        kept = {pin: how for pin, how in core.items() if how is Give.DROP or pin.name in out}
+        kept = {pin: how for pin, how in core.items() if how is Relaxation.DROP or pin.name in out}
         return self.attempt(kept)
 
     @property
     def at_best(self) -> Resolution | Conflict | None:
         """What there is with all versions given up; where nothing is, only leaving parts out can help."""
-        return self.attempt({pin: Give.MOVE for pin in self._pins if pin.least is Give.MOVE})
+        return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
-    def nearest(self, wanted: int, most: int = _MOST_CHANGES) -> Nearest:
+    def nearest(self, wanted: int, most: int = _MOST_CHANGES) -> Alternatives:
         """Ways out, the ones with the fewest changes first."""
-        fitting: list[Giving] = []
+        fitting: list[Relaxations] = []
         for giving in self._in_order(most):
             if any(_is_within(one, giving) for one in fitting):
                 continue
@@ -174,26 +178,26 @@ class Search:
         if all(one.rank[1] for one in found):
             found += self._on_other_bases()
         found.sort(key=lambda one: one.rank)
-        return Nearest(tuple(found), is_cut, self._calls)
+        return Alternatives(tuple(found), is_cut, self._calls)
 
-    def _on_other_bases(self) -> list[Combination]:
+    def _on_other_bases(self) -> list[Alternative]:
         """What fits if the recipe had another base."""
         base = self._recipe.base
-        pin = Pin("base", base.name, ranged(base), base.location)
+        pin = Pin("base", base.name, version_range(base), base.location)
         found = []
         for other in sorted(one.name for one in self._catalog.components.values() if one.is_base):
             variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
             swapped = replace(self._recipe, base=Requirement(other, "", base.location), variants=variants)
             if other != base.name and isinstance(resolution := self._resolve(swapped), Resolution):
-                change = Change(pin, resolution.base.version, base=other)
-                found.append(Combination((change,), resolution))
+                change = PinChange(pin, resolution.base.version, base=other)
+                found.append(Alternative((change,), resolution))
         return found
 
-    def _in_order(self, most: int) -> Iterator[Giving]:
+    def _in_order(self, most: int) -> Iterator[Relaxations]:
         """What to give up, fewest things first; an element's successors follow where it did not fit."""
         ticket = count()
-        heap: list[tuple[tuple[int, int, int], int, Giving]] = [((0, 0, 0), next(ticket), {})]
-        seen: set[frozenset[tuple[Pin, Give]]] = set()
+        heap: list[tuple[tuple[int, int, int], int, Relaxations]] = [((0, 0, 0), next(ticket), {})]
+        seen: set[frozenset[tuple[Pin, Relaxation]]] = set()
         while heap and not self.is_spent:
             giving = heapq.heappop(heap)[2]
             yield giving
@@ -205,30 +209,30 @@ class Search:
             for pin in self._pins:
                 if core.get(pin) is pin.most:
                     continue
-                child = {**giving, pin: Give.DROP if pin in giving else pin.least}
+                child = {**giving, pin: Relaxation.DROP if pin in giving else pin.least}
                 key = frozenset(child.items())
                 if key not in seen:
                     seen.add(key)
                     heapq.heappush(heap, (_cost(child), next(ticket), child))
 
-    def _polished(self, giving: Giving) -> Combination:
+    def _polished(self, giving: Relaxations) -> Alternative:
         """The same pins given up, each by as little as will do."""
         found = self._tried[frozenset(giving.items())]
         assert isinstance(found, Resolution)
-        recipe = relaxed(self._recipe, giving)
+        recipe = relax(self._recipe, giving)
         changes = []
         for pin, how in giving.items():
-            if how is Give.DROP:
-                changes.append(Change(pin, ""))
+            if how is Relaxation.DROP:
+                changes.append(PinChange(pin, ""))
             elif pin.kind == "driver":
-                changes.append(Change(pin, _driver(found)))
+                changes.append(PinChange(pin, _driver(found)))
             elif pin.kind == "variant":
-                changes.append(Change(pin, _variant(found, pin.name)))
+                changes.append(PinChange(pin, _variant(found, pin.name)))
             else:
                 recipe, found = self._nearer(pin, recipe, found)
                 now = found.version_of(pin.name) or ""
-                changes.append(Change(pin, now, self._distance(pin, now)))
-        return Combination(tuple(changes), found)
+                changes.append(PinChange(pin, now, self._distance(pin, now)))
+        return Alternative(tuple(changes), found)
 
     def _nearer(self, pin: Pin, recipe: Recipe, found: Resolution) -> tuple[Recipe, Resolution]:
         """The nearest version to what a pin asked for, that fits; the recipe then asks for that one."""
@@ -252,12 +256,12 @@ class Search:
             return None
         self._left -= 1
         most = min(MOST_EFFORT, self._effort)
-        granted = Effort(most)
+        granted = SearchBudget(most)
         try:
             return resolve(recipe, self._catalog, granted)
-        except NothingFits as nothing:
+        except Unsatisfiable as nothing:
             return nothing.conflict
-        except TooMuch:
+        except BudgetExceeded:
             self._is_cut = True
             return None
         finally:
@@ -293,12 +297,12 @@ class Search:
         }
 
 
-def _is_within(first: Giving, second: Giving) -> bool:
+def _is_within(first: Relaxations, second: Relaxations) -> bool:
     return all(second.get(pin, 0) >= how for pin, how in first.items())
 
 
-def _cost(giving: Giving) -> tuple[int, int, int]:
-    drops = sum(how is Give.DROP and pin.kind != "lock" for pin, how in giving.items())
+def _cost(giving: Relaxations) -> tuple[int, int, int]:
+    drops = sum(how is Relaxation.DROP and pin.kind != "lock" for pin, how in giving.items())
     return len(giving), drops, sum(pin.is_given_by_command for pin in giving)
 
 

@@ -17,11 +17,13 @@ class Candidate:
     component: Component
     release: Release
     variant: Variant
-    given: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    provided: Mapping[str, str] = field(init=False, repr=False, compare=False)
     """Every name this candidate answers for, with its version."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "given", {self.component.name: self.release.version, **self.face.provides})
+        object.__setattr__(
+            self, "provided", {self.component.name: self.release.version, **self.face.provides}
+        )
 
     def __str__(self) -> str:
         variant = f" ({self.variant.name})" if self.variant.name else ""
@@ -49,7 +51,7 @@ class Demand:
     """Somebody's requirement on a name."""
 
     requirement: Requirement
-    asker: Candidate | None
+    required_by: Candidate | None
     """None is the recipe itself."""
     brings: bool = True
     """Whether the name has to be in the image, or only fits if it is."""
@@ -77,8 +79,8 @@ class Refusal:
     @property
     def culprits(self) -> frozenset[str]:
         """The chosen parts without which it might be taken."""
-        asker = self.demand.asker if self.demand else None
-        return frozenset(one.name for one in (self.other, asker, *self.others) if one)
+        required_by = self.demand.required_by if self.demand else None
+        return frozenset(one.name for one in (self.other, required_by, *self.others) if one)
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ class Selection:
     """Those of all locks; of two with one name the first."""
     targets: tuple[Candidate, ...]
     """What the image has to run on; parts ask of them what they ask of other parts."""
-    put_off: frozenset[str]
+    excluded: frozenset[str]
     """Names that another part has to provide: their own components were tried in vain."""
-    given: frozenset[str]
+    provided: frozenset[str]
     """The names that the chosen parts and the targets answer for."""
     missing: frozenset[str]
     """The names that have to be in the image and are not yet."""
@@ -124,12 +126,12 @@ class Selection:
     ) -> "Selection":
         """What a recipe asks for, before any part is chosen."""
         own = {normal_name(one.name): one for one in packages}
-        given = frozenset(name for one in targets for name in one.given)
-        missing = frozenset(one.requirement.name for one in demands if one.brings) - given
-        return cls((), demands, own, own, targets, frozenset(), given, missing)
+        provided = frozenset(name for one in targets for name in one.provided)
+        missing = frozenset(one.requirement.name for one in demands if one.brings) - provided
+        return cls((), demands, own, own, targets, frozenset(), provided, missing)
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
-        given = self.given.union(candidate.given)
+        provided = self.provided.union(candidate.provided)
         packages = candidate.face.packages_by_name
         return Selection(
             (*self.chosen, candidate),
@@ -137,16 +139,16 @@ class Selection:
             self.own,
             {**packages, **self.locked} if packages else self.locked,
             self.targets,
-            self.put_off,
-            given,
-            self.missing.union(one.requirement.name for one in demands if one.brings) - given,
+            self.excluded,
+            provided,
+            self.missing.union(one.requirement.name for one in demands if one.brings) - provided,
             (*self.known, *_known(candidate)),
         )
 
     def unmet(self, candidate: Candidate) -> Demand | None:
         """The first demand on the table that a candidate does not meet."""
         for demand in self.demands:
-            version = candidate.given.get(demand.requirement.name)
+            version = candidate.provided.get(demand.requirement.name)
             if version is not None and not demand.requirement.allows(version):
                 return demand
         return None
@@ -154,17 +156,17 @@ class Selection:
     def disagreeing(self, candidate: Candidate) -> tuple[str, Candidate] | None:
         """The first name that a chosen part gives another version, and that part."""
         for other in self.chosen:
-            for name, version in other.given.items():
-                if name in candidate.given and not _agree(version, candidate.given[name]):
+            for name, version in other.provided.items():
+                if name in candidate.provided and not _agree(version, candidate.provided[name]):
                     return name, other
         return None
 
     def with_name(self, name: str) -> Iterator[Candidate]:
         """The chosen parts that answer for a name, then what the image has to run on."""
-        return (one for one in (*self.chosen, *self.targets) if name in one.given)
+        return (one for one in (*self.chosen, *self.targets) if name in one.provided)
 
 
-def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
+def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
     """The first thing that keeps a candidate with demands of its own out of a selection."""
     if unmet := selection.unmet(candidate):
         return Refusal(candidate, unmet.requirement.name, unmet)
@@ -173,18 +175,18 @@ def refuse(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) 
     for demand in own:
         name = demand.requirement.name
         for other in (candidate, *selection.with_name(name)):
-            if name in other.given and not demand.requirement.allows(other.given[name]):
+            if name in other.provided and not demand.requirement.allows(other.provided[name]):
                 return Refusal(candidate, name, demand, other)
-    return refuse_among(candidate, selection)
+    return find_joint_conflict(candidate, selection)
 
 
-def refuse_among(candidate: Candidate, selection: Selection) -> Refusal | None:
+def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
     """What keeps a candidate out of a selection that may go with each of its parts by itself."""
     pool = (candidate, *selection.chosen, *selection.targets)
     for owner, known in (*_known(candidate), *selection.known):
         # What the chosen parts alone have to do with was looked at when they were chosen
-        is_new = owner is candidate or any(one.name in candidate.given for one in known.parts)
-        if is_new and (parties := clash(known, pool)):
+        is_new = owner is candidate or any(one.name in candidate.provided for one in known.parts)
+        if is_new and (parties := incompatible_candidates(known, pool)):
             involved = {str(one): one for one in (owner, *parties) if one is not candidate}
             return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
     return _replaced(candidate, selection) or _locked_otherwise(candidate, selection)
@@ -194,40 +196,42 @@ def _known(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
     return [(candidate, one) for one in candidate.face.conflicts if one.is_certain]
 
 
-def goes_alone(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
-    """Whether a part suits what it has to run on: a part of what `refuse` looks at."""
+def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
+    """Whether a part suits what it has to run on: a part of what `find_conflict` looks at."""
     pool = (candidate, *targets)
     for demand in own:
         for other in pool:
-            given = other.given.get(demand.requirement.name)
-            if given is not None and not demand.requirement.allows(given):
+            provided = other.provided.get(demand.requirement.name)
+            if provided is not None and not demand.requirement.allows(provided):
                 return False
-    return not any(known.is_certain and clash(known, pool) for known in candidate.face.conflicts)
+    return not any(
+        known.is_certain and incompatible_candidates(known, pool) for known in candidate.face.conflicts
+    )
 
 
-def go_together(
+def are_compatible(
     one: Candidate, ones: tuple[Demand, ...], other: Candidate, others: tuple[Demand, ...]
 ) -> bool:
-    """Whether two parts, with what each asks for, can be in one image: a part of what `refuse` looks at."""
-    mine, theirs = one.given, other.given
+    """Return whether two candidates and their demands fit together: part of what `find_conflict` checks."""
+    mine, theirs = one.provided, other.provided
     if any(name in theirs and not _agree(theirs[name], version) for name, version in mine.items()):
         return False
-    for demands, given in ((ones, theirs), (others, mine)):
+    for demands, provided in ((ones, theirs), (others, mine)):
         for demand in demands:
-            version = given.get(demand.requirement.name)
+            version = provided.get(demand.requirement.name)
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        known.is_certain and clash(known, (one, other))
+        known.is_certain and incompatible_candidates(known, (one, other))
         for known in (*one.face.conflicts, *other.face.conflicts)
     )
 
 
-def held(base: Candidate, package: Package) -> Package | None:
+def frozen_package(base: Candidate, package: Package) -> Package | None:
     """What a base has in a package's place and has to keep; its version is empty where nobody knows it."""
     for one in base.component.frozen:
         if fnmatchcase(normal_name(package.name), one.pattern):
-            return Package(package.name, base.given.get(one.known_as, ""), "", "", 0, one.location)
+            return Package(package.name, base.provided.get(one.known_as, ""), "", "", 0, one.location)
     return None
 
 
@@ -235,12 +239,12 @@ def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Why a candidate's lock, or the recipe's own, can't go with what a base has to keep."""
     if candidate.component.frozen:
         for package in selection.own.values():
-            kept = held(candidate, package)
+            kept = frozen_package(candidate, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, packages=(kept, package))
     for base in (one for one in selection.chosen if one.component.frozen):
         for package in candidate.face.packages:
-            kept = held(base, package)
+            kept = frozen_package(base, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, other=base, packages=(package, kept))
     return None
@@ -263,12 +267,12 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def clash(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
+def incompatible_candidates(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
     """The parts of a pool for which an incompatibility holds; none where it doesn't."""
     parties = []
     for part in known.parts:
         party = next(
-            (one for one in pool if part.name in one.given and part.allows(one.given[part.name])), None
+            (one for one in pool if part.name in one.provided and part.allows(one.provided[part.name])), None
         )
         if party is None:
             return ()

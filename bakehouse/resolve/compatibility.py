@@ -10,7 +10,7 @@ from fnmatch import translate
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.resolve.candidate import Candidate, Demand, go_together, goes_alone
+from bakehouse.resolve.candidate import Candidate, Demand, are_compatible, fits_targets
 
 Option = tuple[Candidate, tuple[Demand, ...]]
 """A candidate and what it asks for."""
@@ -21,7 +21,7 @@ class Options:
 
     def __init__(self, listed: tuple[Option, ...]) -> None:
         self.listed = listed
-        self.gives = frozenset(name for candidate, _ in listed for name in candidate.given)
+        self.gives = frozenset(name for candidate, _ in listed for name in candidate.provided)
         self._beside: dict[int, tuple[int, int]] = {}
         """By the identity of another candidate: those that were looked at, and those that go with it."""
         self._suiting: dict[tuple[str, ...], int] = {}
@@ -33,7 +33,7 @@ class Options:
         if new := wanted & ~looked_at:
             for place in _places(new):
                 candidate, own = self.listed[place]
-                if go_together(candidate, own, other, demands):
+                if are_compatible(candidate, own, other, demands):
                     good |= 1 << place
             self._beside[id(other)] = looked_at | new, good
         return good & wanted
@@ -45,7 +45,7 @@ class Options:
             self._suiting[key] = sum(
                 1 << place
                 for place, (candidate, own) in enumerate(self.listed)
-                if goes_alone(candidate, own, targets)
+                if fits_targets(candidate, own, targets)
             )
         return self._suiting[key]
 
@@ -54,14 +54,16 @@ class Options:
         wanted = asked.requirement
         key = wanted.name, wanted.specifier
         if key not in self._allowing:
-            given = (candidate.given.get(wanted.name) for candidate, _ in self.listed)
+            provided = (candidate.provided.get(wanted.name) for candidate, _ in self.listed)
             self._allowing[key] = sum(
-                1 << place for place, version in enumerate(given) if version is None or wanted.allows(version)
+                1 << place
+                for place, version in enumerate(provided)
+                if version is None or wanted.allows(version)
             )
         return self._allowing[key]
 
 
-class Shared:
+class CompatibilityCache:
     """What the recipes of a catalogue have in common."""
 
     def __init__(self) -> None:
@@ -69,8 +71,8 @@ class Shared:
         """By a component's name, and the glob that its variants' names match."""
 
     @classmethod
-    def of(cls, catalog: Catalog) -> "Shared":
-        found: Shared = catalog.memory.setdefault("fitting", cls())
+    def of(cls, catalog: Catalog) -> "CompatibilityCache":
+        found: CompatibilityCache = catalog.cache.setdefault("fitting", cls())
         return found
 
     def options(self, component: Component, pattern: str = "*") -> Options:
@@ -88,11 +90,15 @@ class Shared:
         return self._options[key]
 
 
-class Fitting:
+class Compatibility:
     """The candidates of one recipe, and which are left beside what is chosen."""
 
     def __init__(
-        self, recipe: Recipe, shared: Shared, asked: tuple[Demand, ...], targets: tuple[Candidate, ...]
+        self,
+        recipe: Recipe,
+        shared: CompatibilityCache,
+        asked: tuple[Demand, ...],
+        targets: tuple[Candidate, ...],
     ) -> None:
         self._recipe, self._shared, self._asked, self._targets = recipe, shared, asked, targets
         self.options: dict[str, Options] = {}

@@ -10,19 +10,19 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Release
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import ConflictError, Diagnostic, Location, Reason, Table
-from bakehouse.resolve.alternatives import EFFORT, Change, Combination, Nearest, Search
+from bakehouse.resolve.alternatives import EFFORT, Alternative, Alternatives, AlternativeSearch, PinChange
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand, Refusal
 from bakehouse.resolve.phrases import (
-    asked,
-    groups,
-    is_about_itself,
-    need,
-    other_side,
-    place,
-    predicate,
-    spot,
-    subject,
-    versions,
+    demand_reason,
+    group_predicate,
+    group_text,
+    grouped,
+    is_version_excluded,
+    location_text,
+    opposing_reasons,
+    reason_location,
+    requirement_text,
+    subject_text,
 )
 from bakehouse.util.oci import PLATFORM
 from bakehouse.util.yaml_reader import Scalar
@@ -42,26 +42,24 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
 
     Without calls it is told as the resolver met it, which costs nothing.
     """
-    search = Search(conflict.recipe, catalog, calls, effort=min(EFFORT, calls * _EFFORT_OF_A_CALL))
+    search = AlternativeSearch(conflict.recipe, catalog, calls, effort=min(EFFORT, calls * _EFFORT_OF_A_CALL))
     message = f"no versions satisfy image `{conflict.recipe.name}` on {PLATFORM}"
     nearest = search.nearest(_MOST_HINTS) if calls else None
-    return ConflictError(diagnostic(message, smallest(conflict, search), catalog, nearest))
+    return ConflictError(diagnostic(message, minimal_conflict(conflict, search), catalog, nearest))
 
 
-def smallest(conflict: Conflict, search: Search) -> Conflict:
+def minimal_conflict(conflict: Conflict, search: AlternativeSearch) -> Conflict:
     """The same conflict without what has nothing to do with it."""
     found = search.told()
     return _telling(found if isinstance(found, Conflict) else conflict)
 
 
-def in_a_word(conflict: Conflict) -> Reason | None:
+def first_reason(conflict: Conflict) -> Reason | None:
     """The first thing that keeps the newest candidate out."""
     told = _telling(conflict)
-    refusals = [one for one in told.refusals if not is_about_itself(one)] or told.refusals
-    for group in groups(refusals)[:1]:
-        return Reason(
-            f"{subject(group)} {predicate(group[0], is_plural=len(versions(group)) > 1)}", spot(group[0])
-        )
+    refusals = [one for one in told.refusals if not is_version_excluded(one)] or told.refusals
+    for group in grouped(refusals)[:1]:
+        return Reason(group_text(group), reason_location(group[0]))
     return None
 
 
@@ -70,27 +68,29 @@ def _telling(conflict: Conflict) -> Conflict:
     named = {one.name for one in conflict.recipe.components}
     deeper = [one.then for one in conflict.refusals if one.then]
     deeper.sort(key=lambda one: one.name not in named)
-    others = [one for one in conflict.refusals if not one.then and not is_about_itself(one)]
+    others = [one for one in conflict.refusals if not one.then and not is_version_excluded(one)]
     if not deeper or (others and deeper[0].name not in named and conflict.name != conflict.recipe.base.name):
         return conflict
     return _telling(deeper[0])
 
 
-def diagnostic(message: str, conflict: Conflict, catalog: Catalog, nearest: Nearest | None) -> Diagnostic:
+def diagnostic(
+    message: str, conflict: Conflict, catalog: Catalog, nearest: Alternatives | None
+) -> Diagnostic:
     """A conflict's causes in order, each with its place; the hint is the nearest way out."""
     there, label, told = _causes(conflict, _refusals(conflict, catalog))
-    hint = advice(nearest, conflict.recipe.name) if nearest else ""
+    hint = alternatives_hint(nearest, conflict.recipe.name) if nearest else ""
     if any(one.packages for one in conflict.refusals) and not (nearest and _moves(nearest)):
         hint = "make the locks again with `./bake lock`, for versions that agree"
     return Diagnostic(message, there, label, told, hint=hint)
 
 
-def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
+def diagnostic_with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
     """The same with all candidates in a table, each with what keeps it out, and no hint."""
     if not conflict.refusals:
         return Diagnostic(message, *_causes(conflict, _refusals(conflict, catalog)))
     wanted = _wanted(conflict)
-    found = groups(wanted or conflict.refusals)
+    found = grouped(wanted or conflict.refusals)
     # Versions that bring something else than what is asked for, each another version of it, share a row.
     others = [group for group in found if _brings_another(group[0])]
     is_much = _MOST_GROUPS < len(others) < len(found)
@@ -99,10 +99,14 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
     facts = [
         fact
         for group in found[:_MOST_GROUPS]
-        for fact in (*other_side(group[0]), *_why_chosen(group[0], conflict, catalog))
+        for fact in (*opposing_reasons(group[0]), *_why_chosen(group[0], conflict, catalog))
     ]
     rows = [
-        (subject(group), predicate(group[0], is_plural=len(versions(group)) > 1), place(spot(group[0])))
+        (
+            subject_text(group),
+            group_predicate(group),
+            location_text(reason_location(group[0])),
+        )
         for group in found[:_MOST_ROWS]
     ]
     if rest := sum(map(len, found[_MOST_ROWS:])):
@@ -118,7 +122,7 @@ def with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagn
 def _brings_another(refusal: Refusal) -> bool:
     """Whether a candidate brings a version that the recipe itself does not want."""
     demand = refusal.demand
-    return demand is not None and demand.asker is None and refusal.name != refusal.candidate.name
+    return demand is not None and demand.required_by is None and refusal.name != refusal.candidate.name
 
 
 def _causes(conflict: Conflict, facts: list[Reason]) -> tuple[Location, str, tuple[Reason, ...]]:
@@ -134,7 +138,7 @@ def _causes(conflict: Conflict, facts: list[Reason]) -> tuple[Location, str, tup
     return there, label, tuple(dict.fromkeys(one for one in (*pinned, *facts) if one.location != there))
 
 
-def advice(nearest: Nearest, image: str) -> str:
+def alternatives_hint(nearest: Alternatives, image: str) -> str:
     """What to ask for instead: of the ways with the fewest changes, those that leave least out."""
     fewest = min((one.rank[:2] for one in nearest.combinations), default=(0, 0))
     found = [_told(one, image) for one in nearest.combinations if one.rank[:2] == fewest][:_MOST_HINTS]
@@ -147,12 +151,12 @@ def advice(nearest: Nearest, image: str) -> str:
     return ", or ".join([*found[:1], *later])
 
 
-def _moves(nearest: Nearest) -> bool:
+def _moves(nearest: Alternatives) -> bool:
     """Whether there is a way out that leaves nothing out."""
     return any(one.rank[1] == 0 for one in nearest.combinations)
 
 
-def _told(combination: Combination, image: str) -> str:
+def _told(combination: Alternative, image: str) -> str:
     asks = [_ask(one) for one in combination.changes if one.now]
     drops = [f"`{one.pin.name}`" for one in combination.changes if one.is_left_out]
     told = [f"ask for {' and '.join(asks)}"] if asks else []
@@ -162,7 +166,7 @@ def _told(combination: Combination, image: str) -> str:
     return ", and ".join(told)
 
 
-def _ask(change: Change) -> str:
+def _ask(change: PinChange) -> str:
     pin = change.pin
     if change.base:
         return f'`base: {{{change.base}: "{change.now}"}}`'
@@ -187,15 +191,15 @@ def _head(conflict: Conflict) -> tuple[Location, str, list[Reason]]:
         seen.add(name)
         asking = [one for one in conflict.demands if one.requirement.name == name and one.brings]
         for demand in asking:
-            if demand.asker is None:
+            if demand.required_by is None:
                 there = demand.requirement.location
-                what = asked(demand.requirement) if demand.requirement.specifier else name
+                what = requirement_text(demand.requirement) if demand.requirement.specifier else name
                 label = f"asks for {what}" if there.line else ""
                 return there, label, chain[::-1]
         if not asking:
             break
-        chain.append(need(asking[0]))
-        name = asking[0].asker.name if asking[0].asker else name
+        chain.append(demand_reason(asking[0]))
+        name = asking[0].required_by.name if asking[0].required_by else name
     return conflict.recipe.location, "", chain[::-1]
 
 
@@ -203,7 +207,7 @@ def _asked_by_image(recipe: Recipe) -> list[Reason]:
     pinned = [one for one in (recipe.base, *recipe.components) if one.specifier]
     targets = recipe.targets
     return [
-        *(need(Demand(one, None)) for one in pinned),
+        *(demand_reason(Demand(one, None)) for one in pinned),
         *(Reason(f"it is for {one.text}", one.location) for one in targets.instances),
         *(Reason(f"the host has driver {one.text}", one.location) for one in [targets.driver] if one),
         *(
@@ -220,21 +224,23 @@ def _asks(there: Location) -> str:
 def _demands(conflict: Conflict) -> list[Reason]:
     """What chosen parts need of the name that nothing fits for, and of what its candidates bring."""
     needed = [one for one in conflict.demands if one.requirement.name == conflict.name]
-    needed += [one.demand for one in conflict.refusals if one.demand and one.demand.asker != one.candidate]
-    return [need(one) for one in needed if one.asker]
+    needed += [
+        one.demand for one in conflict.refusals if one.demand and one.demand.required_by != one.candidate
+    ]
+    return [demand_reason(one) for one in needed if one.required_by]
 
 
 def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     if not conflict.refusals:
         return _nothing_there(conflict, catalog)
-    found = groups(conflict.refusals)
-    if len(found) == 1 and is_about_itself(found[0][0]):
+    found = grouped(conflict.refusals)
+    if len(found) == 1 and is_version_excluded(found[0][0]):
         if lacking := _without_variant(conflict, catalog):
             return lacking
-        there = Reason(f"the catalogue has {subject(found[0])}", found[0][0].candidate.release.location)
+        there = Reason(f"the catalogue has {subject_text(found[0])}", found[0][0].candidate.release.location)
         return [there, *(one for one in _providers(conflict, catalog, fitting_only=True) if one.location)]
     # That other versions are other versions is no news; that other builds are for another Python is little.
-    telling = groups(_wanted(conflict)) or found
+    telling = grouped(_wanted(conflict)) or found
     # Where something is known not to work, builds for another CUDA or Python say nothing.
     telling = [group for group in telling if group[0].known] or telling
     named = {one.name for one in conflict.recipe.components}
@@ -242,9 +248,8 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     reasons = []
     for group in telling[:_MOST_GROUPS]:
         first = group[0]
-        told = predicate(first, is_plural=len(versions(group)) > 1)
-        reasons.append(Reason(f"{subject(group)} {told}", spot(first)))
-        reasons += [*other_side(first), *_why_chosen(first, conflict, catalog)]
+        reasons.append(Reason(group_text(group), reason_location(first)))
+        reasons += [*opposing_reasons(first), *_why_chosen(first, conflict, catalog)]
     if rest := [one for group in telling[_MOST_GROUPS:] for one in group]:
         names = sorted({one.name for one in rest} - {conflict.name})[:_MOST_GROUPS]
         why = f", because of {', '.join(names)}" if names else ""
@@ -266,11 +271,11 @@ def _wanted(conflict: Conflict) -> list[Refusal]:
 def _why_chosen(refusal: Refusal, conflict: Conflict, catalog: Catalog) -> list[Reason]:
     """Whose demands keep the part from the version that a candidate needs."""
     component = catalog.components.get(refusal.name)
-    if not (refusal.demand and refusal.demand.asker == refusal.candidate and component):
+    if not (refusal.demand and refusal.demand.required_by == refusal.candidate and component):
         return []
     fitting = [one.version for one in component.releases if refusal.demand.requirement.allows(one.version)]
-    theirs = [one for one in conflict.demands if one.requirement.name == refusal.name and one.asker]
-    return [need(one) for one in theirs if not any(map(one.requirement.allows, fitting))][:1]
+    theirs = [one for one in conflict.demands if one.requirement.name == refusal.name and one.required_by]
+    return [demand_reason(one) for one in theirs if not any(map(one.requirement.allows, fitting))][:1]
 
 
 def _nothing_there(conflict: Conflict, catalog: Catalog) -> list[Reason]:

@@ -10,7 +10,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.resolve.resolver import Choice, NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
 from bakehouse.util.suggest import suggestion
 
 _MOST_PACKAGES = 12
@@ -18,7 +18,7 @@ _MOST_IMAGES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ComponentDifference:
     """One part in two images; None where an image does not have it."""
 
     name: str
@@ -40,15 +40,15 @@ class Difference:
                 yield f"{name} {first.get(name, 'none')} → {second.get(name, 'none')}"
 
 
-def differences(before: Resolution, after: Resolution) -> tuple[Difference, ...]:
+def differences(before: Resolution, after: Resolution) -> tuple[ComponentDifference, ...]:
     """What differs, in the order of layers; parts that went come last."""
     first, second = _by_name(before), _by_name(after)
     names = [*second, *(name for name in first if name not in second)]
-    found = (Difference(name, first.get(name), second.get(name)) for name in names)
+    found = (ComponentDifference(name, first.get(name), second.get(name)) for name in names)
     return tuple(one for one in found if one.is_any)
 
 
-def comparison(before: Resolution, after: Resolution) -> str:
+def compare(before: Resolution, after: Resolution) -> str:
     """The differences in words; empty where there are none."""
     found = differences(before, after)
     sizes, other = _bytes(before), _bytes(after)
@@ -62,7 +62,7 @@ def comparison(before: Resolution, after: Resolution) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def through_time(
+def compare_catalogs(
     before: Mapping[str, Recipe], old: Catalog, after: Mapping[str, Recipe], new: Catalog, pattern: str
 ) -> str:
     """The images of a name, a family or a glob that differ; raises UsageError where there are none of it."""
@@ -83,7 +83,7 @@ def through_time(
         first, second = _resolved(before[name], old), _resolved(after[name], new)
         told = "  can't be resolved at both commits\n"
         if first and second:
-            told = comparison(first, second)
+            told = compare(first, second)
         same += not told
         blocks += [f"{name}\n{told}"] if told else []
     blocks += _images("+", [name for name in names if name not in before])
@@ -103,11 +103,11 @@ def _images(sign: str, names: list[str]) -> list[str]:
 def _resolved(recipe: Recipe, catalog: Catalog) -> Resolution | None:
     try:
         return resolve(recipe, catalog)
-    except NothingFits:
+    except Unsatisfiable:
         return None
 
 
-def _told(one: Difference) -> tuple[str, tuple[str, ...]]:
+def _told(one: ComponentDifference) -> tuple[str, tuple[str, ...]]:
     if one.before is None:
         return f"+ {one.name} {_version(one.after)}", ()
     if one.after is None:

@@ -9,22 +9,22 @@ from packaging.version import Version
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Release, Requirement
 from bakehouse.errors import Location, Reason
-from bakehouse.resolve.alternatives import Change, Combination, Search
+from bakehouse.resolve.alternatives import Alternative, AlternativeSearch, PinChange
 from bakehouse.resolve.candidate import Conflict, Demand, Refusal
 from bakehouse.resolve.phrases import (
-    asked,
-    asker,
-    groups,
-    in_brackets,
-    need,
-    needs,
-    other_side,
-    place,
-    predicate,
-    ranged,
-    some,
-    spot,
-    versions,
+    demand_reason,
+    demand_verb,
+    first_versions,
+    group_predicate,
+    grouped,
+    location_text,
+    opposing_reasons,
+    reason_location,
+    requester_text,
+    requirement_text,
+    variant_list,
+    variants_by_version,
+    version_range,
 )
 from bakehouse.resolve.resolver import Choice, Resolution
 
@@ -54,10 +54,10 @@ def overview(resolution: Resolution, catalog: Catalog) -> str:
     return _text([[_Line(recipe.name)], lines, [_Line(hint)]])
 
 
-def part(resolution: Resolution, catalog: Catalog, name: str) -> str:
+def component_report(resolution: Resolution, catalog: Catalog, name: str) -> str:
     """All about one part, or about one thing that a part brings."""
-    choice = next(one for one in _all(resolution) if name in one.candidate.given)
-    version, candidate = choice.candidate.given[name], choice.candidate
+    choice = next(one for one in _all(resolution) if name in one.candidate.provided)
+    version, candidate = choice.candidate.provided[name], choice.candidate
     newest = catalog.components[choice.name].releases[0].version
     known = "the newest known" if newest == choice.version else f"the newest known is {newest}"
     lines = [_Line(f"{candidate}, {known}", (candidate.release.location,))]
@@ -69,17 +69,17 @@ def part(resolution: Resolution, catalog: Catalog, name: str) -> str:
     return _text([lines, _ways(resolution, catalog, name, version)])
 
 
-def known_names(resolution: Resolution) -> tuple[str, ...]:
+def explainable_names(resolution: Resolution) -> tuple[str, ...]:
     """What can be asked about: the parts, and what they bring."""
-    return tuple(sorted({name for choice in _all(resolution) for name in choice.candidate.given}))
+    return tuple(sorted({name for choice in _all(resolution) for name in choice.candidate.provided}))
 
 
-def changes_told(combination: Combination) -> str:
+def describe_changes(combination: Alternative) -> str:
     """The changes of a combination, shortly: `cuda 12.4 → 12.6.3, without smp`."""
     return ", ".join(_change(one) for one in combination.changes)
 
 
-def _change(change: Change) -> str:
+def _change(change: PinChange) -> str:
     pin = change.pin
     if pin.kind == "lock":
         return "the requirements' lock made again"
@@ -113,7 +113,7 @@ class _Newer:
         self._pattern = resolution.recipe.variants.get(choice.name)
         self._by_name = [one for one in left if not self._is_called_so(one)]
         versions = {one.version for one in left if one not in self._by_name}
-        self._refusals = [one for one in choice.passed_over if one.candidate.release.version in versions]
+        self._refusals = [one for one in choice.skipped if one.candidate.release.version in versions]
 
     def _is_called_so(self, release: Release) -> bool:
         pattern = self._pattern
@@ -122,7 +122,9 @@ class _Newer:
     @property
     def keeping(self) -> set[Requirement]:
         """The demands that keep some newer version out."""
-        theirs = [one.demand for one in self._refusals if one.demand and one.demand.asker != one.candidate]
+        theirs = [
+            one.demand for one in self._refusals if one.demand and one.demand.required_by != one.candidate
+        ]
         return {
             *(requirement for requirement, out in self.by_demand.items() if out),
             *(demand.requirement for demand in theirs),
@@ -132,19 +134,22 @@ class _Newer:
         """What else keeps newer ones out: each fact with its place, then what it does not go with."""
         lines = []
         if self._by_name and self._pattern:
-            told = some(one.version for one in self._by_name)
+            told = first_versions(one.version for one in self._by_name)
             lines.append(_Line(f"  not {told}: no variant {self._pattern.text}", (self._pattern.location,)))
-        found = groups(self._refusals)
+        found = grouped(self._refusals)
         for group in found[:most]:
-            opening = f"  not {some(versions(group))}{_variants(group)}: "
-            told = predicate(group[0], is_plural=len(versions(group)) > 1)
-            lines.append(_Line(f"{opening}{told}", (spot(group[0]),)))
+            opening = f"  not {first_versions(variants_by_version(group))}{_variants(group)}: "
+            lines.append(_Line(f"{opening}{group_predicate(group)}", (reason_location(group[0]),)))
             lines += [
                 _Line(f"    {one.text}", (one.location,) if one.location else ())
-                for one in (*other_side(group[0]), *self._reasons_for(group[0]))
+                for one in (*opposing_reasons(group[0]), *self._reasons_for(group[0]))
             ]
         if rest := [one for group in found[most:] for one in group]:
-            lines.append(_Line(f"  not {some(versions(rest))}{_variants(rest)}, for other reasons"))
+            lines.append(
+                _Line(
+                    f"  not {first_versions(variants_by_version(rest))}{_variants(rest)}, for other reasons"
+                )
+            )
         return lines
 
     def _reasons_for(self, refusal: Refusal) -> Iterator[Reason]:
@@ -153,14 +158,14 @@ class _Newer:
         if other and other != refusal.candidate and other.name == refusal.name:
             found = next((one for one in _all(self._resolution) if one.name == other.name), None)
             pinned = [one for one in found.demands if one.requirement.specifier] if found else []
-            yield from (need(one) for one in pinned[:1])
+            yield from (demand_reason(one) for one in pinned[:1])
 
 
 def _variants(group: list[Refusal]) -> str:
     """Which variants of one release, unless it is all of them."""
     names = [one.candidate.variant.name for one in group]
-    is_one = len(versions(group)) == 1 and len(names) < len(group[0].candidate.release.variants)
-    return in_brackets(names) if is_one else ""
+    is_one = len(variants_by_version(group)) == 1 and len(names) < len(group[0].candidate.release.variants)
+    return variant_list(names) if is_one else ""
 
 
 def _block(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
@@ -186,24 +191,24 @@ def _telling(choice: Choice, newer: _Newer) -> list[Demand]:
 
 def _demand(demand: Demand, choice: Choice, newer: _Newer) -> _Line:
     one = demand.requirement
-    what = asked(one) if one.name != choice.name else ranged(one) or "it"
+    what = requirement_text(one) if one.name != choice.name else version_range(one) or "it"
     out = newer.by_demand.get(one, [])
-    kept = f", which keeps {some(release.version for release in out)} out" if out else ""
-    return _Line(f"  {asker(demand)} {needs(demand)} {what}{kept}", (one.location,))
+    kept = f", which keeps {first_versions(release.version for release in out)} out" if out else ""
+    return _Line(f"  {requester_text(demand)} {demand_verb(demand)} {what}{kept}", (one.location,))
 
 
 def _one_change(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
     """Newer versions that one change of the recipe would give, of a pin that has to do with it."""
     wanted = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
-    search = Search(
-        resolution.recipe, catalog, CALLS_FOR_EACH, (wanted,), involved(choice, resolution, catalog)
+    search = AlternativeSearch(
+        resolution.recipe, catalog, CALLS_FOR_EACH, (wanted,), involved_names(choice, resolution, catalog)
     )
     if isinstance(search.at_best, Conflict):
         return []
     return [_way(choice.name, one) for one in search.nearest(_MOST_CHANGES, most=1).combinations]
 
 
-def involved(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[str]:
+def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[str]:
     """The names that have to do with newer releases: what they ask for and bring, and who has that."""
     names = {choice.name}
     for release in catalog.components[choice.name].releases:
@@ -211,7 +216,7 @@ def involved(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[st
             break
         for face in (variant.face for variant in release.variants):
             names |= {one.name for one in (*face.requires, *face.constraints)} | face.provides.keys()
-    return names | {one.name for one in _all(resolution) if names & one.candidate.given.keys()}
+    return names | {one.name for one in _all(resolution) if names & one.candidate.provided.keys()}
 
 
 def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> list[_Line]:
@@ -220,7 +225,7 @@ def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> 
     if not _is_newer_known(catalog, name, version):
         return [_Line(f"{version} is the newest {name} that the catalogue knows")]
     wanted = Requirement(name, f">{version}", recipe.location)
-    search = Search(recipe, catalog, CALLS, (wanted,))
+    search = AlternativeSearch(recipe, catalog, CALLS, (wanted,))
     if isinstance(search.at_best, Conflict):
         return [_Line(f"a newer {name} does not go with the other parts, in any of their versions")]
     nearest = search.nearest(_MOST_WAYS)
@@ -231,19 +236,19 @@ def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> 
     return [_Line(f"no way to a newer {name} with up to three changes of the recipe")]
 
 
-def _way(name: str, combination: Combination) -> _Line:
+def _way(name: str, combination: Alternative) -> _Line:
     spots = tuple(change.pin.location for change in combination.changes)
     version = combination.resolution.version_of(name)
-    return _Line(f"  {version} would take {changes_told(combination)}", spots)
+    return _Line(f"  {version} would take {describe_changes(combination)}", spots)
 
 
 def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
     known = (
-        given
+        provided
         for component in catalog.components.values()
         for release in component.releases
         for variant in release.variants
-        for given in ((release.version,) if component.name == name else ())
+        for provided in ((release.version,) if component.name == name else ())
         + ((variant.face.provides[name],) if name in variant.face.provides else ())
     )
     return any(Version(one) > Version(version) for one in known)
@@ -258,5 +263,5 @@ def _text(blocks: Iterable[list[_Line]]) -> str:
 
 
 def _told(line: _Line, width: int) -> str:
-    places = ", ".join(dict.fromkeys(place(one) for one in line.spots))
+    places = ", ".join(dict.fromkeys(location_text(one) for one in line.spots))
     return f"{line.text.ljust(width)}   {places}" if places else line.text

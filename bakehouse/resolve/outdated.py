@@ -8,10 +8,10 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.alternatives import Search
+from bakehouse.resolve.alternatives import AlternativeSearch
 from bakehouse.resolve.candidate import Conflict
-from bakehouse.resolve.explain import changes_told, involved
-from bakehouse.resolve.phrases import place
+from bakehouse.resolve.explain import describe_changes, involved_names
+from bakehouse.resolve.phrases import location_text
 from bakehouse.resolve.resolver import Choice, Resolution
 
 CALLS = 30
@@ -21,7 +21,7 @@ _WIDEST = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Outdated:
+class OutdatedComponent:
     """A part that has a newer release, and whether that would fit."""
 
     choice: Choice
@@ -30,33 +30,33 @@ class Outdated:
     location: Location | None = None
 
 
-def behind(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choice, str], ...]:
+def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choice, str], ...]:
     """The parts of an image for which the catalogue has a newer release, with the newest one."""
     chosen = (resolution.base, *resolution.choices)
     found = [(choice, catalog.components[choice.name].releases[0].version) for choice in chosen]
     return tuple((choice, newest) for choice, newest in found if newest != choice.version)
 
 
-def outdated(resolution: Resolution, catalog: Catalog) -> tuple[Outdated, ...]:
+def outdated(resolution: Resolution, catalog: Catalog) -> tuple[OutdatedComponent, ...]:
     """The same, with whether the newest release would fit, or what holds it back."""
-    found = behind(resolution, catalog)
+    found = newer_releases(resolution, catalog)
     return tuple(_judged(choice, newest, resolution, catalog) for choice, newest in found)
 
 
-def _judged(choice: Choice, newest: str, resolution: Resolution, catalog: Catalog) -> Outdated:
+def _judged(choice: Choice, newest: str, resolution: Resolution, catalog: Catalog) -> OutdatedComponent:
     wanted = Requirement(choice.name, f"=={newest}", choice.candidate.release.location)
-    names = involved(choice, resolution, catalog)
-    search = Search(resolution.recipe, catalog, CALLS, (wanted,), names)
+    names = involved_names(choice, resolution, catalog)
+    search = AlternativeSearch(resolution.recipe, catalog, CALLS, (wanted,), names)
     best = search.at_best
     if isinstance(best, Conflict):
-        told = conflict_report.in_a_word(best) or Reason("does not go with the other parts")
-        return Outdated(choice, newest, told.text, told.location)
+        told = conflict_report.first_reason(best) or Reason("does not go with the other parts")
+        return OutdatedComponent(choice, newest, told.text, told.location)
     found = search.nearest(1, _MOST_CHANGES).combinations
     if not found:
-        return Outdated(choice, newest, "takes more than two changes")
+        return OutdatedComponent(choice, newest, "takes more than two changes")
     there = found[0].changes[0].pin.location if found[0].changes else None
-    words = f"fits with {changes_told(found[0])}" if there else "fits, in the place of a newer other part"
-    return Outdated(choice, newest, words, there)
+    words = f"fits with {describe_changes(found[0])}" if there else "fits, in the place of a newer other part"
+    return OutdatedComponent(choice, newest, words, there)
 
 
 def table(resolution: Resolution, catalog: Catalog) -> str:
@@ -70,7 +70,7 @@ def table(resolution: Resolution, catalog: Catalog) -> str:
     lines = [resolution.recipe.name]
     for name, one in zip(names, found, strict=True):
         told = f"  {name.ljust(first)}  newest {one.newest.ljust(second)}  {one.verdict.ljust(third)}"
-        lines.append(f"{told}  {place(one.location) if one.location else ''}".rstrip())
+        lines.append(f"{told}  {location_text(one.location) if one.location else ''}".rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +78,7 @@ def summary(resolutions: Iterable[Resolution], catalog: Catalog) -> str:
     """What many images have that is not the newest known: a line a part."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for resolution in resolutions:
-        for choice, newest in behind(resolution, catalog):
+        for choice, newest in newer_releases(resolution, catalog):
             found.setdefault((choice.name, newest), Counter())[choice.version] += 1
     rows = [(name, newest, _counted(versions)) for (name, newest), versions in sorted(found.items())]
     first, second = (max((len(row[column]) for row in rows), default=0) for column in range(2))

@@ -22,52 +22,59 @@ _PLURALS = {
 }
 
 
-def ranged(requirement: Requirement) -> str:
+def version_range(requirement: Requirement) -> str:
     """A range as one writes it: `==3.11.*` is what a bare `3.11` became."""
     text = requirement.specifier
     return text[2:].removesuffix(".*") if text.startswith("==") and "," not in text else text
 
 
-def asked(requirement: Requirement) -> str:
+def requirement_text(requirement: Requirement) -> str:
     """A name with its range: `torch >=2.9`, `any torch`."""
-    return f"{requirement.name} {ranged(requirement)}" if requirement.specifier else f"any {requirement.name}"
+    return (
+        f"{requirement.name} {version_range(requirement)}"
+        if requirement.specifier
+        else f"any {requirement.name}"
+    )
 
 
-def called(candidate: Candidate) -> str:
+def candidate_text(candidate: Candidate) -> str:
     """A part with its version and variant; an instance type by its name."""
     if candidate.name == INSTANCE:
         return candidate.variant.name
     return f"the host's driver {candidate.release.version}" if candidate.name == DRIVER else str(candidate)
 
 
-def asker(demand: Demand) -> str:
+def requester_text(demand: Demand) -> str:
     """Who asks: a part, the image, or who typed the command."""
-    if demand.asker:
-        return str(demand.asker)
+    if demand.required_by:
+        return str(demand.required_by)
     return "the image" if demand.requirement.location.line else "you"
 
 
-def need(demand: Demand) -> Reason:
+def demand_reason(demand: Demand) -> Reason:
     """`smp 1.7.0 needs cuda 11.3`, with its place."""
-    return Reason(f"{asker(demand)} {needs(demand)} {asked(demand.requirement)}", demand.requirement.location)
+    return Reason(
+        f"{requester_text(demand)} {demand_verb(demand)} {requirement_text(demand.requirement)}",
+        demand.requirement.location,
+    )
 
 
-def needs(demand: Demand) -> str:
+def demand_verb(demand: Demand) -> str:
     """The verb of a demand: only what goes with something in the image doesn't bring it in."""
-    if demand.asker:
+    if demand.required_by:
         return "needs" if demand.brings else "goes with"
     return "asks for" if demand.requirement.location.line else "ask for"
 
 
-def place(spot: Location) -> str:
+def location_text(location: Location) -> str:
     """File and line, from the current folder where it lies below."""
-    path = spot.path
+    path = location.path
     if path.is_relative_to(here := Path.cwd()):
         path = path.relative_to(here)
-    return f"{path}:{spot.line}" if spot.line else str(path)
+    return f"{path}:{location.line}" if location.line else str(path)
 
 
-def groups(refusals: Iterable[Refusal]) -> list[list[Refusal]]:
+def grouped(refusals: Iterable[Refusal]) -> list[list[Refusal]]:
     """Refusals that say the same of several candidates, together."""
     found: dict[str, list[Refusal]] = {}
     for refusal in refusals:
@@ -75,7 +82,7 @@ def groups(refusals: Iterable[Refusal]) -> list[list[Refusal]]:
     return list(found.values())
 
 
-def versions(group: Iterable[Refusal]) -> dict[str, list[str]]:
+def variants_by_version(group: Iterable[Refusal]) -> dict[str, list[str]]:
     """The refused variants of each version, newest version first."""
     found: dict[str, list[str]] = {}
     for refusal in group:
@@ -83,17 +90,17 @@ def versions(group: Iterable[Refusal]) -> dict[str, list[str]]:
     return found
 
 
-def subject(group: list[Refusal]) -> str:
+def subject_text(group: list[Refusal]) -> str:
     """Whom a group of refusals is about: `torch 2.9.0 (cpu-py311)`, `torch 2.9.0, 2.8.0 and 12 older`."""
-    found = versions(group)
+    found = variants_by_version(group)
     if len(found) == 1:
         [(version, variants)] = found.items()
         is_all = len(variants) == len(group[0].candidate.release.variants) > 1
-        return f"{group[0].candidate.name} {version}{'' if is_all else in_brackets(variants)}"
-    return f"{group[0].candidate.name} {some(found)}"
+        return f"{group[0].candidate.name} {version}{'' if is_all else variant_list(variants)}"
+    return f"{group[0].candidate.name} {first_versions(found)}"
 
 
-def some(found: Iterable[str]) -> str:
+def first_versions(found: Iterable[str]) -> str:
     """The first versions of many: `2.9.0, 2.8.0 and 12 older`."""
     texts = list(found)
     if len(texts) <= _MOST_VERSIONS + 1:
@@ -101,7 +108,7 @@ def some(found: Iterable[str]) -> str:
     return f"{', '.join(texts[:_MOST_VERSIONS])} and {len(texts) - _MOST_VERSIONS} older"
 
 
-def in_brackets(variants: list[str]) -> str:
+def variant_list(variants: list[str]) -> str:
     """Names of variants, few of them."""
     if not any(variants):
         return ""
@@ -109,6 +116,16 @@ def in_brackets(variants: list[str]) -> str:
     if rest <= 1:
         return f" ({', '.join(variants)})"
     return f" ({', '.join(variants[:_MOST_VARIANTS])} and {rest} more)"
+
+
+def group_text(group: list[Refusal]) -> str:
+    """Return subject and predicate of a group: `torch 2.9.0 (cpu-py311) needs python 3.11, not 3.12`."""
+    return f"{subject_text(group)} {group_predicate(group)}"
+
+
+def group_predicate(group: list[Refusal]) -> str:
+    """Return the predicate that the refusals of a group share, in the group's number."""
+    return predicate(group[0], is_plural=len(variants_by_version(group)) > 1)
 
 
 def predicate(refusal: Refusal, *, is_plural: bool = False) -> str:
@@ -122,22 +139,32 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     if refusal.then:
         if own := _own(refusal):
             is_tried = refusal.then.refusals
-            return "needs", f"{asked(own)}, {'and none fits' if is_tried else 'which nothing here brings'}"
+            return (
+                "needs",
+                f"{requirement_text(own)}, {'and none fits' if is_tried else 'which nothing here brings'}",
+            )
         return "leaves", f"no {name} that fits"
     if refusal.packages:
         line = refusal.packages[0]
         return _verb(line), f"{name} {line.version or _UNKNOWN}"
     if refusal.known:
-        return "does", f"not work with {' and '.join(map(called, refusal.others))}"
+        return "does", f"not work with {' and '.join(map(candidate_text, refusal.others))}"
     if demand is None:
-        return "brings", f"{name} {candidate.given[name]}"
-    if demand.asker != candidate:
+        return "brings", f"{name} {candidate.provided[name]}"
+    if demand.required_by != candidate:
         if name == candidate.name:
-            return "is", f"not {ranged(demand.requirement)}"
-        return "brings", f"{name} {candidate.given[name]}, not {ranged(demand.requirement)}"
+            return "is", f"not {version_range(demand.requirement)}"
+        return "brings", f"{name} {candidate.provided[name]}, not {version_range(demand.requirement)}"
+    needed = requirement_text(demand.requirement)
     if other == candidate:
-        return "needs", f"{asked(demand.requirement)}, and itself brings {candidate.given[name]}"
-    return "needs", f"{asked(demand.requirement)}{f', not {other.given[name]}' if other else ''}"
+        return (
+            "needs",
+            f"{needed}, and itself brings {candidate.provided[name]}",
+        )
+    return (
+        "needs",
+        f"{needed}{f', not {other.provided[name]}' if other else ''}",
+    )
 
 
 def _verb(line: Package) -> str:
@@ -145,7 +172,7 @@ def _verb(line: Package) -> str:
     return "locks" if line.file else "keeps"
 
 
-def other_side(refusal: Refusal) -> Iterator[Reason]:
+def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
     """What a refused candidate does not go with, or who says so; each fact with its place."""
     demand, other, known = refusal.demand, refusal.other, refusal.known
     if refusal.packages:
@@ -157,14 +184,14 @@ def other_side(refusal: Refusal) -> Iterator[Reason]:
             (one for one in refusal.others if known in one.face.conflicts),
             refusal.candidate,
         )
-        yield Reason(f"{called(owner)}: {known.because}", known.location)
+        yield Reason(f"{candidate_text(owner)}: {known.because}", known.location)
         yield Reason(f"the source of that is {known.source}")
-    elif demand and demand.asker != refusal.candidate:
-        yield need(demand)
+    elif demand and demand.required_by != refusal.candidate:
+        yield demand_reason(demand)
     elif other and other != refusal.candidate and other.name != refusal.name:
         verb = "has" if other.name == INSTANCE else "brings"
         there = other.variant.location
-        yield Reason(f"{called(other)} {verb} {refusal.name} {other.given[refusal.name]}", there)
+        yield Reason(f"{candidate_text(other)} {verb} {refusal.name} {other.provided[refusal.name]}", there)
 
 
 def _own(refusal: Refusal) -> Requirement | None:
@@ -173,18 +200,18 @@ def _own(refusal: Refusal) -> Requirement | None:
     return next((one for one in (*face.requires, *face.recommends) if one.name == refusal.name), None)
 
 
-def spot(refusal: Refusal) -> Location:
+def reason_location(refusal: Refusal) -> Location:
     """Where the fact stands that keeps a candidate out."""
     if refusal.packages:
         return refusal.packages[0].location
     if refusal.then and (own := _own(refusal)):
         return own.location
-    if refusal.demand and refusal.demand.asker == refusal.candidate:
+    if refusal.demand and refusal.demand.required_by == refusal.candidate:
         return refusal.demand.requirement.location
     return refusal.candidate.variant.location
 
 
-def is_about_itself(refusal: Refusal) -> bool:
+def is_version_excluded(refusal: Refusal) -> bool:
     """Whether the version itself is out of a demanded range."""
-    is_own_demand = refusal.demand and refusal.demand.asker == refusal.candidate
+    is_own_demand = refusal.demand and refusal.demand.required_by == refusal.candidate
     return refusal.demand is not None and not is_own_demand and refusal.name == refusal.candidate.name

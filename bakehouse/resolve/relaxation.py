@@ -8,7 +8,7 @@ from typing import Literal
 from bakehouse.catalog.component import DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Location
-from bakehouse.resolve.phrases import ranged
+from bakehouse.resolve.phrases import version_range
 
 COMMAND = 0
 """The line of what was asked for on the command line, not in a file."""
@@ -18,7 +18,7 @@ _WHOLE = ("lock", "instance")
 """What can only be given up whole."""
 
 
-class Give(IntEnum):
+class Relaxation(IntEnum):
     """How far a pin is given up."""
 
     MOVE = 1
@@ -38,31 +38,31 @@ class Pin:
     location: Location
 
     @property
-    def least(self) -> Give:
-        return Give.MOVE if self.asked and self.kind not in _WHOLE else Give.DROP
+    def least(self) -> Relaxation:
+        return Relaxation.MOVE if self.asked and self.kind not in _WHOLE else Relaxation.DROP
 
     @property
-    def most(self) -> Give:
+    def most(self) -> Relaxation:
         if self.kind == "part" and self.asked and self.is_given_by_command:
             # Who asks whether it fits gets no answer from an image without it.
-            return Give.MOVE
-        return Give.DROP if self.kind in ("part", *_WHOLE) else Give.MOVE
+            return Relaxation.MOVE
+        return Relaxation.DROP if self.kind in ("part", *_WHOLE) else Relaxation.MOVE
 
     @property
     def is_given_by_command(self) -> bool:
         return self.location.line == COMMAND
 
 
-Giving = Mapping[Pin, Give]
+Relaxations = Mapping[Pin, Relaxation]
 """What of a recipe is given up."""
 
 
-def pins(recipe: Recipe) -> tuple[Pin, ...]:
+def pins_of(recipe: Recipe) -> tuple[Pin, ...]:
     """All that could be given up. What is likelier to have to stay comes last.
 
     A variant that follows from something else on the command line is none.
     """
-    parts = [Pin("part", one.name, ranged(one), one.location) for one in recipe.components]
+    parts = [Pin("part", one.name, version_range(one), one.location) for one in recipe.components]
     found = [one for one in parts if not one.asked]
     if recipe.content.packages:
         found.append(Pin("lock", "requirements", "requirements", recipe.location))
@@ -72,7 +72,7 @@ def pins(recipe: Recipe) -> tuple[Pin, ...]:
         if glob.location.line or f"{name}=" in str(glob.location.path)
     ]
     if recipe.base.specifier:
-        found.append(Pin("base", recipe.base.name, ranged(recipe.base), recipe.base.location))
+        found.append(Pin("base", recipe.base.name, version_range(recipe.base), recipe.base.location))
     found += [one for one in parts if one.asked]
     found += [Pin("instance", one.text, one.text, one.location) for one in recipe.targets.instances]
     if driver := recipe.targets.driver:
@@ -80,7 +80,7 @@ def pins(recipe: Recipe) -> tuple[Pin, ...]:
     return tuple(sorted(found, key=lambda pin: pin.is_given_by_command))
 
 
-def relaxed(recipe: Recipe, giving: Giving) -> Recipe:
+def relax(recipe: Recipe, giving: Relaxations) -> Recipe:
     """The recipe with some things given up."""
     if not giving:
         return recipe
@@ -90,7 +90,7 @@ def relaxed(recipe: Recipe, giving: Giving) -> Recipe:
         return replace(one, specifier="") if (kind, one.name, one.location) in given else one
 
     def is_dropped(one: Requirement) -> bool:
-        return given.get(("part", one.name, one.location)) is Give.DROP
+        return given.get(("part", one.name, one.location)) is Relaxation.DROP
 
     targets = replace(
         recipe.targets,

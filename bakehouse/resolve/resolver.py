@@ -21,12 +21,12 @@ from bakehouse.resolve.candidate import (
     Demand,
     Refusal,
     Selection,
-    clash,
-    held,
-    refuse,
-    refuse_among,
+    find_conflict,
+    find_joint_conflict,
+    frozen_package,
+    incompatible_candidates,
 )
-from bakehouse.resolve.compatibility import Fitting, Option, Shared
+from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, Option
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Choice:
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
         """What is asked of it, and of what it provides."""
-        return tuple(one for one in self._asked if one.requirement.name in self.candidate.given)
+        return tuple(one for one in self._asked if one.requirement.name in self.candidate.provided)
 
     @cached_property
-    def passed_over(self) -> tuple[Refusal, ...]:
+    def skipped(self) -> tuple[Refusal, ...]:
         """What stands before it in the catalogue, and why it is not chosen."""
         return self._reasons()
 
@@ -75,17 +75,17 @@ class Resolution:
     targets: tuple[Candidate, ...] = ()
     """The instance types and the driver that it is for."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """What is reported not to work together, on evidence too thin to refuse it."""
+    """What is reported not to work together, on evidence too thin to find_conflict it."""
 
     def version_of(self, name: str) -> str | None:
         """The version of a component or of what one provides."""
         for choice in (self.base, *self.choices):
-            if name in choice.candidate.given:
-                return choice.candidate.given[name]
+            if name in choice.candidate.provided:
+                return choice.candidate.provided[name]
         return None
 
 
-class NothingFits(Exception):
+class Unsatisfiable(Exception):
     """Carries a Conflict to `explain`, which has the words."""
 
     def __init__(self, conflict: Conflict) -> None:
@@ -93,21 +93,21 @@ class NothingFits(Exception):
         self.conflict = conflict
 
 
-class TooMuch(Exception):
+class BudgetExceeded(Exception):
     """The effort that was granted is used up, and nothing is known yet."""
 
 
 @dataclass(slots=True)
-class Effort:
+class SearchBudget:
     """How many candidates may still be looked at."""
 
     left: int
 
 
-def resolve(recipe: Recipe, catalog: Catalog, effort: Effort | None = None) -> Resolution:
-    """The newest versions that satisfy a recipe. Raises NothingFits with the causes.
+def resolve(recipe: Recipe, catalog: Catalog, effort: SearchBudget | None = None) -> Resolution:
+    """The newest versions that satisfy a recipe. Raises Unsatisfiable with the causes.
 
-    An effort is used up by what is looked at; with none left it raises TooMuch.
+    An effort is used up by what is looked at; with none left it raises BudgetExceeded.
     """
     return _Search(recipe, catalog, effort).run()
 
@@ -140,7 +140,7 @@ def _reasons(selection: Selection, tried: Iterable[tuple[Option, _DeadEnd | None
     for (candidate, demands), dead_end in tried:
         if dead_end:
             found.append(Refusal(candidate, dead_end.name, then=dead_end.conflict))
-        elif refusal := refuse(candidate, demands, selection):
+        elif refusal := find_conflict(candidate, demands, selection):
             found.append(refusal)
     return tuple(found)
 
@@ -148,7 +148,7 @@ def _reasons(selection: Selection, tried: Iterable[tuple[Option, _DeadEnd | None
 class _Search:
     """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
 
-    def __init__(self, recipe: Recipe, catalog: Catalog, effort: Effort | None) -> None:
+    def __init__(self, recipe: Recipe, catalog: Catalog, effort: SearchBudget | None) -> None:
         self._recipe = recipe
         self._effort = effort
         self._known_providers: dict[str, frozenset[str]] = {}
@@ -157,15 +157,15 @@ class _Search:
         self._targets = _targets(recipe, catalog)
         self._named = {one.name for one in recipe.components}
         self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
-        self._fitting = Fitting(recipe, Shared.of(catalog), self._asked, self._targets)
-        self._passed_over: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
+        self._fitting = Compatibility(recipe, CompatibilityCache.of(catalog), self._asked, self._targets)
+        self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 
     def run(self) -> Resolution:
         start = Selection.first(self._asked, self._recipe.content.packages, self._targets)
         found = self._extend(start, {})
         if isinstance(found, Selection):
             return self._result(found)
-        raise NothingFits(found.conflict)
+        raise Unsatisfiable(found.conflict)
 
     def _extend(self, selection: Selection, left: _Left) -> Selection | _DeadEnd:
         """A selection with all that it asks for; `left` has what is left for names that are to be chosen."""
@@ -180,14 +180,14 @@ class _Search:
         for place, option in enumerate(options):
             if self._effort:
                 if self._effort.left <= 0:
-                    raise TooMuch
+                    raise BudgetExceeded
                 self._effort.left -= 1
             if not fitting >> place & 1:
                 tried.append((option, None))
                 continue
             found = self._try(option, selection, left)
             if isinstance(found, Selection):
-                self._passed_over[name] = partial(_reasons, selection, tuple(tried))
+                self._skipped[name] = partial(_reasons, selection, tuple(tried))
                 return found
             if isinstance(found, _DeadEnd):
                 if name not in found.culprits:
@@ -208,7 +208,7 @@ class _Search:
         """What comes of leaving a name to parts that are yet to be chosen; None where it can't be left."""
         if not self._links.is_shared(name):
             return None
-        later = replace(selection, put_off=selection.put_off | {name})
+        later = replace(selection, excluded=selection.excluded | {name})
         return None if self._next_name(later) is None else self._extend(later, left)
 
     def _try(
@@ -217,7 +217,7 @@ class _Search:
         """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
         candidate, demands = option
         # It goes with each of the chosen parts by itself
-        if refusal := refuse_among(candidate, selection):
+        if refusal := find_joint_conflict(candidate, selection):
             return refusal.culprits
         self._fitting.choose(option)
         longer = selection.plus(candidate, demands)
@@ -230,7 +230,7 @@ class _Search:
         Without it a search would find that out only after it has tried everything between.
         """
         narrowed: dict[str, int] = {}
-        for name in sorted(selection.missing - selection.put_off):
+        for name in sorted(selection.missing - selection.excluded):
             if self._links.is_shared(name) or name not in self._components:
                 continue
             options = self._candidates(name)
@@ -249,8 +249,8 @@ class _Search:
     def _next_name(self, selection: Selection) -> str | None:
         """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
         if not selection.chosen:
-            return None if self._recipe.base.name in selection.put_off else self._recipe.base.name
-        return min(selection.missing - selection.put_off, key=self._rank, default=None)
+            return None if self._recipe.base.name in selection.excluded else self._recipe.base.name
+        return min(selection.missing - selection.excluded, key=self._rank, default=None)
 
     def _rank(self, name: str) -> tuple[bool, bool, int, str]:
         component = self._components.get(name)
@@ -274,12 +274,12 @@ class _Search:
         culprits: frozenset[str],
     ) -> _DeadEnd:
         """Who brought the name is a culprit too, and who might bring, or keeps out, what provides it."""
-        askers = [one.asker for one in selection.demands if one.requirement.name == name and one.brings]
+        askers = [one.required_by for one in selection.demands if one.requirement.name == name and one.brings]
         if None not in askers:
-            culprits |= {asker.name for asker in askers[:1] if asker}
+            culprits |= {required_by.name for required_by in askers[:1] if required_by}
         providers = self._providers(name)
         for one in selection.chosen:
-            if any(self._links.leads_to(given, providers) for given in one.given):
+            if any(self._links.can_provide(provided, providers) for provided in one.provided):
                 culprits |= {one.name}
         return _DeadEnd(self._recipe, name, selection, tried, culprits)
 
@@ -292,7 +292,7 @@ class _Search:
 
     def _result(self, selection: Selection) -> Resolution:
         base, *others = (
-            Choice(candidate, selection.demands, self._passed_over.get(candidate.name, tuple))
+            Choice(candidate, selection.demands, self._skipped.get(candidate.name, tuple))
             for candidate in selection.chosen
         )
         choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
@@ -302,7 +302,7 @@ class _Search:
             (one, known)
             for one in selection.chosen
             for known in one.face.conflicts
-            if not known.is_certain and clash(known, pool)
+            if not known.is_certain and incompatible_candidates(known, pool)
         ]
         return Resolution(
             self._recipe, base, tuple(choices), owners, mine, targets=self._targets, warnings=tuple(warnings)
@@ -339,7 +339,9 @@ def _share_packages(
     taken: set[str] = set()
 
     def take(packages: Mapping[str, Package]) -> tuple[Package, ...]:
-        own = {name: one for name, one in packages.items() if name not in taken and not held(base, one)}
+        own = {
+            name: one for name, one in packages.items() if name not in taken and not frozen_package(base, one)
+        }
         taken.update(own)
         return tuple(own.values())
 

@@ -12,10 +12,10 @@ from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, i
 from bakehouse.catalog.spec_reader import requirement
 from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Table, UsageError
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.alternatives import EFFORT, Combination, Nearest, Search
+from bakehouse.resolve.alternatives import EFFORT, Alternative, Alternatives, AlternativeSearch
 from bakehouse.resolve.candidate import Conflict
-from bakehouse.resolve.explain import changes_told
-from bakehouse.resolve.phrases import asked
+from bakehouse.resolve.explain import describe_changes
+from bakehouse.resolve.phrases import requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.suggest import suggestion
@@ -34,7 +34,7 @@ _NO_TARGETS = Targets()
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Assumptions:
     """What `--with` asks for."""
 
     parts: tuple[Requirement, ...] = ()
@@ -42,20 +42,20 @@ class Wishes:
     targets: Targets = _NO_TARGETS
 
     def __str__(self) -> str:
-        told = [asked(one) for one in self.parts]
+        told = [requirement_text(one) for one in self.parts]
         told += [f"variant {glob.text} of {name}" for name, glob in self.variants]
         told += [one.text for one in self.targets.instances]
         told += [f"driver {one.text}" for one in [self.targets.driver] if one]
         return f"{', '.join(told[:-1])} and {told[-1]}" if len(told) > 1 else told[0]
 
 
-def wishes(words: Sequence[str], catalog: Catalog) -> Wishes:
+def parse_assumptions(words: Sequence[str], catalog: Catalog) -> Assumptions:
     """`name=versions`, `name>=version`, `name=variant` or `instance=type`, each with its place.
 
     Raises UsageError with every mistake.
     """
     problems = Problems()
-    found = Wishes()
+    found = Assumptions()
     for word in words:
         match = _WORD.fullmatch(word)
         place = Location(Path(f"--with {word}"), COMMAND, COMMAND)
@@ -78,7 +78,9 @@ def wishes(words: Sequence[str], catalog: Catalog) -> Wishes:
     return found
 
 
-def _with(found: Wishes, name: Scalar, value: Scalar, catalog: Catalog, problems: Problems) -> Wishes:
+def _with(
+    found: Assumptions, name: Scalar, value: Scalar, catalog: Catalog, problems: Problems
+) -> Assumptions:
     targets = found.targets
     if name.text == INSTANCE:
         check_instance(value, catalog, problems)
@@ -110,7 +112,7 @@ def _variants(name: str, value: str, catalog: Catalog) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def asking(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Recipe:
+def with_assumptions(recipe: Recipe, wanted: Assumptions, catalog: Catalog) -> Recipe:
     """A recipe with wishes in the place of what it says about the same names."""
     base = recipe.base
     names = {one.name for one in wanted.parts}
@@ -133,7 +135,7 @@ def asking(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Recipe:
     )
 
 
-def _for_gpus(wanted: Wishes, catalog: Catalog) -> Iterator[tuple[str, Scalar]]:
+def _for_gpus(wanted: Assumptions, catalog: Catalog) -> Iterator[tuple[str, Scalar]]:
     """Who asks for CUDA does not mean a framework's build for CPUs."""
     cuda = next((one.location for one in wanted.parts if one.name == "cuda"), None)
     for component in (catalog.components.get(one.name) for one in wanted.parts):
@@ -146,9 +148,9 @@ def _for_gpus(wanted: Wishes, catalog: Catalog) -> Iterator[tuple[str, Scalar]]:
             yield component.name, Scalar(f"{prefixes.pop()}*", cuda)
 
 
-def in_image(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Resolution:
+def resolve_assuming(recipe: Recipe, wanted: Assumptions, catalog: Catalog) -> Resolution:
     """An image as it would be with the wishes. Raises ConflictError with what is nearest."""
-    search = Search(asking(recipe, wanted, catalog), catalog, CALLS)
+    search = AlternativeSearch(with_assumptions(recipe, wanted, catalog), catalog, CALLS)
     found = search.attempt({})
     if isinstance(found, Resolution):
         return found
@@ -157,22 +159,22 @@ def in_image(recipe: Recipe, wanted: Wishes, catalog: Catalog) -> Resolution:
     raise _error(message, found, search, catalog, search.nearest(_MOST), wanted, f"{recipe.name} ")
 
 
-def in_images(recipes: Sequence[Recipe], wanted: Wishes, catalog: Catalog) -> str:
+def summarize_images(recipes: Sequence[Recipe], wanted: Assumptions, catalog: Catalog) -> str:
     """A line for each image: that it fits, or the fewest changes with which it would."""
     width = max(len(one.name) for one in recipes)
     lines = []
     for number, recipe in enumerate(recipes):
-        search = Search(asking(recipe, wanted, catalog), catalog, CALLS_FOR_EACH)
+        search = AlternativeSearch(with_assumptions(recipe, wanted, catalog), catalog, CALLS_FOR_EACH)
         told = "fits"
         if not isinstance(search.attempt({}), Resolution):
             told = "does not fit"
             if number < _MOST_SEARCHED and (found := search.nearest(1).combinations):
-                told += f"; it would with {changes_told(found[0])}"
+                told += f"; it would with {describe_changes(found[0])}"
         lines.append(f"{recipe.name.ljust(width)}  {told}")
     return "\n".join(lines) + "\n"
 
 
-def on_any_base(wanted: Wishes, catalog: Catalog) -> tuple[Resolution, ...]:
+def resolve_on_bases(wanted: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
     """What satisfies the wishes, on each base that can; the one that brings least first.
 
     Raises ConflictError where none can, with what is nearest.
@@ -180,9 +182,9 @@ def on_any_base(wanted: Wishes, catalog: Catalog) -> tuple[Resolution, ...]:
     bases = sorted((one for one in catalog.components.values() if one.is_base), key=_weight)
     named = {one.name for one in wanted.parts}
     bases = [one for one in bases if one.name in named] or bases
-    recipes = [asking(_nothing_on(base, wanted), wanted, catalog) for base in bases]
+    recipes = [with_assumptions(_nothing_on(base, wanted), wanted, catalog) for base in bases]
     calls, effort = CALLS // len(bases), EFFORT // len(bases)
-    searches = [Search(recipe, catalog, calls, effort=effort) for recipe in recipes]
+    searches = [AlternativeSearch(recipe, catalog, calls, effort=effort) for recipe in recipes]
     found = [(search, search.attempt({})) for search in searches]
     fitting = tuple(one for _, one in found if isinstance(one, Resolution))
     if fitting:
@@ -193,28 +195,30 @@ def on_any_base(wanted: Wishes, catalog: Catalog) -> tuple[Resolution, ...]:
         if isinstance(conflict, Conflict)
     ]
     search, conflict, _ = min(tried, key=lambda one: _first_rank(one[2]))
-    ways: list[Combination] = []
+    ways: list[Alternative] = []
     for way in sorted((way for _, _, each in tried for way in each.combinations), key=lambda way: way.rank):
         if not any(_is_part_of(one, way) for one in ways):
             ways.append(way)
     is_cut, calls = any(one.is_cut for _, _, one in tried), sum(one.calls for _, _, one in tried)
     message = f"nothing in the catalogue has {wanted} together"
-    raise _error(message, conflict, search, catalog, Nearest(tuple(ways[:_MOST]), is_cut, calls), wanted, "")
+    raise _error(
+        message, conflict, search, catalog, Alternatives(tuple(ways[:_MOST]), is_cut, calls), wanted, ""
+    )
 
 
 def uses_gpus(resolution: Resolution) -> bool:
     """Whether a part is for GPUs, if what it has to run on has some."""
-    has_gpus = any(one.given.get("gpus", "0") != "0" for one in resolution.targets)
+    has_gpus = any(one.provided.get("gpus", "0") != "0" for one in resolution.targets)
     return not has_gpus or any(choice.face.gpu for choice in resolution.choices)
 
 
-def _is_part_of(first: Combination, second: Combination) -> bool:
+def _is_part_of(first: Alternative, second: Alternative) -> bool:
     """Whether another base needs all the changes of this one, or more."""
     mine, other = {one.pin for one in first.changes}, {one.pin for one in second.changes}
-    return mine < other or changes_told(first) == changes_told(second)
+    return mine < other or describe_changes(first) == describe_changes(second)
 
 
-def _first_rank(nearest: Nearest) -> tuple[int, ...]:
+def _first_rank(nearest: Alternatives) -> tuple[int, ...]:
     return min((one.rank for one in nearest.combinations), default=(99,))
 
 
@@ -223,7 +227,7 @@ def _weight(base: Component) -> tuple[int, str]:
     return max(len(one.face.provides) for release in base.releases for one in release.variants), base.name
 
 
-def _nothing_on(base: Component, wanted: Wishes) -> Recipe:
+def _nothing_on(base: Component, wanted: Assumptions) -> Recipe:
     """A recipe that asks for a base only; what it says of itself is told at the first wish."""
     spots = [*(one.location for one in wanted.parts), *(one.location for _, one in wanted.variants)]
     nowhere = (*spots, Location(Path("--with"), COMMAND, COMMAND))[0]
@@ -244,14 +248,14 @@ def _nothing_on(base: Component, wanted: Wishes) -> Recipe:
 def _error(
     message: str,
     conflict: Conflict,
-    search: Search,
+    search: AlternativeSearch,
     catalog: Catalog,
-    nearest: Nearest,
-    wanted: Wishes,
+    nearest: Alternatives,
+    wanted: Assumptions,
     image: str,
 ) -> ConflictError:
-    smallest = conflict_report.smallest(conflict, search)
-    told = conflict_report.with_candidates(message, smallest, catalog)
+    smallest = conflict_report.minimal_conflict(conflict, search)
+    told = conflict_report.diagnostic_with_candidates(message, smallest, catalog)
     cut = f" (the search ended after {nearest.calls} tries)" if nearest.is_cut else ""
     rows = tuple(_row(one, wanted) for one in nearest.combinations)
     title = f"nearest that fit{cut}" if rows else f"nothing near fits{cut}"
@@ -261,20 +265,20 @@ def _error(
     return ConflictError(replace(told, tables=(*told.tables, Table(title, rows)), hint=hint))
 
 
-def _row(one: Combination, wanted: Wishes) -> tuple[str, ...]:
+def _row(one: Alternative, wanted: Assumptions) -> tuple[str, ...]:
     count = len(one.changes)
-    return f"{count} change{'s' if count > 1 else ''}", changes_told(one), ", ".join(_result(one, wanted))
+    return f"{count} change{'s' if count > 1 else ''}", describe_changes(one), ", ".join(_result(one, wanted))
 
 
-def _result(one: Combination, wanted: Wishes) -> Iterable[str]:
+def _result(one: Alternative, wanted: Assumptions) -> Iterable[str]:
     """The base, and the parts that were asked about, as they would be."""
     found = one.resolution
     names = {requirement.name for requirement in wanted.parts} | {"python"}
     yield str(found.base.candidate)
-    yield from (str(choice.candidate) for choice in found.choices if names & choice.candidate.given.keys())
+    yield from (str(choice.candidate) for choice in found.choices if names & choice.candidate.provided.keys())
 
 
-def _command(one: Combination, wanted: Wishes) -> str:
+def _command(one: Alternative, wanted: Assumptions) -> str:
     """The wishes as they would fit; empty where a recipe has to change as well."""
     if not all(change.pin.is_given_by_command and change.pin.kind == "part" for change in one.changes):
         return ""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bakehouse.analysis.fleet_sizes import difference, fleet_of
+from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
 from bakehouse.analysis.sizes import ImageSize, LayerSize, parts_of
 from bakehouse.cli.size_report import since_release
 from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
@@ -48,7 +48,7 @@ OTHER = image("other", BASE, TORCH, layer("dali", "sha256:dali", 10))
 
 
 def test_a_layer_of_several_images_is_stored_once() -> None:
-    found = fleet_of([SMALL, LARGE, OTHER])
+    found = fleet_size([SMALL, LARGE, OTHER])
 
     assert (found.all_stored, found.once_stored) == (65 + 260 + 270, 60 + 5 + 200 + 10)
     assert (found.all_unpacked, found.once_unpacked) == (3 * 595, 3 * 275)
@@ -63,13 +63,13 @@ def test_a_layer_of_several_images_is_stored_once() -> None:
 def test_a_layer_that_an_image_has_twice_is_stored_once_as_well() -> None:
     empty = layer("drivers", "sha256:empty", 1)
 
-    assert fleet_of([image("small", empty, empty)]).all_stored == 1
+    assert fleet_size([image("small", empty, empty)]).all_stored == 1
 
 
 def test_images_are_compared_part_by_part() -> None:
     newer = image("newer", BASE, layer("torch", "sha256:newer", 240), layer("dali", "sha256:dali", 10))
 
-    found = difference(LARGE, newer)
+    found = size_difference(LARGE, newer)
 
     assert [(one.name, one.stored, one.unpacked) for one in found.parts] == [
         ("torch", 40, 120),

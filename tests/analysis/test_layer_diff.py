@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.analysis import layer_diff
-from bakehouse.analysis.layer_diff import Difference, Entry
+from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
 from tests.support.layer_archives import Member, layer
 
 FILE = Member("opt/made", b"first")
 
 
-def entries(*members: Member) -> dict[str, Entry]:
+def entries(*members: Member) -> dict[str, LayerEntry]:
     return layer_diff.read(io.BytesIO(layer(*members)))
 
 
@@ -53,19 +53,19 @@ def test_a_link_that_leads_elsewhere_is_told() -> None:
 
     (found,) = layer_diff.differences(entries(first), entries(second))
 
-    assert found == Difference("/opt/link", ("link to one and other",))
+    assert found == EntryDifference("/opt/link", ("link to one and other",))
 
 
 def test_a_file_that_only_one_has_is_told() -> None:
     both = layer_diff.differences(entries(FILE, Member("a")), entries(FILE, Member("b")))
 
     assert both == (
-        Difference("/a", ("only in the first",)),
-        Difference("/b", ("only in the second",)),
+        EntryDifference("/a", ("only in the first",)),
+        EntryDifference("/b", ("only in the second",)),
     )
 
 
 def test_another_order_is_told_at_its_first_file() -> None:
     found = layer_diff.differences(entries(Member("a"), FILE), entries(FILE, Member("a")))
 
-    assert found == (Difference("/a", ("another place in the archive",)),)
+    assert found == (EntryDifference("/a", ("another place in the archive",)),)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.image_archive import Blob, SavedImage
-from bakehouse.analysis.size_check import Scale, owners, require_budgets, stored_images
+from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
 from bakehouse.build.graph import BuiltImage
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
@@ -37,7 +37,7 @@ class Machine:
         self.engine = FakeEngine(lambda spec: Run())
         self.engine.archives[DIGEST] = saved(LAYERS, made_by, form)
         self.said: list[str] = []
-        self.scale = Scale(self.engine, templates(), self.said.append)
+        self.scale = SizeReader(self.engine, templates(), self.said.append)
 
 
 def built(image: Image) -> BuiltImage:
@@ -96,7 +96,7 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
 def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
     made_by = ("ADD file:1", "RUN apt-get", *["COPY /out/ / # buildkit"] * 3)
 
-    names = owners(tree.one(), saved_layers(*made_by), templates())
+    names = layer_names(tree.one(), saved_layers(*made_by), templates())
 
     assert names == ("debian", "debian", "python", "torch", "toolkit")
 
@@ -106,7 +106,7 @@ def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
     tree: Tree, made_by: tuple[str, ...]
 ) -> None:
     with pytest.raises(EngineError) as caught:
-        owners(tree.one(), saved_layers(*made_by), templates())
+        layer_names(tree.one(), saved_layers(*made_by), templates())
 
     assert said(caught.value) == (
         "error: the layers of `small` in the engine are not those of its Dockerfile\n"

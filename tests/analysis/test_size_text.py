@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.analysis import size_text as size_tables
-from bakehouse.analysis.fleet_sizes import difference, fleet_of
+from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
 from bakehouse.analysis.size_text import size_text
 from bakehouse.analysis.sizes import (
     Copies,
+    FileKind,
     FolderSize,
     ImageSize,
-    Kind,
     KindSize,
     LayerSize,
     PartSize,
@@ -59,7 +59,7 @@ SIZE = ImageSize(
     ),
     kinds=(
         KindSize(
-            Kind.HEADERS,
+            FileKind.HEADERS,
             9_000_000,
             161,
             (("torch", 8_000_000), ("debian", 900_000), ("apt", 50_000), ("sshd", 50_000)),
@@ -124,7 +124,7 @@ def test_an_engine_that_stores_layers_unpacked_does_not_know_what_is_pushed() ->
 def test_several_images() -> None:
     sizes = [SMALL, LARGE, OTHER]
 
-    assert size_tables.fleet(sizes, fleet_of(sizes), 2) == (
+    assert size_tables.fleet(sizes, fleet_size(sizes), 2) == (
         "image: as pushed, unpacked\n"
         "  small   65 bytes  195 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
         "  large  260 bytes  780 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
@@ -142,12 +142,12 @@ def test_several_images() -> None:
 
 
 def test_an_image_beside_another() -> None:
-    assert size_tables.compared(difference(SMALL, LARGE)) == (
+    assert size_tables.compared(size_difference(SMALL, LARGE)) == (
         "small → large: +195 bytes, +585 bytes unpacked; 1 layer of 60 bytes in both\n"
         "  torch  +200 bytes  0 bytes  →  200 bytes  +600 bytes unpacked\n"
         "  mpi      -5 bytes  5 bytes  →    0 bytes   -15 bytes unpacked\n"
     )
-    assert size_tables.compared(difference(SMALL, SMALL)) == (
+    assert size_tables.compared(size_difference(SMALL, SMALL)) == (
         "small → small: no change, no change unpacked; 2 layers of 65 bytes in both\n"
         "  every part weighs the same\n"
     )

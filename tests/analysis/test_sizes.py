@@ -10,9 +10,9 @@ from bakehouse.analysis.image_archive import Blob, SavedImage
 from bakehouse.analysis.layers import HASHED_BYTES, Contents, File
 from bakehouse.analysis.sizes import (
     Copies,
+    FileKind,
     FolderSize,
     ImageSize,
-    Kind,
     KindSize,
     PartSize,
     Placed,
@@ -147,21 +147,21 @@ def test_a_library_of_one_name_in_two_folders_is_told_whatever_its_version() -> 
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/usr/lib/x86_64-linux-gnu/libc.a", Kind.STATIC),
-        ("/opt/venv/lib/python3.11/site-packages/torch/include/ATen/ATen.h", Kind.HEADERS),
-        ("/usr/include/c++/12/vector", Kind.HEADERS),
-        ("/opt/venv/lib/python3.11/site-packages/scipy/linalg/tests/test_basic.py", Kind.TESTS),
-        ("/opt/venv/lib/python3.11/site-packages/scipy/tests/__pycache__/a.pyc", Kind.TESTS),
-        ("/usr/lib/python3.11/test/support/__init__.py", Kind.TESTS),
-        ("/opt/venv/lib/python3.11/site-packages/numpy/__pycache__/a.pyc", Kind.BYTE_CODE),
-        ("/usr/lib/debug/.build-id/aa/bb", Kind.SYMBOLS),
+        ("/usr/lib/x86_64-linux-gnu/libc.a", FileKind.STATIC),
+        ("/opt/venv/lib/python3.11/site-packages/torch/include/ATen/ATen.h", FileKind.HEADERS),
+        ("/usr/include/c++/12/vector", FileKind.HEADERS),
+        ("/opt/venv/lib/python3.11/site-packages/scipy/linalg/tests/test_basic.py", FileKind.TESTS),
+        ("/opt/venv/lib/python3.11/site-packages/scipy/tests/__pycache__/a.pyc", FileKind.TESTS),
+        ("/usr/lib/python3.11/test/support/__init__.py", FileKind.TESTS),
+        ("/opt/venv/lib/python3.11/site-packages/numpy/__pycache__/a.pyc", FileKind.BYTE_CODE),
+        ("/usr/lib/debug/.build-id/aa/bb", FileKind.SYMBOLS),
         ("/opt/tests/run.sh", None),
         ("/opt/venv/lib/python3.11/site-packages/numpy/testing/overrides.py", None),
         ("/opt/venv/lib/python3.11/site-packages/test.py", None),
         ("/usr/bin/sha256sum", None),
     ],
 )
-def test_a_file_is_of_the_kind_that_its_path_tells(path: str, kind: Kind | None) -> None:
+def test_a_file_is_of_the_kind_that_its_path_tells(path: str, kind: FileKind | None) -> None:
     assert kind_of(path) is kind
 
 
@@ -171,7 +171,7 @@ def test_kinds_are_summed_up_with_whose_they_are() -> None:
         ("torch", [Member("torch/lib/libx.a", b"12345")]),
     )
 
-    assert found.kinds == (KindSize(Kind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
+    assert found.kinds == (KindSize(FileKind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
 
 
 def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> None:

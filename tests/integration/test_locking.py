@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.lock import lock as locking
-from bakehouse.lock.drift import Drift, Kind
+from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.util.file_lock import exclusive
 from tests.conftest import said
 from tests.support.wheels import wheel
@@ -163,14 +163,14 @@ def _check(tmp_path: Path, *patterns: str) -> tuple[Drift, ...]:
 
 
 def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_path: Path) -> None:
-    assert [one.kind for one in _check(tmp_path, "top")] == [Kind.NOT_LOCKED] * 3
+    assert [one.kind for one in _check(tmp_path, "top")] == [DriftKind.NOT_LOCKED] * 3
     pin("top")
     wheel(tmp_path / "wheels", "needed", "1.1")
     component = tmp_path / "mine/components/top/component.yaml"
     component.write_text(component.read_text().replace('["top==2.0"]', '["top==2.0", "needed==1.0"]'))
     found = _check(tmp_path, "top")
-    assert Drift(Kind.OLDER, "top 1.0 (own-wheel)", "1.0.txt") in found
-    assert Drift(Kind.NEWER_PYTHON, "top 2.0 (py312)", "needed 1.0 -> 1.1") in found
+    assert Drift(DriftKind.OLDER, "top 1.0 (own-wheel)", "1.0.txt") in found
+    assert Drift(DriftKind.NEWER_PYTHON, "top 2.0 (py312)", "needed 1.0 -> 1.1") in found
 
 
 def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:

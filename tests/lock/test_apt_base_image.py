@@ -9,12 +9,12 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import BuildError, ConflictError
 from bakehouse.lock import apt_base_image
-from bakehouse.lock.apt_base_image import Locked, PulledBase
+from bakehouse.lock.apt_base_image import Locked, VendorBase
 from tests.conftest import said
 from tests.support.locked_debian import stanza
 
 PINNED = f"house/base:1@sha256:{'ab' * 32}"
-BASE = PulledBase(PINNED, PINNED, (("g++", "libc6"), ("none",)))
+BASE = VendorBase(PINNED, PINNED, (("g++", "libc6"), ("none",)))
 STEPS = """\
 NOTE: This is only a simulation!
 Inst libc6 [2.39-0ubuntu8.4] (2.39-0ubuntu8.6 Ubuntu:24.04/noble-updates [amd64])

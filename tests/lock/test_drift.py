@@ -6,7 +6,7 @@ from bakehouse.catalog.recipe import lock_heading
 from bakehouse.errors import ConflictError, StaleError
 from bakehouse.lock import drift, pulled_locks
 from bakehouse.lock import lock as locking
-from bakehouse.lock.drift import Drift, Kind
+from bakehouse.lock.drift import Drift, DriftKind
 from tests.conftest import COMPONENTS, IMAGE, Tree, said
 from tests.support.locked_debian import index
 
@@ -31,20 +31,20 @@ def test_nothing_is_open_where_all_is_locked(project: Tree) -> None:
 
 def test_a_package_that_no_lock_has(project: Tree) -> None:
     project.image(IMAGE + "apt: [vim, gcc-12=11.0]\n")
-    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "sid", "gcc-12=11.0 (12.2 is)")]
+    assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "sid", "gcc-12=11.0 (12.2 is)")]
 
 
 def test_a_suite_without_a_lock(project: Tree) -> None:
     project.component("debian", COMPONENTS["debian"].replace("bookworm", "forky"))
-    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "forky", "none of its packages")]
+    assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "forky", "none of its packages")]
 
 
 def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None:
     wanted = project.write("images/requirements.txt", "six\n")
     project.image(IMAGE + "requirements: requirements.txt\n")
-    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "small", "requirements.txt")]
+    assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "small", "requirements.txt")]
     lock = project.write("images/requirements.txt.lock", lock_heading("requirements.txt", b"seven\n") + "\n")
-    assert open_points(project) == [Drift(Kind.OLDER, "small", "requirements.txt.lock")]
+    assert open_points(project) == [Drift(DriftKind.OLDER, "small", "requirements.txt.lock")]
     lock.write_text(lock_heading("requirements.txt", wanted.read_bytes()) + "\n")
     assert open_points(project) == []
 
@@ -55,7 +55,7 @@ def test_a_checksum_that_nobody_knows(project: Tree) -> None:
         + '    artifacts:\n      file: {url: "https://x.example/f.tgz", sha256: unknown}\n'
     )
     project.component("toolkit", text)
-    assert open_points(project) == [Drift(Kind.UNKNOWN, "toolkit 5.1", "f.tgz")]
+    assert open_points(project) == [Drift(DriftKind.UNKNOWN, "toolkit 5.1", "f.tgz")]
 
 
 PINNED = f"x.example/y:1@sha256:{'ab' * 32}"
@@ -75,10 +75,10 @@ def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
     lock = project.write("apt/bases/x.example-y-1-abababab.packages", f"Base: {PINNED}\n\nStep: vim\nAdds:\n")
     assert open_points(project) == []
     lock.write_text(f"Base: {PINNED}\n\nStep: emacs\nAdds:\n")
-    assert open_points(project) == [Drift(Kind.NOT_LOCKED, "x.example/y:1", "vim")]
+    assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "x.example/y:1", "vim")]
     lock.write_text(f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: vim\nAdds:\n")
     assert open_points(project) == [
-        Drift(Kind.OLDER, "x.example/y:1", f"x.example-y-1-abababab.packages, of sha256:{'cd' * 32}")
+        Drift(DriftKind.OLDER, "x.example/y:1", f"x.example-y-1-abababab.packages, of sha256:{'cd' * 32}")
     ]
 
 
@@ -97,8 +97,8 @@ def test_no_base_is_pulled_to_be_locked_that_nobody_named(project: Tree) -> None
 
 def test_a_base_that_is_pulled(project: Tree) -> None:
     assert open_points(pulled(project)) == [
-        Drift(Kind.NO_DIGEST, "theirs 1", "x.example/y:1"),
-        Drift(Kind.MIRRORS, "x.example/y:1", "packages of apt"),
+        Drift(DriftKind.NO_DIGEST, "theirs 1", "x.example/y:1"),
+        Drift(DriftKind.MIRRORS, "x.example/y:1", "packages of apt"),
     ]
     with pytest.raises(StaleError) as caught:
         locking.require_locked(open_points(project))
@@ -113,7 +113,7 @@ def test_a_components_lock_of_other_requirements(project: Tree) -> None:
     text = COMPONENTS["toolkit"].replace('python: "*"', 'python: "3.11"')
     project.component("toolkit", text + "    requirements: [six]\n    lock: toolkit.txt\n")
     lock = project.write("components/toolkit/toolkit.txt", "# Python 3.11: seven\n")
-    assert open_points(project) == [Drift(Kind.OLDER, "toolkit 5.1", "toolkit.txt")]
+    assert open_points(project) == [Drift(DriftKind.OLDER, "toolkit 5.1", "toolkit.txt")]
     lock.write_text("# Python 3.11: six\n")
     assert open_points(project) == []
 
@@ -132,9 +132,9 @@ def test_a_recipe_that_nothing_fits_for_is_told_where_it_is_meant_and_left_out_e
 
 def test_kinds_are_told_one_after_the_other() -> None:
     found = [
-        Drift(Kind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
-        Drift(Kind.NOT_LOCKED, "bookworm", "vim"),
-        Drift(Kind.NEWER_PYTHON, "a", "b 1 -> 2"),
+        Drift(DriftKind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
+        Drift(DriftKind.NOT_LOCKED, "bookworm", "vim"),
+        Drift(DriftKind.NEWER_PYTHON, "a", "b 1 -> 2"),
     ]
     assert drift.table(found) == (
         "not locked:\n  bookworm  vim\n"
@@ -144,9 +144,9 @@ def test_kinds_are_told_one_after_the_other() -> None:
 
 
 def test_what_is_left_open_fails_and_what_is_newer_does_not() -> None:
-    locking.require_locked([Drift(Kind.NEWER_SYSTEM, "bookworm", "vim 1 -> 2")])
+    locking.require_locked([Drift(DriftKind.NEWER_SYSTEM, "bookworm", "vim 1 -> 2")])
     with pytest.raises(StaleError) as caught:
-        locking.require_locked([Drift(Kind.UNKNOWN, "a", "b"), Drift(Kind.OLDER, "a", "b")])
+        locking.require_locked([Drift(DriftKind.UNKNOWN, "a", "b"), Drift(DriftKind.OLDER, "a", "b")])
     assert said(caught.value) == (
         "error: 2 things are left open by the locks\n\n"
         "hint: `./bake lock` locks what is told above; commit the result\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits
+from bakehouse.resolve.resolver import Unsatisfiable
 from tests.conftest import COMPONENTS, IMAGE, Tree
 
 RICH = (
@@ -97,6 +97,6 @@ def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, folder: Tree) -> No
     with contextlib.suppress(BakehouseError):
         try:
             folder.dockerfile()
-        except NothingFits as nothing:
+        except Unsatisfiable as nothing:
             error = conflict_report.conflict_error(nothing.conflict, folder.catalog())
             assert all(failure_text(one) for one in error.diagnostics)

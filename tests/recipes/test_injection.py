@@ -18,7 +18,7 @@ from bakehouse.errors import BakehouseError, Problems, RecipeError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits, resolve
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import parse
 from tests.conftest import Tree, templates
 from tests.support.dockerfiles import Instruction, instructions, pairs
@@ -243,7 +243,7 @@ def attempt(tree: Tree) -> str | set[tuple[str, int]]:
         return dockerfile.render(plan, TEMPLATES)[0].content.decode()
     except BakehouseError as error:
         told = error.diagnostics
-    except NothingFits as nothing:
+    except Unsatisfiable as nothing:
         told = conflict_report.conflict_error(nothing.conflict, catalog, calls=0).diagnostics
     spots = [one.location for one in told] + [reason.location for one in told for reason in one.reasons]
     return {(str(one.path.relative_to(tree.root)), one.line) for one in spots if one}

@@ -18,7 +18,7 @@ from bakehouse.plan import dockerfile
 from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits, resolve
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
 MISTAKES = Path(__file__).parents[1] / "mistakes"
@@ -101,7 +101,7 @@ def rendered(root: Path) -> tuple[tuple[RenderedFile, ...], dict[str, Recipe]]:
     for recipe in recipes.values():
         try:
             resolutions.append(resolve(recipe, catalog))
-        except NothingFits as nothing:
+        except Unsatisfiable as nothing:
             error = conflict_report.conflict_error(nothing.conflict, catalog)
             problems.extend(error.diagnostics)
     problems.raise_as(ConflictError)

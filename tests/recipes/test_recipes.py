@@ -24,7 +24,7 @@ from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
 from bakehouse.plan.model import Image, Plan, RegistryBase
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve.candidate import Candidate
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import Scalar
 from tests.support.dockerfiles import Instruction, instructions
 
@@ -132,7 +132,7 @@ def hosts() -> frozenset[str | None]:
 def resolves(recipe: Recipe) -> Resolution | None:
     try:
         return resolve(recipe, catalog())
-    except NothingFits:
+    except Unsatisfiable:
         return None
 
 

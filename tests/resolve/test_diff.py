@@ -13,7 +13,7 @@ def compared(tree: Tree, first: str, second: str) -> str:
     tree.image(HEAD + first)
     before = tree.resolve()
     tree.image(HEAD + second)
-    return diff.comparison(before, tree.resolve())
+    return diff.compare(before, tree.resolve())
 
 
 def test_parts_that_came_went_and_changed_are_told(tree: Tree) -> None:
@@ -84,7 +84,7 @@ def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
     tree.image(HEAD + "components: {python: '*'}\n", "other")
 
     assert (
-        diff.through_time(before, old, tree.recipes(), tree.catalog(), "*")
+        diff.compare_catalogs(before, old, tree.recipes(), tree.catalog(), "*")
         == """\
 small
   ~ toolkit 5.1 → 5.2
@@ -96,7 +96,7 @@ small
 
 def test_images_that_are_nowhere_are_told(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
-        diff.through_time(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
+        diff.compare_catalogs(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
 
     [told] = caught.value.diagnostics
     assert (told.message, told.hint) == ("there is no image `smal`, then or now", "did you mean `small`?")

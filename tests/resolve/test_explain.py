@@ -11,7 +11,7 @@ def overview(tree: Tree) -> str:
 
 
 def part(tree: Tree, name: str) -> str:
-    return explain.part(tree.resolve(), tree.catalog(), name)
+    return explain.component_report(tree.resolve(), tree.catalog(), name)
 
 
 def test_each_part_is_told_with_who_asked_and_what_kept_newer_ones_out(tree: Tree) -> None:
@@ -85,7 +85,7 @@ debian 12, the newest known                    components/debian/component.yaml:
 2.36 is the newest glibc that the catalogue knows
 """
     )
-    assert explain.known_names(tree.resolve()) == ("debian", "glibc", "python", "toolkit", "torch")
+    assert explain.explainable_names(tree.resolve()) == ("debian", "glibc", "python", "toolkit", "torch")
 
 
 def test_each_way_to_a_newer_version_is_told_with_its_changes(tree: Tree) -> None:

@@ -21,9 +21,9 @@ from bakehouse.catalog.component import Incompatibility
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.resolve.candidate import Candidate, clash
+from bakehouse.resolve.candidate import Candidate, incompatible_candidates
 from bakehouse.resolve.conflict_report import conflict_error
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 COMPONENTS = HOME / "recipes" / "components"
 
@@ -52,7 +52,7 @@ def chosen(name: str, version: str) -> Candidate:
 
 def broken(*parts: Candidate) -> list[Incompatibility]:
     """What is known not to work among these parts."""
-    return [known for one in parts for known in one.face.conflicts if clash(known, parts)]
+    return [known for one in parts for known in one.face.conflicts if incompatible_candidates(known, parts)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Kitchen:
 
     def answer(self, text: str) -> str:
         """What the user reads when nothing fits."""
-        with pytest.raises(NothingFits) as caught:
+        with pytest.raises(Unsatisfiable) as caught:
             self.resolve(text)
         return failure_text(conflict_error(caught.value.conflict, catalog()).diagnostics[0])
 
@@ -88,7 +88,7 @@ def cuda(version: str, ubuntu: str, *components: str, flavour: str = "runtime") 
 def test_each_installer_says_which_open_mpi_it_has_or_is_kept_from_images_that_need_one() -> None:
     for one in candidates("efa"):
         refused = [part.name for known in one.face.conflicts for part in known.parts if known.is_certain]
-        assert ("open-mpi" in one.given) != ("open-mpi" in refused), str(one)
+        assert ("open-mpi" in one.provided) != ("open-mpi" in refused), str(one)
 
 
 def test_installers_have_both_open_mpi_from_1_30_and_the_plugin_from_1_38() -> None:
@@ -151,9 +151,9 @@ def test_the_plugin_that_hangs_is_refused(kitchen: Kitchen) -> None:
 def test_a_second_plugin_is_refused(kitchen: Kitchen) -> None:
     components = ('efa: "1.46.0"', 'nccl: "2.27.7"', 'aws-ofi-nccl: "1.16.3"')
     assert "1.17.2" in kitchen.answer(cuda("12.8.1", "24.04", *components))
-    given = kitchen.resolve(cuda("12.8.1", "24.04", *components[:2], 'aws-ofi-nccl: ">=1.17"'))
-    assert given.version_of("aws-ofi-nccl") == "1.17.2"
-    assert "aws-ofi-nccl" not in [choice.name for choice in given.choices]
+    provided = kitchen.resolve(cuda("12.8.1", "24.04", *components[:2], 'aws-ofi-nccl: ">=1.17"'))
+    assert provided.version_of("aws-ofi-nccl") == "1.17.2"
+    assert "aws-ofi-nccl" not in [choice.name for choice in provided.choices]
 
 
 def test_an_old_installer_has_a_plugin_compiled_for_it(kitchen: Kitchen) -> None:

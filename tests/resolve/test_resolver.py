@@ -11,7 +11,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, Face, Incompatibility, Release, Requirement, Variant
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate
-from bakehouse.resolve.resolver import NothingFits, Resolution, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from tests.conftest import COMPONENTS, SHA, Tree
 from tests.support.catalogs import (
     NOWHERE,
@@ -30,7 +30,7 @@ HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 def attempt(recipe: Recipe, catalog: Catalog) -> Resolution | None:
     try:
         return resolve(recipe, catalog)
-    except NothingFits:
+    except Unsatisfiable:
         return None
 
 
@@ -237,7 +237,7 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
     recipe = asking(tree, *(need(one.name) for one in many), need("zebra"), need("python"))
 
     start = time.process_time()
-    with pytest.raises(NothingFits) as caught:
+    with pytest.raises(Unsatisfiable) as caught:
         resolve(recipe, catalog)
     assert caught.value.conflict.name == ("python" if last == "late" else "zebra")
     assert time.process_time() - start < 1
@@ -256,7 +256,7 @@ def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it
     found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
 
     assert [one.version for one in found.choices] == ["2", "2", "1"]
-    assert [one.known for one in found.choices[-1].passed_over] == [known]
+    assert [one.known for one in found.choices[-1].skipped] == [known]
 
 
 def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:

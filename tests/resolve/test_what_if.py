@@ -51,7 +51,7 @@ def asked(tree: Tree, *words: str) -> str:
     """What is told about a free question."""
     catalog = tree.catalog()
     try:
-        found = what_if.on_any_base(what_if.wishes(words, catalog), catalog)
+        found = what_if.resolve_on_bases(what_if.parse_assumptions(words, catalog), catalog)
     except ConflictError as error:
         return said(error)
     return "\n".join(", ".join(str(one.candidate) for one in (each.base, *each.choices)) for each in found)
@@ -60,7 +60,9 @@ def asked(tree: Tree, *words: str) -> str:
 def asked_of_image(tree: Tree, *words: str) -> str:
     catalog = tree.catalog()
     try:
-        found = what_if.in_image(tree.recipes()["small"], what_if.wishes(words, catalog), catalog)
+        found = what_if.resolve_assuming(
+            tree.recipes()["small"], what_if.parse_assumptions(words, catalog), catalog
+        )
     except ConflictError as error:
         return said(error)
     return ", ".join(str(one.candidate) for one in (found.base, *found.choices))
@@ -68,7 +70,7 @@ def asked_of_image(tree: Tree, *words: str) -> str:
 
 def mistaken(tree: Tree, *words: str) -> str:
     with pytest.raises(UsageError) as caught:
-        what_if.wishes(words, tree.catalog())
+        what_if.parse_assumptions(words, tree.catalog())
     return said(caught.value)
 
 
@@ -195,7 +197,7 @@ def test_several_images_get_a_line_each(shop: Tree) -> None:
     other = replace(recipe, name="other", base=replace(recipe.base, specifier="==12.6"))
 
     assert (
-        what_if.in_images([recipe, other], what_if.wishes(["torch=2.9"], catalog), catalog)
+        what_if.summarize_images([recipe, other], what_if.parse_assumptions(["torch=2.9"], catalog), catalog)
         == """\
 small  fits
 other  does not fit; it would with cuda-image 12.6 → 12.8

@@ -150,7 +150,7 @@ def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
         demands += [*brought(recipe, one), *one.face.constraints]
     versions: dict[str, list[str]] = {}
     for one in chosen:
-        for name, version in one.given.items():
+        for name, version in one.provided.items():
             versions.setdefault(name, []).append(version)
     if not all(one.allows(version) for one in demands for version in versions.get(one.name, ())):
         return False
@@ -170,16 +170,16 @@ def agree(first: str, second: str) -> bool:
 
 
 def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
-    """Whether every name asked for is given, and no part is there that nobody asked for by its name."""
+    """Whether every name asked for is provided, and no part is there that nobody asked for by its name."""
     by_name = {one.name: one for one in chosen}
-    given = {name for one in chosen for name in one.given}
+    provided = {name for one in chosen for name in one.provided}
     asked, left = set(), [recipe.base, *recipe.components]
     while left:
         name = left.pop().name
         if name not in asked:
             asked.add(name)
             left += brought(recipe, by_name[name]) if name in by_name else []
-    return asked <= given and by_name.keys() <= asked
+    return asked <= provided and by_name.keys() <= asked
 
 
 def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:

@@ -21,7 +21,7 @@ from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.resolver import NothingFits, resolve
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
 
@@ -202,7 +202,7 @@ class Mutations:
     def _image(self, recipe: Recipe, catalog: Catalog) -> None:
         try:
             resolution = resolve(recipe, catalog)
-        except NothingFits as nothing:
+        except Unsatisfiable as nothing:
             raise conflict_report.conflict_error(nothing.conflict, catalog, calls=_CALLS) from nothing
         dockerfile.render(make_plan([resolution], self._templates), self._templates)
 
