@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
+from bakehouse.errors import Diagnostic, PublishError, RecipeError
 from bakehouse.publish.releases import ReleaseRecord, WrongRecordError, record_in
-from bakehouse.util.aws_answers import Refusal, Trouble, not_aws, refusal, unfit_settings
+from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
 _AT_ONCE = 16
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
@@ -42,11 +42,11 @@ class S3Ledger:
         for attempt in count():
             try:
                 self._ask("put_object", _WRITE, Key=self._key(record), Body=body, IfNoneMatch="*")
-            except _RefusedError as error:
-                if error.refusal.code in _THERE:
+            except AwsError as error:
+                if error.code in _THERE:
                     return False
-                if error.refusal.code not in _AGAIN or attempt == _ATTEMPTS - 1:
-                    raise self._told(error.refusal) from error
+                if error.code not in _AGAIN or attempt == _ATTEMPTS - 1:
+                    raise self._publish_error(error) from error
                 time.sleep(0.1 * 2**attempt)
             else:
                 return True
@@ -119,39 +119,21 @@ class S3Ledger:
     def _read(self, operation: str, **arguments: Any) -> Any:
         try:
             return self._ask(operation, _READ, **arguments)
-        except _RefusedError as error:
-            raise self._told(error.refusal) from error
+        except AwsError as error:
+            raise self._publish_error(error) from error
 
-    def _ask(self, operation: str, doing: str, **arguments: Any) -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
-        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
-
-        what = f"{doing} the ledger `{self.address}`"
-        try:
+    def _ask(self, operation: str, verb: str, **arguments: Any) -> Any:
+        with translate_errors(f"{verb} the ledger `{self.address}`"):
             answer = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
-            # The line may break while it is read.
+            # The connection may break while the body is read.
             return answer["Body"].read() if "Body" in answer else answer
-        except (ClientError, BotoCoreError) as error:
-            raise _RefusedError(refusal(what, error)) from error
-        except ResponseParserError as error:
-            raise _RefusedError(not_aws(what)) from error
-        except ValueError as error:
-            raise _RefusedError(unfit_settings(what)) from error
 
-    def _told(self, found: Refusal) -> PublishError:
-        told = found.diagnostic
-        if found.code == "NoSuchBucket":
-            hint = "make the bucket, or correct `ledger` in [tool.bakehouse]"
-            told = Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint)
-        if found.trouble is Trouble.DENIED:
-            told = replace(told, hint="it takes s3:ListBucket, s3:GetObject and s3:PutObject there")
-        kept_out = found.trouble in (Trouble.NOT_LET_IN, Trouble.DENIED)
-        return (RegistryAuthError if kept_out else PublishError)(told)
-
-
-class _RefusedError(Exception):
-    """S3 refused a request, or did not get it."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.diagnostic.message)
-        self.refusal = refusal
+    def _publish_error(self, error: AwsError) -> PublishError:
+        diagnostic = error.diagnostic
+        if error.code == "NoSuchBucket":
+            hint = "create the bucket, or correct `ledger` in [tool.bakehouse]"
+            diagnostic = Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint)
+        if error.fault is AwsFault.DENIED:
+            hint = "allow s3:ListBucket, s3:GetObject and s3:PutObject there"
+            diagnostic = replace(diagnostic, hint=hint)
+        return error.as_publish_error(diagnostic)

@@ -1,28 +1,17 @@
 """What one training job is asked of AWS: S3 for its code, SageMaker for the job, CloudWatch for its logs."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.util.aws_answers import Refusal, Trouble, not_aws, refusal, unfit_settings
+from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
-
-
-class ServiceError(Exception):
-    """AWS did not do what it was asked."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.diagnostic.message)
-        self.trouble = refusal.trouble
-        self.diagnostic = refusal.diagnostic
-        self.code = refusal.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,7 @@ class TrainingService:
 
     def default_bucket(self) -> tuple[str, str]:
         """The bucket that SageMaker's SDK makes and uses, and the account that has to own it."""
-        with _told_as("find out who we are in AWS"):
+        with translate_errors("determine the AWS identity"):
             account = str(self._client("sts").get_caller_identity()["Account"])
         return f"sagemaker-{self.region}-{account}", account
 
@@ -58,40 +47,40 @@ class TrainingService:
             arguments["ExpectedBucketOwner"] = owner
         doing = f"upload the code to `s3://{bucket}/{key}`"
         try:
-            with _told_as(doing):
+            with translate_errors(doing):
                 self._client("s3").put_object(**arguments)
-        except ServiceError as error:
+        except AwsError as error:
             if error.code != "NoSuchBucket" or not owner:
                 raise
             self._make(bucket)
-            with _told_as(doing):
+            with translate_errors(doing):
                 self._client("s3").put_object(**arguments)
 
     def require(self, bucket: str, owner: str) -> None:
         """See that the SDK's own bucket is there and `owner`'s; it is made where it is missing."""
         try:
-            with _told_as(f"look for the bucket `{bucket}`"):
+            with translate_errors(f"look for the bucket `{bucket}`"):
                 self._client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
-        except ServiceError as error:
-            if error.trouble is not Trouble.ABSENT:
+        except AwsError as error:
+            if error.fault is not AwsFault.NOT_FOUND:
                 raise
             self._make(bucket)
 
     def create(self, request: Mapping[str, object]) -> None:
-        with _told_as("send the job to SageMaker"):
+        with translate_errors("send the job to SageMaker"):
             self._client("sagemaker").create_training_job(**request)
 
     def describe(self, name: str) -> Mapping[str, Any]:
-        with _told_as(f"ask about the job `{name}`"):
+        with translate_errors(f"ask about the job `{name}`"):
             return dict(self._client("sagemaker").describe_training_job(TrainingJobName=name))
 
     def stop(self, name: str) -> None:
-        with _told_as(f"stop the job `{name}`"):
+        with translate_errors(f"stop the job `{name}`"):
             self._client("sagemaker").stop_training_job(TrainingJobName=name)
 
     def log_streams(self, name: str) -> list[str]:
         """The logs of a job's hosts, by their names; none where there are none yet."""
-        with _told_as("list the job's logs"):
+        with translate_errors("list the job's logs"):
             pages = self._client("logs").get_paginator("describe_log_streams")
             found = pages.paginate(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")
             return sorted(one["logStreamName"] for page in found for one in page["logStreams"])
@@ -101,7 +90,7 @@ class TrainingService:
         place: dict[str, Any] = {"startTime": since} if since else {}
         if token:
             place["nextToken"] = token
-        with _told_as("read the job's logs"):
+        with translate_errors("read the job's logs"):
             answer = self._client("logs").get_log_events(
                 logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
             )
@@ -109,9 +98,9 @@ class TrainingService:
 
     def _make(self, bucket: str) -> None:
         try:
-            with _told_as(f"make the bucket `{bucket}`"):
+            with translate_errors(f"make the bucket `{bucket}`"):
                 self._client("s3").create_bucket(Bucket=bucket, **self._place())
-        except ServiceError as error:
+        except AwsError as error:
             # Another launch was faster.
             if error.code != "BucketAlreadyOwnedByYou":
                 raise
@@ -126,7 +115,7 @@ class TrainingService:
     def _session(self) -> "boto3.Session":
         import boto3
 
-        with _told_as("read the AWS configuration"):
+        with translate_errors("read the AWS configuration"):
             return boto3.Session(region_name=self.region or None)
 
     @cached_property
@@ -141,19 +130,3 @@ class TrainingService:
             config = Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS)
             self._clients[service] = self._session.client(service, region_name=self.region, config=config)
         return self._clients[service]
-
-
-@contextlib.contextmanager
-def _told_as(doing: str) -> Iterator[None]:
-    """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
-    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
-    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
-
-    try:
-        yield
-    except (ClientError, BotoCoreError) as error:
-        raise ServiceError(refusal(doing, error)) from error
-    except ResponseParserError as error:
-        raise ServiceError(not_aws(doing)) from error
-    except ValueError as error:
-        raise ServiceError(unfit_settings(doing)) from error

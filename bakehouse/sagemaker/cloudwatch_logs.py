@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bakehouse.cluster.cluster import OutputHandler
-from bakehouse.sagemaker.client import ServiceError, TrainingService
+from bakehouse.sagemaker.client import TrainingService
+from bakehouse.util.aws import AwsError
 
 _HOST = re.compile(r"/(?P<host>algo-[0-9]+)[-/]")
 _KEPT = 200_000
@@ -82,7 +83,7 @@ class TrainingLogs:
                 # Of what comes later, a page that was not read yet may hold something earlier.
                 ends = (max(time for time, _ in self._places[stream].waiting) for stream in unread)
                 found |= self._hand_on(min(ends, default=math.inf), heard)
-        except ServiceError:
+        except AwsError:
             self._hand_on(math.inf, heard)
             raise
         return found
@@ -108,7 +109,7 @@ class TrainingLogs:
         while True:
             try:
                 page = self._service.log_events(stream, place.token, place.since)
-            except ServiceError as error:
+            except AwsError as error:
                 if error.code != _BAD_TOKEN or not place.token:
                     raise
                 # A token is good for a day.

@@ -11,9 +11,9 @@ from typing import Any
 
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.errors import Diagnostic
-from bakehouse.sagemaker.client import ServiceError, TrainingService
+from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.cloudwatch_logs import TrainingLogs
-from bakehouse.util.aws_answers import Trouble
+from bakehouse.util.aws import AwsError, AwsFault
 
 ENDED = ("Completed", "Failed", "Stopped")
 _INTERVAL = 5.0
@@ -25,7 +25,7 @@ _LATE = timedelta(minutes=2)
 _MOST_LATE_READS = 6
 _QUIET_READS = 2
 """So many in a row that bring nothing, and no more lines are waited for."""
-_PASSES = (Trouble.BUSY, Trouble.SILENT)
+_PASSES = (AwsFault.BUSY, AwsFault.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def follow(
     while True:
         try:
             return Followed(follower.until_the_end(), follower.logs.texts)
-        except ServiceError as error:
+        except AwsError as error:
             is_stopping = stop_on_interrupt and not may_stop
             return Followed(None, follower.logs.texts, error.diagnostic, is_stopping)
         except KeyboardInterrupt:
@@ -97,9 +97,9 @@ def _refused_stop(service: TrainingService, job: str) -> Diagnostic | None:
     """Ask for the stop; why the job goes on, where it does."""
     try:
         service.stop(job)
-    except ServiceError as error:
+    except AwsError as error:
         # One that has just ended, or is being stopped, can't be stopped: following tells how it ends.
-        if error.trouble is Trouble.REFUSED and _is_ending(service, job):
+        if error.fault is AwsFault.REJECTED and _is_ending(service, job):
             return None
         return error.diagnostic
     return None
@@ -108,7 +108,7 @@ def _refused_stop(service: TrainingService, job: str) -> Diagnostic | None:
 def _is_ending(service: TrainingService, job: str) -> bool:
     try:
         return service.describe(job)["TrainingJobStatus"] in (*ENDED, "Stopping")
-    except ServiceError:
+    except AwsError:
         return False
 
 
@@ -136,7 +136,7 @@ class _Follower:
         self._lacks_logs = False
 
     def until_the_end(self) -> Mapping[str, Any]:
-        """What SageMaker says of the job once it has ended; raises ServiceError where nobody can say."""
+        """What SageMaker says of the job once it has ended; raises AwsError where nobody can say."""
         while True:
             described = self._described()
             self._tell(described)
@@ -154,13 +154,11 @@ class _Follower:
         while True:
             try:
                 described = self._service.describe(self._job)
-            except ServiceError as error:
-                if error.trouble not in _PASSES or waited >= self._pace.patience:
+            except AwsError as error:
+                if error.fault not in _PASSES or waited >= self._pace.patience:
                     raise
                 if not waited:
-                    self._say(
-                        f"{self._job}: {error.trouble.value}; the job goes on, and is asked about again"
-                    )
+                    self._say(f"{self._job}: {error.fault.value}; the job goes on, and is asked about again")
                 self._pace.wait(pause)
                 waited += pause
                 pause = min(2 * pause, _LONGEST_INTERVAL)
@@ -184,17 +182,17 @@ class _Follower:
             return False
         try:
             is_more = self.logs.hear(self._heard)
-        except ServiceError as error:
-            match error.trouble:
-                case Trouble.BUSY | Trouble.SILENT:
+        except AwsError as error:
+            match error.fault:
+                case AwsFault.BUSY | AwsFault.UNREACHABLE:
                     if not self._lacks_logs:
-                        self._say(f"{self._job}: {error.trouble.value} where its logs are; they follow later")
+                        self._say(f"{self._job}: {error.fault.value} where its logs are; they follow later")
                     self._lacks_logs = True
                     return True
-                case Trouble.ABSENT:
+                case AwsFault.NOT_FOUND:
                     # There is no log before a host has printed something.
                     return False
-                case Trouble.NOT_LET_IN:
+                case AwsFault.UNAUTHENTICATED:
                     raise
                 case _:
                     self._reads_logs = False

@@ -20,14 +20,14 @@ from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import image_uris
 from bakehouse.sagemaker import code_upload, launch_report
-from bakehouse.sagemaker.client import ServiceError, TrainingService
+from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.sagemaker.findings import Finding
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
 from bakehouse.sagemaker.job_spec import S3, CheckedJob, JobSpec, check_job
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.training_request import LOCAL
-from bakehouse.util.aws_answers import Trouble
+from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.oci import region_of
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
@@ -99,7 +99,7 @@ def launch(
     service, name = TrainingService(region), wanted.name or job_name(found.image.name)
     try:
         request = _with_code(service, wanted, found, name, telling.report)
-    except ServiceError as error:
+    except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
     first = first_ranks(request, instances(workspace.catalog))
@@ -130,8 +130,8 @@ def follow_job(
     service = TrainingService(region)
     try:
         described = service.describe(name)
-    except ServiceError as error:
-        if error.trouble is Trouble.ABSENT:
+    except AwsError as error:
+        if error.fault is AwsFault.NOT_FOUND:
             hint = "`--region` is where it was sent"
             message = f"there is no training job `{name}` in {region}"
             raise LaunchError(Diagnostic(message, hint=hint)) from error
@@ -144,7 +144,7 @@ def default_region(workspace: Workspace) -> str:
     """The project's region, else boto3's; raises UsageError where neither is set."""
     try:
         region = workspace.project.region or TrainingService("").configured_region
-    except ServiceError as error:
+    except AwsError as error:
         raise LaunchError(error.diagnostic) from error
     if not region:
         raise UsageError(Diagnostic("no AWS region is set", hint="`--region` names one, as in `eu-west-1`"))
@@ -289,7 +289,7 @@ def _send(service: TrainingService, request: Mapping[str, Any]) -> None:
     began = datetime.now(UTC)
     try:
         service.create(request)
-    except ServiceError as error:
+    except AwsError as error:
         name, told = request["TrainingJobName"], error.diagnostic
         if error.code == "ResourceInUse":
             # It may be this one: boto3 asks again where an answer was lost.
@@ -300,7 +300,7 @@ def _send(service: TrainingService, request: Mapping[str, Any]) -> None:
         elif error.code == "ResourceLimitExceeded":
             hint = "ask for more of these instances under Service Quotas, `... for training job usage`"
             told = replace(told, message="the account may not have so many of these instances", hint=hint)
-        elif error.trouble in (Trouble.SILENT, Trouble.BUSY):
+        elif error.fault in (AwsFault.UNREACHABLE, AwsFault.BUSY):
             hint = f"see whether it is there: `./bake follow {name} --region {service.region}`"
             told = replace(told, hint=hint)
         raise LaunchError(told) from error
@@ -310,7 +310,7 @@ def _is_ours(service: TrainingService, request: Mapping[str, Any], began: dateti
     """Whether a job that is there is the one that was just asked for."""
     try:
         there = service.describe(request["TrainingJobName"])
-    except ServiceError:
+    except AwsError:
         return False
     return bool(
         there["CreationTime"] >= began - _CLOCKS_DIFFER

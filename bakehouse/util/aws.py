@@ -1,46 +1,94 @@
-"""A door to boto3: who we are in AWS, in which account and region, and what AWS answers in our words."""
+"""AWS through boto3: identity, region, clients, and boto3's exceptions as diagnostics."""
 
 import contextlib
 import os
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
-from bakehouse.util.aws_answers import Trouble, no_credentials, refusal
+from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
-_WHO = "find out who we are in AWS"
+_IDENTIFY = "determine the AWS identity"
 _ASSUME = "assume the role "
-_SOMEBODY = "the AWS session"
+_UNNAMED = "the AWS session"
 _SESSION_NAME = "bakehouse"
-"""What AWS's own log calls us; AWS_ROLE_SESSION_NAME gives another."""
+"""Default name of the session in CloudTrail; AWS_ROLE_SESSION_NAME replaces it."""
+
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+_NOT_ACCEPTED = {
+    *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"),
+    *("InvalidSignatureException", "InvalidAccessKeyId", "IncompleteSignature", "MissingAuthenticationToken"),
+    *("MissingAuthenticationTokenException", "IncompleteSignatureException", "InvalidToken"),
+}
+_DENIED = {
+    *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized", "AllAccessDisabled"),
+    # A HEAD response has no body with an error code.
+    "403",
+}
+_BUSY = {
+    *("Throttling", "ThrottlingException", "ThrottledException", "RequestLimitExceeded", "SlowDown"),
+    *("TooManyRequestsException", "RequestThrottled", "InternalFailure", "InternalError"),
+    *("InternalServerError", "ServiceUnavailable", "ServiceUnavailableException"),
+}
+_NOT_FOUND = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
+_VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
+_ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
+
+
+class AwsFault(Enum):
+    """Kind of a failed request to AWS; the value describes it as a clause."""
+
+    BUSY = "AWS is busy"
+    UNREACHABLE = "AWS does not answer"
+    UNAUTHENTICATED = "AWS credentials are missing or not accepted"
+    DENIED = "the credentials lack a permission"
+    NOT_FOUND = "it does not exist"
+    REJECTED = "AWS rejected the request"
+
+
+class AwsError(Exception):
+    """Failed request to AWS, or one that boto3 could not send."""
+
+    def __init__(self, fault: AwsFault, diagnostic: Diagnostic, code: str = "") -> None:
+        super().__init__(diagnostic.message)
+        self.fault = fault
+        self.diagnostic = diagnostic
+        self.code = code
+        """Error code of AWS; empty where AWS did not answer."""
+
+    def as_publish_error(self, diagnostic: Diagnostic | None = None) -> PublishError:
+        """Return the error as `push` reports it, with its own exit code for credentials."""
+        is_auth = self.fault in (AwsFault.UNAUTHENTICATED, AwsFault.DENIED)
+        return (RegistryAuthError if is_auth else PublishError)(diagnostic or self.diagnostic)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How AWS is reached; empty is what boto3 finds by itself."""
+    """Credentials and endpoints for AWS; empty fields leave the choice to boto3."""
 
     profile: str = ""
     role: str = ""
-    """The ARN of a role to assume."""
+    """ARN of a role to assume."""
     fips: bool = False
-    """Through endpoints with FIPS 140 modules."""
+    """Use endpoints with FIPS 140 modules."""
     dual_stack: bool = False
-    """Through endpoints with IPv6."""
+    """Use endpoints with IPv6."""
 
 
 class Aws:
-    """AWS in one region, with one identity."""
+    """One AWS region with one identity."""
 
     def __init__(self, region: str | None, access: Access | None = None) -> None:
         self._given_region = region
         self.access = access or Access()
-        self._asking = threading.RLock()
+        self._lock = threading.RLock()
 
     @cached_property
     def region(self) -> str:
@@ -51,35 +99,29 @@ class Aws:
 
     @cached_property
     def identity(self) -> dict[str, str]:
-        with self.translate_errors(_WHO):
+        with self.translate_errors(_IDENTIFY):
             return dict(self.client("sts").get_caller_identity())
 
     def principal(self) -> str:
-        """Whom AWS sees, as the subject of a sentence."""
+        """Return the authenticated identity, as the subject of a sentence."""
         return _subject(self.identity["Arn"])
 
     def client(self, service: str) -> Any:
-        # Sessions of boto3 are not made for threads, and several images may be pushed at once.
-        with self._asking, self.translate_errors(f"reach AWS ({service})"):
+        # boto3's sessions are not thread-safe, and several images may be pushed at once.
+        with self._lock, self.translate_errors(f"reach AWS ({service})"):
             return self._session.client(service, region_name=self.region, config=self._config)
 
     @contextlib.contextmanager
-    def translate_errors(self, doing: str) -> Iterator[None]:
-        """Turn boto3's exceptions into ours; the words of a refused signature are never repeated."""
-        from botocore.exceptions import (  # type: ignore[import-untyped]
-            BotoCoreError,
-            ClientError,
-        )
-
+    def translate_errors(self, action: str) -> Iterator[None]:
+        """Raise boto3's exceptions as PublishError; `action` completes "could not …"."""
         try:
-            yield
-        except (ClientError, BotoCoreError) as error:
-            found = refusal(doing, error, lambda: self._denied_principal(doing))
-            told = found.diagnostic
-            if found.trouble is Trouble.DENIED and doing.startswith(_ASSUME):
-                told = replace(told, hint="the role's trust policy has to name it too")
-            kept_out = found.trouble in (Trouble.NOT_LET_IN, Trouble.DENIED)
-            raise (RegistryAuthError if kept_out else PublishError)(told) from error
+            with translate_errors(action, lambda: self._denied_principal(action)):
+                yield
+        except AwsError as error:
+            diagnostic = error.diagnostic
+            if error.fault is AwsFault.DENIED and action.startswith(_ASSUME):
+                diagnostic = replace(diagnostic, hint="allow it in the role's trust policy too")
+            raise error.as_publish_error(diagnostic) from error.__cause__
 
     @cached_property
     def _own_session(self) -> "boto3.Session":
@@ -90,7 +132,7 @@ class Aws:
 
     @cached_property
     def _session(self) -> "boto3.Session":
-        """The session that asks: our own, or that of the role."""
+        """Session of the user, or of the role to assume."""
         if not self.access.role:
             return self._own_session
         import boto3
@@ -101,22 +143,22 @@ class Aws:
         )
 
         role = self.access.role
-        told = {"RoleSessionName": os.environ.get("AWS_ROLE_SESSION_NAME") or _SESSION_NAME}
+        arguments = {"RoleSessionName": os.environ.get("AWS_ROLE_SESSION_NAME") or _SESSION_NAME}
         with self.translate_errors(f"read credentials for the role `{role}`"):
             own = self._own_session.get_credentials()
         if own is None:
-            raise RegistryAuthError(no_credentials().diagnostic)
+            raise _no_credentials().as_publish_error()
 
         def client_creator(service: str, **arguments: Any) -> Any:
             return self._own_session.client(
                 service, region_name=self.region, config=self._config, **arguments
             )
 
-        fetcher = AssumeRoleCredentialFetcher(client_creator, own, role, extra_args=told)
+        fetcher = AssumeRoleCredentialFetcher(client_creator, own, role, extra_args=arguments)
         session = botocore.session.get_session()
         session.register_component("credential_provider", CredentialResolver([_role_provider(fetcher)]))
         with self.translate_errors(f"{_ASSUME}`{role}`"):
-            # Now, so that a refusal is told as one, and not as that of the first request.
+            # Fetch now, so that a refusal is reported for the role and not for the first request.
             session.get_credentials().get_frozen_credentials()
         return boto3.Session(botocore_session=session, region_name=self.region)
 
@@ -124,33 +166,135 @@ class Aws:
     def _config(self) -> Any:
         from botocore.config import Config  # type: ignore[import-untyped]
 
-        # None leaves it to the environment and to ~/.aws.
+        # None leaves the choice to the environment and ~/.aws.
         return Config(
             use_fips_endpoint=self.access.fips or None, use_dualstack_endpoint=self.access.dual_stack or None
         )
 
-    def _denied_principal(self, doing: str) -> str:
-        # Whoever may do nothing at all may still ask who they are.
-        if doing == _WHO:
-            return _SOMEBODY
-        asking = self
-        if doing.startswith(_ASSUME):
-            asking = Aws(self._given_region, Access(self.access.profile, "", self.access.fips))
+    def _denied_principal(self, action: str) -> str:
+        # GetCallerIdentity needs no permission, so it works where everything else is denied.
+        if action == _IDENTIFY:
+            return _UNNAMED
+        aws = self
+        if action.startswith(_ASSUME):
+            aws = Aws(self._given_region, Access(self.access.profile, "", self.access.fips))
         try:
-            return asking.principal()
+            return aws.principal()
         except PublishError:
-            # Such as in a network without an endpoint of STS: what was denied is told all the same.
-            return _SOMEBODY
+            # For example a network without an STS endpoint: report the denial all the same.
+            return _UNNAMED
+
+
+@contextlib.contextmanager
+def translate_errors(action: str, principal: Callable[[], str] = lambda: _UNNAMED) -> Iterator[None]:
+    """Raise boto3's exceptions as AwsError; `action` completes "could not …".
+
+    Never repeats the text of a signature error. `principal` names the identity in a denial.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        response = getattr(error, "response", None)
+        translated = _answered(action, response, principal) if response else _unsent(action, error)
+        raise translated from error
+    except ResponseParserError as error:
+        facts = (("because", "the answer did not come from AWS"),)
+        hint = "check whether a proxy answers in place of AWS"
+        diagnostic = Diagnostic(f"could not {action}", facts=facts, hint=hint)
+        raise AwsError(AwsFault.UNREACHABLE, diagnostic) from error
+    except ValueError as error:
+        # boto3 has no exception of its own for an unusable endpoint.
+        facts = (("because", "boto3 rejects its settings"),)
+        hint = "set AWS_ENDPOINT_URL, or `endpoint_url` in ~/.aws/config, as in `https://host`"
+        diagnostic = Diagnostic(f"could not {action}", facts=facts, hint=hint)
+        raise AwsError(AwsFault.REJECTED, diagnostic) from error
 
 
 def summarize(error: PublishError) -> str:
-    """What AWS refused, on one line."""
-    told = error.diagnostics[0]
-    return "; ".join((told.message, *(one.text for one in told.reasons), *(fact for _, fact in told.facts)))
+    """Return a refusal of AWS on one line."""
+    diagnostic = error.diagnostics[0]
+    reasons = (reason.text for reason in diagnostic.reasons)
+    return "; ".join((diagnostic.message, *reasons, *(value for _, value in diagnostic.facts)))
+
+
+def _answered(action: str, response: Any, principal: Callable[[], str]) -> AwsError:
+    """Classify an error response of AWS."""
+    answer = response.get("Error", {})
+    code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    if code in _EXPIRED:
+        hint = "log in again (`aws sso login`, or the way your CI does)"
+        diagnostic = Diagnostic("the AWS session has expired", hint=hint)
+        return AwsError(AwsFault.UNAUTHENTICATED, diagnostic, code)
+    if code in _NOT_ACCEPTED:
+        hint = "run `aws sts get-caller-identity` to see which credentials are used"
+        reasons = (Reason(f"AWS answered `{code}`"),)
+        diagnostic = Diagnostic("AWS does not know these credentials", reasons=reasons, hint=hint)
+        return AwsError(AwsFault.UNAUTHENTICATED, diagnostic, code)
+    denied = _ACTION.search(text)
+    if code in _DENIED or denied:
+        lack = f"lacks {denied[1]}" if denied else "lacks the permission"
+        reasons = (Reason(f"{principal()} is valid but {lack}"),)
+        hint = "use a role with that permission"
+        diagnostic = Diagnostic(f"not allowed to {action}", reasons=reasons, hint=hint)
+        return AwsError(AwsFault.DENIED, diagnostic, code)
+    diagnostic = Diagnostic(f"could not {action}", facts=(("answer", f"{code}: {text}"),))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _BUSY or status >= 500:
+        return AwsError(AwsFault.BUSY, diagnostic, code)
+    is_missing = code in _NOT_FOUND or "not found" in text.lower()
+    return AwsError(AwsFault.NOT_FOUND if is_missing else AwsFault.REJECTED, diagnostic, code)
+
+
+def _unsent(action: str, error: Any) -> AwsError:
+    """Classify a failure before AWS could answer."""
+    import botocore.exceptions as botocore
+
+    if isinstance(error, botocore.NoCredentialsError):
+        return _no_credentials()
+    if isinstance(error, botocore.PartialCredentialsError):
+        missing = error.kwargs.get("cred_var", "a part")
+        return _unauthenticated(f"the AWS credentials are incomplete: `{missing}` is missing")
+    if isinstance(error, botocore.ProfileNotFound):
+        hint = "set AWS_PROFILE to one of `aws configure list-profiles`"
+        return _unauthenticated(f"there is no AWS profile `{error.kwargs.get('profile', '')}`", hint)
+    expired = (botocore.UnauthorizedSSOTokenError, botocore.SSOTokenLoadError, botocore.TokenRetrievalError)
+    if isinstance(error, expired):
+        return _unauthenticated("the AWS SSO session has expired", "run `aws sso login`")
+    if isinstance(error, botocore.CredentialRetrievalError):
+        provider = error.kwargs.get("provider", "their source")
+        return _unauthenticated(f"could not get AWS credentials from `{provider}`")
+    if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError)):
+        url = str(error.kwargs.get("endpoint_url", ""))
+        facts = (("address", url),) if url else ()
+        diagnostic = Diagnostic(f"could not {action}: AWS does not answer", facts=facts)
+        return AwsError(AwsFault.UNREACHABLE, diagnostic)
+    cause = type(error).__name__
+    explanatory = (
+        *(botocore.ParamValidationError, botocore.InvalidRegionError, botocore.NoRegionError),
+        *(botocore.ConfigParseError, botocore.ConfigNotFound, botocore.EndpointVariantError),
+    )
+    if isinstance(error, explanatory):
+        # The values may be secret.
+        cause = _VALUE.sub("", " ".join(str(error).split()))
+    return AwsError(AwsFault.REJECTED, Diagnostic(f"could not {action}", facts=(("because", cause),)))
+
+
+def _no_credentials() -> AwsError:
+    reason = Reason("there are none in the environment, in ~/.aws or from the instance role")
+    hint = "run `aws configure sso`, or set AWS_PROFILE"
+    diagnostic = Diagnostic("no AWS credentials were found", reasons=(reason,), hint=hint)
+    return AwsError(AwsFault.UNAUTHENTICATED, diagnostic)
+
+
+def _unauthenticated(message: str, hint: str = "") -> AwsError:
+    return AwsError(AwsFault.UNAUTHENTICATED, Diagnostic(message, hint=hint))
 
 
 def _role_provider(fetcher: Any) -> Any:
-    """What gives boto3 a role's credentials, and new ones before they expire: a push may outlast them."""
+    """Return a provider of a role's credentials that renews them: a push may outlast them."""
     from botocore.credentials import (
         CredentialProvider,
         DeferredRefreshableCredentials,

@@ -43,7 +43,7 @@ def test_a_role_that_may_not_be_assumed(ecr_standin: EcrStandin) -> None:
         Diagnostic(
             f"not allowed to assume the role `{ROLE}`",
             reasons=(Reason("the AWS user `moto` is valid but lacks sts:AssumeRole"),),
-            hint="the role's trust policy has to name it too",
+            hint="allow it in the role's trust policy too",
         ),
     )
 

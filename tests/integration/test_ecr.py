@@ -235,14 +235,14 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
             "ExpiredTokenException",
             Diagnostic(
                 "the AWS session has expired",
-                hint="log in again (`aws sso login`, or your CI's own way)",
+                hint="log in again (`aws sso login`, or the way your CI does)",
             ),
         ),
         (
             "UnrecognizedClientException",
             Diagnostic(
                 "AWS does not know these credentials",
-                reasons=(Reason("it answered `UnrecognizedClientException`"),),
+                reasons=(Reason("AWS answered `UnrecognizedClientException`"),),
                 hint="`aws sts get-caller-identity` shows which credentials are used",
             ),
         ),
@@ -251,7 +251,7 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
             Diagnostic(
                 "not allowed to log in to Amazon ECR",
                 reasons=(Reason("the AWS user `moto` is valid but lacks ecr:GetAuthorizationToken"),),
-                hint="use a role with that right",
+                hint="use a role with that permission",
             ),
         ),
         (
@@ -285,8 +285,8 @@ def test_without_aws_credentials(
     assert caught.value.diagnostics == (
         Diagnostic(
             "no AWS credentials were found",
-            reasons=(Reason("there are none in the environment, in ~/.aws, or from the machine's role"),),
-            hint="`aws configure sso` or AWS_PROFILE gives some",
+            reasons=(Reason("there are none in the environment, in ~/.aws or from the instance role"),),
+            hint="run `aws configure sso`, or set AWS_PROFILE",
         ),
     )
 

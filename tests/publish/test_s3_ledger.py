@@ -157,7 +157,7 @@ def test_a_bucket_that_is_not_there(s3: Any) -> None:
     assert caught.value.diagnostics == (
         Diagnostic(
             "there is no bucket `nobody-has-this`",
-            hint="make the bucket, or correct `ledger` in [tool.bakehouse]",
+            hint="create the bucket, or correct `ledger` in [tool.bakehouse]",
         ),
     )
 
@@ -201,7 +201,7 @@ def test_an_endpoint_that_is_no_address(s3: Any, monkeypatch: pytest.MonkeyPatch
         team().records("mpi-cpu")
     [told] = caught.value.diagnostics
     assert told.message == f"could not read the ledger `{ADDRESS}`"
-    assert told.facts == (("because", "boto3 does not take its settings"),)
+    assert told.facts == (("because", "boto3 rejects its settings"),)
 
 
 def test_a_record_that_the_team_did_not_get_is_named(

@@ -182,7 +182,7 @@ def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.diagnostics == (
         Diagnostic(
             "there is no AWS profile `nobody`",
-            hint="AWS_PROFILE names one of `aws configure list-profiles`",
+            hint="set AWS_PROFILE to one of `aws configure list-profiles`",
         ),
     )
 

@@ -663,7 +663,7 @@ def test_throttling_is_survived(session: Session) -> None:
 
     assert found.status is Status.COMPLETED
     assert session.said[2:] == [
-        f"{job}: AWS asks to come back later; the job goes on, and is asked about again",
+        f"{job}: AWS is busy; the job goes on, and is asked about again",
         f"{job}: AWS answers again",
         f"{job}: Completed",
     ]
@@ -687,7 +687,7 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     session.launch(job)
 
     assert session.written == ["algo-1   │ one", "algo-2   │ two"]
-    assert session.said[2] == f"{job}: AWS asks to come back later where its logs are; they follow later"
+    assert session.said[2] == f"{job}: AWS is busy where its logs are; they follow later"
 
 
 def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
@@ -755,7 +755,7 @@ def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: py
 
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no AWS profile `nobody`", hint="AWS_PROFILE names one of `aws configure list-profiles`"
+            "there is no AWS profile `nobody`", hint="set AWS_PROFILE to one of `aws configure list-profiles`"
         ),
     )
 
@@ -765,9 +765,9 @@ def test_an_endpoint_that_is_no_address(session: Session, monkeypatch: pytest.Mo
 
     assert session.refused() == (
         Diagnostic(
-            "could not find out who we are in AWS",
-            facts=(("because", "boto3 does not take its settings"), ("sent", "nothing")),
-            hint="AWS_ENDPOINT_URL and `endpoint_url` in ~/.aws/config are like `https://host`",
+            "could not determine the AWS identity",
+            facts=(("because", "boto3 rejects its settings"), ("sent", "nothing")),
+            hint="set AWS_ENDPOINT_URL, or `endpoint_url` in ~/.aws/config, as in `https://host`",
         ),
     )
 
@@ -782,9 +782,9 @@ def test_an_answer_that_is_none_of_awss(session: Session) -> None:
 
     assert told == (
         Diagnostic(
-            "could not find out who we are in AWS",
-            facts=(("because", "the answer is none of AWS's"), ("sent", "nothing")),
-            hint="a proxy may answer in its place",
+            "could not determine the AWS identity",
+            facts=(("because", "the answer did not come from AWS"), ("sent", "nothing")),
+            hint="check whether a proxy answers in place of AWS",
         ),
     )
 
@@ -798,7 +798,7 @@ def test_credentials_that_expire_tell_how_to_come_back(session: Session, operati
     assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
     assert launch_report.text(found) == (
         COMEBACK.format(job=job, why="the AWS session has expired")
-        + "\nhint: log in again (`aws sso login`, or your CI's own way)\n"
+        + "\nhint: log in again (`aws sso login`, or the way your CI does)\n"
     )
     assert "canary" not in "".join(session.said)
 
