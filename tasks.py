@@ -1025,9 +1025,9 @@ def lock(context: Context, images: str, upgrade: bool = False, check: bool = Fal
 
     with Progress.on(sys.stderr) as progress:
         if check:
-            found = locking.check(Path.cwd(), _patterns(images), progress.say, progress)
+            found = locking.check(Path.cwd(), _patterns(images), progress.report, progress)
         else:
-            lines = locking.run(Path.cwd(), _patterns(images), progress.say, progress, upgrade=upgrade)
+            lines = locking.run(Path.cwd(), _patterns(images), progress.report, progress, upgrade=upgrade)
     if check:
         print(drift.table(found), end="")
         locking.require_locked(found)

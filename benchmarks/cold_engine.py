@@ -17,7 +17,7 @@ _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 class ColdEngine:
     """An engine that runs; another one has nothing in common with it."""
 
-    place: dockerd.Place
+    place: dockerd.DaemonPaths
 
     @property
     def group(self) -> Path:
@@ -70,7 +70,7 @@ def cold_engine(under: Path) -> Iterator[ColdEngine]:
         sys.exit(
             f"there is no {_COUNTED}: the CPU that an engine uses is counted with control groups, version 1"
         )
-    with isolated_engine.second_engine(dockerd.CONTAINERD, _say, under=under) as place:
+    with isolated_engine.isolated_engine(dockerd.CONTAINERD, _say, under=under) as place:
         engine = ColdEngine(place)
         engine.group.mkdir(exist_ok=True)
         # What these start from now on is counted too.

@@ -38,8 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.build import base_image, prefetch
 from bakehouse.build import build as building
-from bakehouse.build.build_inputs import Feed, Supplies, supplies
-from bakehouse.build.graph import leaders
+from bakehouse.build.build import leaders
+from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.timings import BuildTimes, Work
 from bakehouse.cli import workflow
@@ -193,7 +193,7 @@ class Fleet:
 
         return measured(engine, call)[0]
 
-    def stage(self, engine: ColdEngine, name: str, given: Supplies) -> Built:
+    def stage(self, engine: ColdEngine, name: str, given: BuildInputs) -> Built:
         """Build one stage alone, and keep nothing but its cache."""
         image = next(one for one in IMAGES if f" AS {name}\n" in self.dockerfile(one).read_text())
         words = [
@@ -221,7 +221,7 @@ def measured(engine: ColdEngine, call: Callable[[], object]) -> tuple[Built, flo
     return Built(spent.wall, used, max(0.0, spent.machine - used), load), before
 
 
-def monolith(engine: ColdEngine, image: str, base: str, given: Supplies, *, cache: bool) -> Built:
+def monolith(engine: ColdEngine, image: str, base: str, given: BuildInputs, *, cache: bool) -> Built:
     """`docker build` of one hand-written Dockerfile."""
     words = ["docker", "build", "--tag", f"monolith/{image}", "--build-arg", f"BASE={base}"]
     words += [] if cache else ["--no-cache"]
@@ -238,7 +238,7 @@ def command(words: Sequence[str], engine: ColdEngine, folder: Path = HERE) -> No
         sys.exit(f"`{' '.join(words)}` failed:\n{done.stderr[-4000:]}")
 
 
-def secrets(given: Supplies) -> list[str]:
+def secrets(given: BuildInputs) -> list[str]:
     """The machine's pip and apt settings, as Bakehouse hands them to its own steps."""
     arguments = [f"--build-arg={name}={value}" for name, value in given.arguments.items()]
     return [f"--secret=id={name},src={path}" for name, path in given.secrets.items()] + arguments
@@ -253,15 +253,15 @@ def asking(engine: ColdEngine) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[Supplies]:
+def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
     """What this machine gives to steps of that engine."""
     project = open_workspace(fleet.root).project
     with asking(engine), over_http(engine) as environment:
-        given = supplies(
+        given = build_inputs(
             state=fleet.root / "build",
             mirrors=project.mirrors,
             ca=project.ca,
-            say=say,
+            report=say,
             suites=[SUITE],
             environment=environment,
         )
@@ -366,12 +366,12 @@ def bases(fleet: Fleet) -> list[str]:
     images = plan_images(workspace, IMAGES).images
     with (
         contextlib.closing(docker.connect()) as engine,
-        prefetch.fetcher(workspace.project, say) as fetcher,
+        prefetch.open_fetcher(workspace.project, say) as fetcher,
     ):
-        get = partial(prefetch.put, Feed(wanted(images), fetcher))
+        get = partial(prefetch.download_packages, Downloads(wanted(images), fetcher))
         for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)
-            base_image.ensure(base, engine=engine, state=workspace.project.state, say=say, get=get)
+            base_image.ensure_base(base, engine=engine, state=workspace.project.state, report=say, get=get)
             found.append(base.reference)
     return found
 

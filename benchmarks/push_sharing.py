@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
 from bakehouse.plan.workspace import open_workspace

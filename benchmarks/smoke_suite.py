@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.cli import workflow
 from bakehouse.cluster import smoke

@@ -208,7 +208,7 @@ def _digest_at(stored: StoredImage, number: int) -> str:
 
 
 def _saved(side: Side, stored: StoredImage) -> SavedImage:
-    with side.engine.saved(stored.digest) as chunks:
+    with side.engine.export_image(stored.digest) as chunks:
         return image_archive.walk(chunks, lambda digest: None)
 
 
@@ -241,7 +241,7 @@ def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[in
 
         return take
 
-    with side.engine.saved(stored.digest) as chunks:
+    with side.engine.export_image(stored.digest) as chunks:
         saved = image_archive.walk(chunks, reader_of)
     return {number: read[layer.digest] for number, layer in enumerate(saved.layers) if number in numbers}
 

@@ -12,7 +12,7 @@ from bakehouse.analysis.image_archive import SavedImage
 from bakehouse.analysis.layers import Contents
 from bakehouse.analysis.size_text import size_text
 from bakehouse.analysis.sizes import FolderSize, ImageSize
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.size_budget import WHOLE, Budget
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Table, UsageError
@@ -72,7 +72,7 @@ class SizeReader:
                 told = self.clock()
                 self.say(f"{image.name}: {size_text(count)} read")
 
-        with self.engine.saved(digest) as chunks:
+        with self.engine.export_image(digest) as chunks:
             return image_archive.read(chunks, contents, heard)
 
 

@@ -53,8 +53,8 @@ Get = Callable[[Sequence[Deb], Path], None]
 """Puts locked packages into a folder, each checked against its sha256."""
 
 
-def ensure(
-    base: BootstrappedBase, *, engine: Engine, state: Path, say: Callable[[str], None], get: Get
+def ensure_base(
+    base: BootstrappedBase, *, engine: Engine, state: Path, report: Callable[[str], None], get: Get
 ) -> None:
     """Make `base` unless the engine has it.
 
@@ -63,12 +63,12 @@ def ensure(
     """
     if engine.image(base.reference):
         return
-    with exclusive(state / "bootstrap.lock", lambda: say("another run is making a base: waiting for it")):
+    with exclusive(state / "bootstrap.lock", lambda: report("another run is making a base: waiting for it")):
         if not engine.image(base.reference):
-            _make(base, state, say, get)
+            _make(base, state, report, get)
 
 
-def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None], get: Get) -> None:
+def _make(base: BootstrappedBase, state: Path, report: Callable[[str], None], get: Get) -> None:
     if shutil.which("mmdebstrap") is None:
         message = f"base `{base.reference}` is made with mmdebstrap, which is not on this machine"
         hint = "`apt-get install mmdebstrap`, on Debian or Ubuntu"
@@ -77,7 +77,7 @@ def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None], get: 
     if not base.debs and not mirrors and not _KEYRING.exists():
         message = f"this machine has no key to check Debian `{base.suite}` with"
         raise EngineError(Diagnostic(message, hint="`apt-get install debian-archive-keyring`"))
-    say(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages) or 'nothing more'}")
+    report(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages) or 'nothing more'}")
     with private_folder(state) as folder:
         if base.debs:
             get(base.debs, folder / _REPOSITORY)
@@ -95,13 +95,15 @@ def _make(base: BootstrappedBase, state: Path, say: Callable[[str], None], get: 
         ) as process:
             assert process.stdout
             assert process.stderr
-            told = _Steps(base, tail, say)
+            told = _Steps(base, tail, report)
             processes.read({process.stdout: layer.write, process.stderr: told.write}, lambda: None)
             code = process.wait()
         layer.close()
         if code != 0:
             raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors])
-        say(f"base {base.reference}: {layer.size / 1e6:.0f} MB, {layer.stored / 1e6:.0f} compressed; loading")
+        report(
+            f"base {base.reference}: {layer.size / 1e6:.0f} MB, {layer.stored / 1e6:.0f} compressed; loading"
+        )
         _load(base, layer)
 
 
@@ -206,8 +208,8 @@ class _Layer:
 class _Steps:
     """mmdebstrap's log: its own steps are told, what others say is kept for a failure."""
 
-    def __init__(self, base: BootstrappedBase, tail: Tail, say: Callable[[str], None]) -> None:
-        self._base, self._tail, self._say = base, tail, say
+    def __init__(self, base: BootstrappedBase, tail: Tail, report: Callable[[str], None]) -> None:
+        self._base, self._tail, self._report = base, tail, report
         self._open = ""
 
     def write(self, data: bytes) -> None:
@@ -216,7 +218,7 @@ class _Steps:
             if not line.startswith("I: "):
                 self._tail.add(f"{line}\n")
             elif line.endswith("..."):
-                self._say(f"base {self._base.reference}: {line[3:-3]}")
+                self._report(f"base {self._base.reference}: {line[3:-3]}")
 
 
 def _load(base: BootstrappedBase, layer: _Layer) -> None:

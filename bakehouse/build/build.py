@@ -1,24 +1,37 @@
-"""Has images built on this machine: those that nothing changed of are known again, the rest is one graph."""
+"""Build images: skip those that are up to date, bake the others as one BuildKit graph, verify them all."""
 
 import contextlib
-from collections.abc import Sequence
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
-from bakehouse.build import graph, prefetch, registry_auth, up_to_date
-from bakehouse.build import verify as checks
-from bakehouse.build.build_inputs import supplies
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build import base_image, prefetch, registry_auth, up_to_date
+from bakehouse.build import verify as verification
+from bakehouse.build.bake import bake_with_inputs
+from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.catalog.project import Project
-from bakehouse.engine import provision
+from bakehouse.engine import buildx, provision
+from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
+from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
-_RELATIVE_UNPACKED = 3.2
-"""How much more a wheel's files take on disk than the wheel: torch 2.13 with CUDA 13.0, measured."""
+_PARALLEL_VERIFICATIONS = 3
+"""Each is a container that imports a framework: more would need more memory than they save time."""
+_UNPACKED_RATIO = 3.2
+"""Size of an installed wheel relative to the wheel file: torch 2.13 with CUDA 13.0, measured."""
 _SYSTEM_BYTES = 600_000_000
-"""What an image has besides wheels: the base, and the distribution's packages."""
+"""Size of an image without its wheels: the base and the Debian packages."""
+
+Verify = Callable[[BuiltImage], object]
+"""Verifies one image and raises BuildError on a mismatch; skips images that it verified before."""
 
 
 def build_images(
@@ -30,29 +43,29 @@ def build_images(
     source: str,
     offline: bool,
 ) -> tuple[BuiltImage, ...]:
-    """The images, in their order, each found to hold what it declares; `source` and `offline` as a feed's.
+    """Return the images in their order, each verified; `source` and `offline` as in `start_downloads`.
 
-    Raises BuildError with all that went wrong, once what could be built is built.
+    Raises BuildError with all failures, after building what can be built.
     """
 
-    def verify(one: BuiltImage) -> None:
-        checks.verify(engine, one.image, one.digest, project.state)
+    def verify(built: BuiltImage) -> None:
+        verification.verify(engine, built.image, built.digest, project.state)
 
-    def verify_new(one: BuiltImage) -> None:
-        verify(one)
-        up_to_date.remember(one, project.root, project.state)
+    def verify_new(built: BuiltImage) -> None:
+        verify(built)
+        up_to_date.record_build(built, project.root, project.state)
 
-    known = up_to_date.recall(images, project.root, project.state, engine)
-    names = {one.image.name for one in known}
-    left = [image for image in images if image.name not in names]
+    current = up_to_date.find_up_to_date(images, project.root, project.state, engine)
+    names = {built.image.name for built in current}
+    outdated = [image for image in images if image.name not in names]
     new: tuple[BuiltImage, ...] = ()
-    if left:
-        present = [one.image for one in known]
-        new = _build(project, left, present, engine, progress, verify_new, source=source, offline=offline)
-    # Last, so that one that differs keeps no other from being built
-    graph.verify_all(known, verify)
-    made = {one.image.name: one for one in (*known, *new)}
-    return tuple(made[image.name] for image in images)
+    if outdated:
+        present = [built.image for built in current]
+        new = _build(project, outdated, present, engine, progress, verify_new, source=source, offline=offline)
+    # After the build, so that a mismatch here does not stop the other images.
+    verify_all(current, verify)
+    by_name = {built.image.name: built for built in (*current, *new)}
+    return tuple(by_name[image.name] for image in images)
 
 
 def _build(
@@ -61,7 +74,7 @@ def _build(
     present: Sequence[Image],
     engine: Engine,
     progress: Progress,
-    verify: graph.Verify,
+    verify: Verify,
     *,
     source: str,
     offline: bool,
@@ -69,44 +82,179 @@ def _build(
     bases = [image.base for image in images if isinstance(image.base, BootstrappedBase)]
     with contextlib.ExitStack() as stack:
         if bases:
-            provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        fed = prefetch.feed(images, project, engine, progress.say, source=source, offline=offline)
-        feed = stack.enter_context(fed)
-        given = supplies(
+            provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
+        downloads = stack.enter_context(
+            prefetch.start_downloads(images, project, engine, progress.report, source=source, offline=offline)
+        )
+        inputs = build_inputs(
             state=project.state,
             mirrors=project.mirrors,
             ca=project.ca,
-            say=progress.say,
-            suites=() if offline else [one.suite for one in bases],
-            feed=feed,
+            report=progress.report,
+            suites=() if offline else [base.suite for base in bases],
+            downloads=downloads,
         )
-        logged_in = registry_auth.of_bases(registry_auth.pulled(images), project, progress.say)
-        return graph.build(
+        logins = registry_auth.base_logins(registry_auth.pulled_bases(images), project, progress.report)
+        return build(
             images,
             root=project.root,
             state=project.state,
             engine=engine,
-            feed=feed,
-            supplies=stack.enter_context(given),
+            downloads=downloads,
+            inputs=stack.enter_context(inputs),
             progress=progress,
             verify=verify,
             expected_bytes=partial(expected_bytes, present=present),
-            restart=partial(restart, progress.say),
-            environment=stack.enter_context(logged_in),
+            restart=partial(restart, progress.report),
+            environment=stack.enter_context(logins),
         )
 
 
-def restart(say: Reporter) -> bool:
-    """Start an engine anew that lost a layer, where that does no harm to anything else; whether it could."""
-    if not provision.restart(say):
+def restart(report: Reporter) -> bool:
+    """Restart an engine that lost a layer, if nothing else uses it; return whether it was restarted."""
+    if not provision.restart(report):
         return False
-    say("the engine lost a layer, a fault of BuildKit: restarted it, building again")
+    report("the engine lost a layer (a BuildKit bug): restarted the engine, building again")
     return True
 
 
 def expected_bytes(images: Sequence[Image], present: Sequence[Image] = ()) -> int:
-    """What images will weigh unpacked, beside those that are here: each stage once, as engines keep it."""
-    here = {stage.key for image in present for stage in image.stages}
-    stages = {stage.key: stage for image in images for stage in image.stages if stage.key not in here}
-    wheels = sum(one.bytes for stage in stages.values() for one in (*stage.wheels, *stage.sdists))
-    return int(wheels * _RELATIVE_UNPACKED) + _SYSTEM_BYTES * len(images)
+    """Estimate the unpacked size of images; stages that `present` images share take no further space."""
+    present_keys = {stage.key for image in present for stage in image.stages}
+    stages = {stage.key: stage for image in images for stage in image.stages if stage.key not in present_keys}
+    wheels = sum(package.bytes for stage in stages.values() for package in (*stage.wheels, *stage.sdists))
+    return int(wheels * _UNPACKED_RATIO) + _SYSTEM_BYTES * len(images)
+
+
+def build(
+    images: Sequence[Image],
+    *,
+    root: Path,
+    state: Path,
+    engine: Engine,
+    downloads: Downloads,
+    inputs: BuildInputs,
+    progress: Progress,
+    verify: Verify,
+    expected_bytes: Callable[[Sequence[Image]], int],
+    restart: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+) -> tuple[BuiltImage, ...]:
+    """Bootstrap the bases, then build and verify images that are rendered under `root`/images.
+
+    A failed image does not stop the others; failures are raised at the end. `expected_bytes` estimates the
+    unpacked size of images; `restart` restarts an engine that lost a layer and returns whether it did.
+    `environment` is for docker's programs, such as registry logins.
+    """
+    absent = [image for image in images if not engine.image(image.reference)]
+    _check_disk(absent, expected_bytes)
+    for base in dict.fromkeys(image.base for image in images if isinstance(image.base, BootstrappedBase)):
+        base_image.ensure_base(
+            base,
+            engine=engine,
+            state=state,
+            report=progress.report,
+            get=partial(prefetch.download_packages, downloads),
+        )
+    failures: list[Diagnostic] = []
+
+    def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:
+        return bake_with_inputs(
+            targets,
+            cwd=root,
+            state=state,
+            downloads=downloads,
+            inputs=inputs,
+            progress=progress,
+            environment=environment,
+            first=leaders([image for image in absent if image.name in {target.name for target in targets}]),
+        )
+
+    def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
+        failures.extend(error.diagnostics)
+        if remaining:
+            names = ", ".join(f"`{name}`" for name in sorted(error.images))
+            progress.report(f"{names} failed to build; continuing with the others")
+
+    digests = buildx.bake_with_retries(map(_target, images), bake, on_failure, restart, progress.report)
+    built = []
+    for image in (image for image in images if image.name in digests):
+        stored = engine.image(digests[image.name])
+        if stored is None:
+            message = f"image `{image.name}` was removed from the engine right after its build"
+            raise BuildError(Diagnostic(message, hint="run the same command again"))
+        built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
+    try:
+        verify_all(built, verify)
+    except BuildError as error:
+        failures += error.diagnostics
+    if failures:
+        raise BuildError(*failures)
+    return tuple(built)
+
+
+def verify_all(built: Sequence[BuiltImage], verify: Verify) -> None:
+    """Verify all images; raise BuildError with all mismatches."""
+    with ThreadPoolExecutor(_PARALLEL_VERIFICATIONS) as threads:
+        mismatches = [
+            diagnostic
+            for diagnostics in threads.map(lambda image: _mismatches(image, verify), built)
+            for diagnostic in diagnostics
+        ]
+    if mismatches:
+        raise BuildError(*mismatches)
+
+
+def _mismatches(built: BuiltImage, verify: Verify) -> tuple[Diagnostic, ...]:
+    try:
+        verify(built)
+    except BuildError as error:
+        return error.diagnostics
+    return ()
+
+
+def leaders(images: Iterable[Image]) -> frozenset[str]:
+    """Return the images to export first: one of each set of images that share layers above the base.
+
+    BuildKit unpacks a shared layer once for each image that it exports at the same time, but skips layers
+    that are unpacked already. The image with the fewest stages leads because it finishes first.
+    """
+    sets: dict[object, list[Image]] = {}
+    for image in images:
+        lowest = image.layers[0].key if image.layers else image.key
+        sets.setdefault((image.base, image.apt, lowest), []).append(image)
+    first = (min(group, key=lambda image: len(image.stages)) for group in sets.values() if len(group) > 1)
+    return frozenset(image.name for image in first)
+
+
+def _target(image: Image) -> buildx.Target:
+    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
+    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
+
+
+def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Image]], int]) -> None:
+    """Raise EngineError if the engine's disk is too small; it keeps images compressed and unpacked."""
+    directory = _engine_directory() if absent else None
+    if directory is None:
+        return
+    needed, free = 2 * expected_bytes(absent), shutil.disk_usage(directory).free
+    if needed > free:
+        names = ", ".join(f"`{image.name}`" for image in absent)
+        message = f"not enough disk space to build {names}"
+        facts = (("needed", f"about {_gigabytes(needed)}"), ("free", f"{_gigabytes(free)} in {directory}"))
+        hint = "check `docker system df`; `docker builder prune` removes unused build cache"
+        raise EngineError(Diagnostic(message, facts=facts, hint=hint))
+
+
+def _engine_directory() -> Path | None:
+    """Return the engine's data directory; None if it is not on this machine."""
+    command = ("docker", "info", "--format", "{{.DockerRootDir}}")
+    try:
+        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return None
+    return Path(path) if path and Path(path).is_dir() else None
+
+
+def _gigabytes(number: int) -> str:
+    return f"{number / 1e9:.1f} GB"

@@ -47,17 +47,17 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class Downloads:
     """The files of a plan, and what fetches them."""
 
     wanted: Wanted
     fetcher: Fetcher
-    otherwise: str = ""
+    required_hint: str = ""
     """What to do where steps can't be served them; empty: they fetch by themselves then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Supplies:
+class BuildInputs:
     """What is handed to a build."""
 
     secrets: Mapping[str, Path] = field(default_factory=dict)
@@ -69,98 +69,98 @@ class Supplies:
 
 
 @contextlib.contextmanager
-def supplies(
+def build_inputs(
     *,
     state: Path,
     mirrors: Sequence[str],
     ca: Path | None,
-    say: Reporter,
+    report: Reporter,
     suites: Iterable[str] = (),
     environment: Mapping[str, str] = os.environ,
-    feed: Feed | None = None,
-) -> Iterator[Supplies]:
-    """Gather what this machine has, and serve a feed's files for as long as the context lasts.
+    downloads: Downloads | None = None,
+) -> Iterator[BuildInputs]:
+    """Collect the inputs of a build's steps, and serve `downloads` while the context lasts.
 
-    With a `feed`, steps get its files from this machine, and know of no index and no mirror. Without one, or
-    where steps can't reach this machine, they go to the mirrors and indexes themselves: what they can't reach
-    is said, and they go without it. `suites` are those of bases that name no mirror: where users' own steps
-    find their packages. Raises EngineError where nothing but a feed would do.
+    With `downloads`, steps get files only from this machine and use no index and no mirror. Without, or if
+    steps cannot reach this machine, they use the mirrors and indexes directly; unreachable ones are reported
+    and left out. `suites` belong to bases that configure no mirror: users' own steps find packages there.
+    Raises EngineError if steps need the served files but cannot reach this machine.
     """
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(_served(feed, say)) if feed else ""
-        if feed and url:
-            texts, proxies = _fed(url, feed, ca, say, environment)
+        url = stack.enter_context(_served(downloads, report)) if downloads else ""
+        if downloads and url:
+            texts, proxies = _fed(url, downloads, ca, report, environment)
         else:
-            texts, proxies = _direct(mirrors, ca, say, environment)
+            texts, proxies = _direct(mirrors, ca, report, environment)
         texts["sources"] = _source_list(suites)
         address = urlsplit(url).hostname or ""
         secrets = stack.enter_context(_secrets(texts, state))
-        yield Supplies(secrets, _arguments(proxies, address), address)
+        yield BuildInputs(secrets, _arguments(proxies, address), address)
 
 
 @contextlib.contextmanager
-def apt_supplies(
-    *, state: Path, ca: Path | None, say: Reporter, environment: Mapping[str, str] = os.environ
-) -> Iterator[Supplies]:
+def apt_inputs(
+    *, state: Path, ca: Path | None, report: Reporter, environment: Mapping[str, str] = os.environ
+) -> Iterator[BuildInputs]:
     """What steps need that ask the mirrors of a distribution, and nothing else."""
     bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, say) if bundle else ""
-    texts = {"ca": certificates, "apt": _apt_conf(say, has_ca=bool(ca and certificates))}
+    certificates = _certificates(bundle, report) if bundle else ""
+    texts = {"ca": certificates, "apt": _apt_conf(report, has_ca=bool(ca and certificates))}
     with _secrets(texts, state) as secrets:
-        yield Supplies(secrets, _arguments(_proxies(environment, say), ""))
+        yield BuildInputs(secrets, _arguments(_proxies(environment, report), ""))
 
 
 @contextlib.contextmanager
-def _served(feed: Feed, say: Reporter) -> Iterator[str]:
-    """The URL that a feed is served at; empty where steps can't reach it."""
+def _served(downloads: Downloads, report: Reporter) -> Iterator[str]:
+    """The URL that a downloads is served at; empty where steps can't reach it."""
     with contextlib.ExitStack() as stack:
         url = ""
         gateway, why_not = _gateway()
         if gateway:
             try:
-                url = stack.enter_context(file_server.serve(feed.wanted, feed.fetcher, gateway))
+                url = stack.enter_context(file_server.serve(downloads.wanted, downloads.fetcher, gateway))
             except OSError:
                 why_not = f"its network's address {gateway} is not this machine's"
-        if not url and feed.otherwise:
+        if not url and downloads.required_hint:
             message = "steps of a build can't reach this machine, which has to hand them their files"
-            raise EngineError(Diagnostic(message, reasons=(Reason(why_not),), hint=feed.otherwise))
+            raise EngineError(Diagnostic(message, reasons=(Reason(why_not),), hint=downloads.required_hint))
         if not url:
-            say(f"the build can't reach this machine, {why_not}: its steps fetch by themselves")
+            report(f"the build can't reach this machine, {why_not}: its steps fetch by themselves")
         yield url
 
 
 def _fed(
-    url: str, feed: Feed, ca: Path | None, say: Reporter, environment: Mapping[str, str]
+    url: str, downloads: Downloads, ca: Path | None, report: Reporter, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What steps need that are served by this machine: secrets and proxies."""
     apt = {f"Acquire::http::Proxy::{urlsplit(url).hostname}": "DIRECT"}
-    if any(one.kind == "deb" for one in feed.wanted.files):
+    if any(one.kind == "deb" for one in downloads.wanted.files):
         apt["Acquire::http::Timeout"] = str(_FED_APT_SECONDS)
     bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, say) if bundle else ""
+    certificates = _certificates(bundle, report) if bundle else ""
     texts = {
         "pip": _FED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_FED_SECONDS),
         "ca": certificates,
         "mirrors": f"{url}/sha256\n",
-        "apt": _apt_conf(say, has_ca=bool(ca and certificates)) + apt_config.written(apt),
+        "apt": _apt_conf(report, has_ca=bool(ca and certificates)) + apt_config.written(apt),
     }
-    return texts, _proxies(environment, say)
+    return texts, _proxies(environment, report)
 
 
 def _direct(
-    mirrors: Sequence[str], ca: Path | None, say: Reporter, environment: Mapping[str, str]
+    mirrors: Sequence[str], ca: Path | None, report: Reporter, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """What steps need that fetch by themselves: secrets and proxies."""
-    pip, mirrors = _reachable(pip_config.read(environment), mirrors, say)
+    pip, mirrors = _reachable(pip_config.read(environment), mirrors, report)
     bundle = bundle_of(ca, pip, environment)
-    certificates = _certificates(bundle, say) if bundle else ""
+    certificates = _certificates(bundle, report) if bundle else ""
     texts = {
         "pip": _pip_conf(pip, has_ca=bool(certificates)),
         "ca": certificates,
         "mirrors": "".join(f"{mirror.rstrip('/')}\n" for mirror in mirrors),
-        "apt": _apt_conf(say, has_ca=bool(ca and certificates)),
+        "apt": _apt_conf(report, has_ca=bool(ca and certificates)),
     }
-    return texts, _proxies(environment, say)
+    return texts, _proxies(environment, report)
 
 
 @contextlib.contextmanager
@@ -182,26 +182,26 @@ def _arguments(proxies: Mapping[str, str], address: str) -> dict[str, str]:
     return given | {name.upper(): value for name, value in given.items()}
 
 
-def _proxies(environment: Mapping[str, str], say: Reporter) -> dict[str, str]:
+def _proxies(environment: Mapping[str, str], report: Reporter) -> dict[str, str]:
     """This machine's proxies, without those that steps can't reach."""
     names = (*_PROXIES, "no_proxy")
     given = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
     return {
         name: value
         for name, value in given.items()
-        if value and (name == "no_proxy" or _leads_out(value, say))
+        if value and (name == "no_proxy" or _leads_out(value, report))
     }
 
 
-def _reachable(pip: PipConfig, mirrors: Sequence[str], say: Reporter) -> tuple[PipConfig, tuple[str, ...]]:
+def _reachable(pip: PipConfig, mirrors: Sequence[str], report: Reporter) -> tuple[PipConfig, tuple[str, ...]]:
     """pip's settings and the mirrors without what steps of a build can't reach."""
 
     @cache
     def asks(place: str) -> bool:
         if urlsplit(place).scheme in ("http", "https"):
-            return _leads_out(place, say)
+            return _leads_out(place, report)
         if place:
-            say(f"steps of a build can't reach `{shown(place)}`: left out")
+            report(f"steps of a build can't reach `{shown(place)}`: left out")
         return False
 
     pip = replace(
@@ -209,17 +209,17 @@ def _reachable(pip: PipConfig, mirrors: Sequence[str], say: Reporter) -> tuple[P
         index_url=pip.index_url if asks(pip.index_url) else "",
         extra_index_urls=tuple(filter(asks, pip.extra_index_urls)),
         find_links=tuple(filter(asks, pip.find_links)),
-        proxy=pip.proxy if _leads_out(pip.proxy, say) else "",
+        proxy=pip.proxy if _leads_out(pip.proxy, report) else "",
     )
     return pip, tuple(filter(asks, mirrors))
 
 
-def _leads_out(place: str, say: Reporter) -> bool:
+def _leads_out(place: str, report: Reporter) -> bool:
     """Whether an address is not one that means this machine here, and a step's own container there."""
     url = urlsplit(place if "://" in place else f"//{place}")
     if not _LOOPBACK.fullmatch(url.hostname or ""):
         return True
-    say(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
+    report(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
     return False
 
 
@@ -258,11 +258,11 @@ def _pip_conf(pip: PipConfig, *, has_ca: bool) -> str:
     return f"[global]\n{''.join(lines)}" if lines else ""
 
 
-def _apt_conf(say: Reporter, *, has_ca: bool) -> str:
+def _apt_conf(report: Reporter, *, has_ca: bool) -> str:
     settings = {
         key: value
         for key, value in apt_config.settings().items()
-        if "::proxy" not in key.lower() or _leads_out(value, say)
+        if "::proxy" not in key.lower() or _leads_out(value, report)
     }
     own = [key for key in settings if "::cainfo" in key.lower()]
     if has_ca or own:
@@ -279,11 +279,11 @@ def _source_list(suites: Iterable[str]) -> str:
     return "".join(f"{one.line}\n" for suite in wanted for one in apt_config.for_suite(suite, known))
 
 
-def _certificates(bundle: Path, say: Reporter) -> str:
+def _certificates(bundle: Path, report: Reporter) -> str:
     """A bundle's certificates, each once and without the words around them."""
     text = bundle.read_text(errors="replace")
     certificates = "".join(f"{one}\n" for one in dict.fromkeys(_CERTIFICATE.findall(text)))
     if len(certificates) > MOST_SECRET_BYTES:
-        say(f"`{bundle}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it")
+        report(f"`{bundle}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it")
         return ""
     return certificates

@@ -24,12 +24,12 @@ def serve(wanted: Wanted, fetcher: Fetcher, address: str) -> Iterator[str]:
     Raises OSError where this machine doesn't have the address.
     """
     token = secrets.token_urlsafe(24)
-    handler = type("Handler", (_Handler,), {"shelf": Shelf(wanted, fetcher), "token": token})
+    handler = type("Handler", (_Handler,), {"shelf": FileIndex(wanted, fetcher), "token": token})
     with fileserver.serve(handler, address) as url:
         yield f"{url}/{token}"
 
 
-class Shelf:
+class FileIndex:
     """The files of a plan."""
 
     def __init__(self, wanted: Wanted, fetcher: Fetcher) -> None:
@@ -72,7 +72,7 @@ class Shelf:
 
 
 class _Handler(fileserver.Handler):
-    shelf: Shelf
+    shelf: FileIndex
     token: str
 
     def find(self, path: str) -> str | Path | None:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bakehouse.build.build_inputs import Feed
+from bakehouse.build.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import Engine
@@ -29,9 +29,9 @@ _POLL_SECONDS = 0.2
 
 
 @contextlib.contextmanager
-def feed(
-    images: Sequence[Image], project: Project, engine: Engine, say: Reporter, *, source: str, offline: bool
-) -> Iterator[Feed]:
+def start_downloads(
+    images: Sequence[Image], project: Project, engine: Engine, report: Reporter, *, source: str, offline: bool
+) -> Iterator[Downloads]:
     """What steps of a build are served from; `source` is a mirror to look into first.
 
     Raises UsageError where `source` is nothing to look into, BuildError where a build is to ask no network
@@ -40,16 +40,16 @@ def feed(
     if source and not is_mirror(source):
         message = f"`{shown(source)}` is no folder, and no address of a mirror"
         raise UsageError(Diagnostic(message, hint="`./bake fetch IMAGE --to FOLDER` fills one"))
-    with fetcher(project, say, source=source, offline=offline) as found:
+    with open_fetcher(project, report, source=source, offline=offline) as found:
         if offline:
             require_here(images, engine, found, source)
-        yield Feed(wanted(images), found, "build without `--offline`" if offline else "")
+        yield Downloads(wanted(images), found, "build without `--offline`" if offline else "")
 
 
 @contextlib.contextmanager
-def fetcher(
+def open_fetcher(
     project: Project,
-    say: Reporter,
+    report: Reporter,
     *,
     source: str = "",
     to: Path | None = None,
@@ -65,13 +65,13 @@ def fetcher(
     mirrors = [*filter(None, [source]), *project.mirrors]
     for one in mirrors:
         if not is_mirror(one):
-            say(f"mirror `{shown(one)}` is no folder, and no address of a mirror: left out")
+            report(f"mirror `{shown(one)}` is no folder, and no address of a mirror: left out")
     mirrors = [one for one in mirrors if is_mirror(one)]
     machine = Machine(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
     hashes = Hashes(project.state / "hashes.json")
     folders = [*machine.folders, *([project.cache] if to else [])]
     found = Fetcher(
-        Store(to or project.cache, say, aside=project.cache),
+        Store(to or project.cache, report, aside=project.cache),
         Mirrors(folders, hashes),
         offers=(lambda _: ()) if offline else machine.offers,
         here=machine.here,
@@ -85,20 +85,20 @@ def fetcher(
                 hashes.save()
 
 
-def put(feed: Feed, packages: Sequence[Deb], folder: Path) -> None:
+def download_packages(downloads: Downloads, packages: Sequence[Deb], folder: Path) -> None:
     """Put packages of a base into a folder. Raises BuildError for those that can't be had."""
     folder.mkdir(parents=True, exist_ok=True)
-    transfers = [feed.fetcher.ask(one) for one in debs(packages)]
+    transfers = [downloads.fetcher.ask(one) for one in debs(packages)]
     for one in transfers:
         one.done.wait()
-    feed.fetcher.take_failures()
-    require(transfers, feed.wanted)
+    downloads.fetcher.take_failures()
+    require_downloaded(transfers, downloads.wanted)
     for one in transfers:
         assert one.path
         shutil.copyfile(one.path, folder / one.file.file)
 
 
-def gather(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], None]) -> tuple[Transfer, ...]:
+def download_all(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], None]) -> tuple[Transfer, ...]:
     """Have every file here. Raises BuildError for all that can't be had; UsageError for unknown ones."""
     require_known(needed)
     transfers = tuple(fetcher.ask(one) for one in needed.files)
@@ -106,7 +106,7 @@ def gather(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], None]) ->
         while not one.done.wait(_POLL_SECONDS):
             show(fetcher)
     show(fetcher)
-    require(transfers, needed)
+    require_downloaded(transfers, needed)
     return transfers
 
 
@@ -119,20 +119,20 @@ def require_known(needed: Wanted) -> None:
         raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MOST_FILES]),), hint=hint))
 
 
-def require(transfers: Iterable[Transfer], needed: Wanted) -> None:
+def require_downloaded(transfers: Iterable[Transfer], needed: Wanted) -> None:
     """Raise BuildError for what could not be had."""
     failed = [one for one in transfers if one.failure]
     for one in failed:
         if isinstance(one.failure, BakehouseError):
             raise one.failure
     if failed:
-        raise BuildError(unobtainable(failed, needed))
+        raise BuildError(missing_files_error(failed, needed))
 
 
-def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
+def missing_files_error(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
     """Which files can't be had, who wants them and what each source said, once where that is the same."""
     if all(isinstance(one.failure, OSError) for one in failed):
-        return _unkept([one.failure for one in failed if one.failure])
+        return storage_error([one.failure for one in failed if one.failure])
     same: dict[tuple[tuple[str, str], ...], list[WantedFile]] = {}
     for one in failed:
         same.setdefault(_said(one), []).append(one.file)
@@ -145,7 +145,7 @@ def unobtainable(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 
-def _unkept(failures: Sequence[Exception]) -> Diagnostic:
+def storage_error(failures: Sequence[Exception]) -> Diagnostic:
     """What keeps files from lying here: which files they are says nothing of it."""
     reasons = tuple(Reason(one) for one in dict.fromkeys(map(_why, failures)))
     message = f"{_files(len(failures))} can't be kept on this machine"

@@ -86,7 +86,7 @@ class Progress:
         else:
             self._tell_running(now)
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Write one line of one's own."""
         self._write(text, {"event": "note", "text": text})
 
@@ -117,7 +117,7 @@ class Progress:
         running = [work for work in self._times.shown() if work.is_running]
         if not running and now - self._heard >= _HEARTBEAT_SECONDS:
             self._heard = now
-            self.say(f"nothing runs, and the engine has said nothing for {_HEARTBEAT_SECONDS:.0f} s")
+            self.report(f"nothing runs, and the engine has said nothing for {_HEARTBEAT_SECONDS:.0f} s")
         for work in running:
             if work.seconds(now) < _BRIEF_SECONDS:
                 continue

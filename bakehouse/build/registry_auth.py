@@ -25,12 +25,12 @@ _CONFIG = "config.json"
 
 
 @contextlib.contextmanager
-def logins(
+def docker_logins(
     hosts: Collection[str],
     login: Callable[[str], Credentials | None],
     *,
     state: Path,
-    say: Reporter,
+    report: Reporter,
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[dict[str, str]]:
     """The variables with which buildx is logged in to registries; none where there is nothing to add.
@@ -47,7 +47,7 @@ def logins(
         except PublishError as error:
             told = error.diagnostics[0]
             reasons = "".join(f"; {reason.text}" for reason in told.reasons)
-            say(f"no login to `{host}`, where a base lies: {told.message}{reasons}")
+            report(f"no login to `{host}`, where a base lies: {told.message}{reasons}")
     given = {host: credentials for host, credentials in found.items() if credentials}
     if not given:
         yield {}
@@ -65,19 +65,19 @@ def logins(
 
 
 @contextlib.contextmanager
-def of_bases(references: Iterable[str], project: Project, say: Reporter) -> Iterator[dict[str, str]]:
+def base_logins(references: Iterable[str], project: Project, report: Reporter) -> Iterator[dict[str, str]]:
     """As `logins`, for what bases lie in Amazon ECR, with whatever the settings say of that."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 
     def login(host: str) -> Credentials | None:
-        with destination.registry(project, host, say) as registry:
+        with destination.registry(project, host, report) as registry:
             return registry.credentials()
 
-    with logins(hosts, login, state=project.state, say=say) as variables:
+    with docker_logins(hosts, login, state=project.state, report=report) as variables:
         yield variables
 
 
-def pulled(images: Iterable[Image]) -> Iterator[str]:
+def pulled_bases(images: Iterable[Image]) -> Iterator[str]:
     """The references of the bases that images are built from and that are pulled."""
     for image in images:
         if isinstance(image.base, RegistryBase):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bakehouse.build import bake as feeding
 from bakehouse.build import base_image, prefetch, standin_server, stub_bases, stub_files, stub_plan, verify
-from bakehouse.build.build_inputs import Feed, Supplies
+from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Progress
-from bakehouse.build.stub_plan import Made, Rehearsal
-from bakehouse.build.verify import Answer
+from bakehouse.build.stub_plan import Rehearsal, Stubs
+from bakehouse.build.verify import VersionResult
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -49,7 +49,7 @@ class Rehearsed:
     digest: Digest
     agree: tuple[str, ...] = ()
     """Components that answered as declared."""
-    differ: tuple[Answer, ...] = ()
+    differ: tuple[VersionResult, ...] = ()
     """What answered otherwise or not at all; of a stand-in that says nothing about the real part."""
 
 
@@ -83,10 +83,12 @@ def prepare(
     for image in images:
         text = dockerfile.render_image(image, templates)[0].content.decode()
         apt |= stub_plan.apt_names(text)
-        needs = stub_plan.file_needs(image, stub_plan.stage_texts(text), real=real)
+        needs = stub_plan.required_files(image, stub_plan.stage_texts(text), real=real)
         files = stub_files.make_all((need for found in needs.values() for need in found), root / "files")
-        bases = {need: stub_bases.reference(need, debian.reference) for need in stub_plan.base_needs(image)}
-        one = stub_plan.rehearse(image, needs, Made(files, bases))
+        bases = {
+            need: stub_bases.reference(need, debian.reference) for need in stub_plan.required_bases(image)
+        }
+        one = stub_plan.rehearse(image, needs, Stubs(files, bases))
         _write(one, templates, root)
         found.append(one)
     stub_files.apt_repository(apt, root / "apt")
@@ -94,25 +96,25 @@ def prepare(
 
 
 @contextlib.contextmanager
-def feed(
-    rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, say: Reporter
-) -> Iterator[Feed]:
+def start_downloads(
+    rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, report: Reporter
+) -> Iterator[Downloads]:
     """What steps of rehearsals are served from: the stand-ins, and what builds are served from too."""
     plan = wanted(one.image for one in rehearsals)
     of_debian = dict.fromkeys(debs(debian.debs), ("the stand-ins of bases",))
     plan = replace(plan, images={**of_debian, **plan.images})
-    with prefetch.fetcher(project, say, source=str(project.state / "rehearsal" / "files")) as found:
-        yield Feed(plan, found, otherwise=_ELSEWHERE)
+    with prefetch.open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as found:
+        yield Downloads(plan, found, required_hint=_ELSEWHERE)
 
 
-def carry_out(
+def run_rehearsals(
     rehearsals: Sequence[Rehearsal],
     *,
     debian: BootstrappedBase,
     state: Path,
     engine: Engine,
-    feed: Feed,
-    supplies: Supplies,
+    downloads: Downloads,
+    inputs: BuildInputs,
     progress: Progress,
     restart: Callable[[], bool],
     done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
@@ -123,17 +125,24 @@ def carry_out(
     """
     root, outcome = state / "rehearsal", Outcome()
     with (
-        standin_server.serve(root / "apt", supplies.address) as url,
+        standin_server.serve(root / "apt", inputs.address) as url,
         private_folder(state) as folder,
         ThreadPoolExecutor(1) as beside,
     ):
         proxy = f'Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n'
-        given = _with_apt(supplies, proxy, folder)
+        given = _with_apt(inputs, proxy, folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
-            get = partial(prefetch.put, feed)
-            base_image.ensure(base, engine=engine, state=state, say=progress.say, get=get)
-        bake = partial(feeding.bake, cwd=root, state=root, feed=feed, supplies=given, progress=progress)
+            get = partial(prefetch.download_packages, downloads)
+            base_image.ensure_base(base, engine=engine, state=state, report=progress.report, get=get)
+        bake = partial(
+            feeding.bake_with_inputs,
+            cwd=root,
+            state=root,
+            downloads=downloads,
+            inputs=given,
+            progress=progress,
+        )
         groups = [*_groups(rehearsals)]
         for number, group in enumerate(groups, 1):
             before = len(outcome.rehearsed)
@@ -194,7 +203,7 @@ def _make_bases(
     wanted = dict(pair for one in rehearsals for pair in one.bases)
     absent = {need: name for need, name in wanted.items() if not engine.image(name)}
     if absent:
-        progress.say(f"stand-ins of bases: {', '.join(need.text for need in absent)}")
+        progress.report(f"stand-ins of bases: {', '.join(need.text for need in absent)}")
     targets = [
         buildx.Target(need.text, stub_bases.target_name(name), stub_bases.write(need, debian.reference, root))
         for need, name in absent.items()
@@ -205,7 +214,7 @@ def _make_bases(
         outcome.failures += error.diagnostics
         missing.update(name for need, name in absent.items() if need.text in error.images)
 
-    buildx.bake_what_goes(targets, bake, failed, restart, progress.say)
+    buildx.bake_with_retries(targets, bake, failed, restart, progress.report)
     return missing
 
 
@@ -229,12 +238,12 @@ def _try(
 
     def failed(error: ImagesFailed, left: Sequence[buildx.Target]) -> None:
         told = "; ".join(one.message for one in error.diagnostics)
-        progress.say(f"{told}: going on without")
+        progress.report(f"{told}: going on without")
         hint = _hint(root, error.images)
         outcome.failures += [replace(one, hint=one.hint or hint) for one in error.diagnostics]
         outcome.failed += sorted(error.images)
 
-    digests = buildx.bake_what_goes(map(_target, group), bake, failed, restart, progress.say)
+    digests = buildx.bake_with_retries(map(_target, group), bake, failed, restart, progress.report)
     through = [one for one in group if one.real.name in digests]
     if not through:
         return
@@ -246,7 +255,7 @@ def _try(
             outcome.failed += [one.real.name] if wrong else []
             outcome.rehearsed += [] if wrong else [found]
     names = ", ".join(one.real.name for one in through)
-    progress.say(f"{stub_plan.REHEARSED}: {names}")
+    progress.report(f"{stub_plan.REHEARSED}: {names}")
 
 
 def _hint(root: Path, failed: frozenset[str]) -> str:
@@ -263,7 +272,7 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
     """Read back what is installed, as far as stand-ins can say; only a real part can be wrong."""
     name = one.real.name
     log = root / "verified" / name / "components.log"
-    answers = verify.ask(engine, one.image, digest, log=log, seconds=_ASK_SECONDS).versions
+    answers = verify.run_probes(engine, one.image, digest, log=log, seconds=_ASK_SECONDS).versions
     differ = tuple(answer for answer in answers if not answer.agrees)
     wrong = [
         verify.mismatch(one.real, digest, answer, log) for answer in differ if one.is_real(answer.component)
@@ -272,10 +281,10 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
     return Rehearsed(one, digest, agree, differ), wrong
 
 
-def _with_apt(supplies: Supplies, text: str, folder: Path) -> Supplies:
+def _with_apt(inputs: BuildInputs, text: str, folder: Path) -> BuildInputs:
     """The same, and more settings of apt."""
-    before = supplies.secrets["apt"].read_text() if "apt" in supplies.secrets else ""
+    before = inputs.secrets["apt"].read_text() if "apt" in inputs.secrets else ""
     path = folder / "apt"
     path.touch(mode=0o600)
     path.write_text(f"{before}{text}")
-    return replace(supplies, secrets={**supplies.secrets, "apt": path})
+    return replace(inputs, secrets={**inputs.secrets, "apt": path})

@@ -36,11 +36,11 @@ class Run:
     key: str
     """Of the real image, in a rehearsal too."""
     date: str
-    standins: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
     """The components that were not the real ones."""
 
 
-def load(folder: Path) -> dict[str, Run]:
+def load_runs(folder: Path) -> dict[str, Run]:
     """The runs on record, by image; none where there is no record. Raises RecipeError where it is broken."""
     path = folder / "runs.json"
     try:
@@ -49,7 +49,7 @@ def load(folder: Path) -> dict[str, Run]:
         return {}
     try:
         return {
-            name: Run(Level(run["level"]), run["key"], run["date"], tuple(run.get("standins", ())))
+            name: Run(Level(run["level"]), run["key"], run["date"], tuple(run.get("stubs", ())))
             for name, run in json.loads(text).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -63,23 +63,23 @@ def level(image: Image, runs: Mapping[str, Run]) -> Level:
     return run.level if run and run.key == image.key else Level.RENDERED
 
 
-def earlier(image: Image, runs: Mapping[str, Run]) -> Run | None:
+def outdated_run(image: Image, runs: Mapping[str, Run]) -> Run | None:
     """The run of an image as it was before it last changed; None where it was run as it is now."""
     run = runs.get(image.name)
     return run if run and run.key != image.key else None
 
 
-def record(folder: Path, made: Mapping[str, Run], locks: Path) -> None:
+def record_runs(folder: Path, made: Mapping[str, Run], locks: Path) -> None:
     """Add runs to the record in a folder."""
     with exclusive(locks / "runs.lock"):
-        known = load(folder)
-        found = merged(known, made)
+        known = load_runs(folder)
+        found = merge_runs(known, made)
         if found != known:
             text = json.dumps({name: asdict(found[name]) for name in sorted(found)}, indent=1) + "\n"
             write_whole(folder / "runs.json", text)
 
 
-def merged(known: Mapping[str, Run], made: Mapping[str, Run]) -> dict[str, Run]:
+def merge_runs(known: Mapping[str, Run], made: Mapping[str, Run]) -> dict[str, Run]:
     """What is known with what was made since: a rehearsal doesn't hide that the very same image was built."""
     found = dict(known)
     for name, run in made.items():
@@ -89,9 +89,9 @@ def merged(known: Mapping[str, Run], made: Mapping[str, Run]) -> dict[str, Run]:
     return found
 
 
-def built(image: Image, today: date) -> Run:
+def built_run(image: Image, today: date) -> Run:
     return Run(Level.BUILT, image.key, today.isoformat())
 
 
-def rehearsed(image: Image, standins: tuple[str, ...], today: date) -> Run:
+def rehearsed_run(image: Image, standins: tuple[str, ...], today: date) -> Run:
     return Run(Level.REHEARSED, image.key, today.isoformat(), standins)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bakehouse.build.standin_server import HOST
 from bakehouse.build.stub_files import GENERIC, Tree, debian_package, make, unpacked
-from bakehouse.build.stub_plan import BASES, OUTPUT, BaseNeed, Need, python_of
+from bakehouse.build.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.dockerfile import RenderedFile
@@ -41,7 +41,7 @@ _PYTHON_PACKAGES = re.compile(
 """What of a base's parts has metadata as a package of Python."""
 
 
-def reference(need: BaseNeed, debian: str) -> str:
+def reference(need: StubBase, debian: str) -> str:
     """The name of a base's stand-in: it changes with whatever goes into it."""
     files = context(need, debian)
     seen = hashlib.sha256()
@@ -53,7 +53,7 @@ def reference(need: BaseNeed, debian: str) -> str:
     return f"{BASES}/{part.component}:{tag}-{seen.hexdigest()[:8]}"
 
 
-def write(need: BaseNeed, debian: str, root: Path) -> Path:
+def write(need: StubBase, debian: str, root: Path) -> Path:
     """Write what BuildKit makes a stand-in from; gives the bake file, by its path below `root`."""
     name = reference(need, debian)
     folder = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
@@ -81,7 +81,7 @@ def target_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name.removeprefix(f"{BASES}/"))
 
 
-def context(need: BaseNeed, debian: str) -> tuple[RenderedFile, ...]:
+def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
     """The Dockerfile of a base's stand-in, and what it copies."""
     provides = dict(need.part.provides)
     tree = {} if need.bootstrapped else _tree(need, provides)
@@ -113,7 +113,7 @@ def context(need: BaseNeed, debian: str) -> tuple[RenderedFile, ...]:
     )
 
 
-def _tree(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+def _tree(need: StubBase, provides: Mapping[str, str]) -> Tree:
     tree: Tree = {"usr/lib/os-release": (_os_release(provides).encode(), 0o644)}
     if "cuda" in provides:
         tree |= _cuda(need, provides)
@@ -139,7 +139,7 @@ def _os_release(provides: Mapping[str, str]) -> str:
     return 'NAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\nVERSION_CODENAME=bookworm\n'
 
 
-def _cuda(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+def _cuda(need: StubBase, provides: Mapping[str, str]) -> Tree:
     minor = ".".join(provides["cuda"].split(".")[:2])
     folder = f"usr/local/cuda-{minor}"
     tree: Tree = {
@@ -155,7 +155,7 @@ def _cuda(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
     return tree
 
 
-def _python(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
+def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
     """The Python that the base carries, with the packages that it says it has."""
     facts = dict(need.facts)
     prefix = _prefix(facts)
@@ -170,7 +170,7 @@ def _python(need: BaseNeed, provides: Mapping[str, str]) -> Tree:
         file = f"{stem}-{version}-py3-none-any.whl"
         part = Part(name, version, "", provides=tuple(sorted(provides.items())))
         folder = HOME / "recipes" / "components" / name
-        wheel = make(Need("wheel", part, folder, package, version, file))
+        wheel = make(StubFile("wheel", part, folder, package, version, file))
         tree |= {f"{site}/{path}": one for path, one in unpacked(wheel).items()}
     return tree
 
@@ -196,7 +196,7 @@ def _prefix(facts: Mapping[str, str]) -> str:
     return "opt/conda"
 
 
-def _libraries(need: BaseNeed, provides: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
+def _libraries(need: StubBase, provides: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
     """Libraries that know their version: path, code, links; the last link has its name for the loader."""
     found = []
     multiarch = "/usr/lib/x86_64-linux-gnu"
@@ -227,12 +227,12 @@ def _libraries(need: BaseNeed, provides: Mapping[str, str]) -> list[tuple[str, s
     return found
 
 
-def _has_nccl(need: BaseNeed) -> bool:
+def _has_nccl(need: StubBase) -> bool:
     """Whether NVIDIA's image of that flavour brings NCCL's package: all but `base` do."""
     return need.part.component == "nvidia-cuda" and re.search("runtime|devel", need.part.variant) is not None
 
 
-def _distribution_packages(need: BaseNeed, provides: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _distribution_packages(need: StubBase, provides: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Packages that NVIDIA's images bring, which templates may hold back, upgrade or purge."""
     if "cuda" not in provides or need.part.component != "nvidia-cuda":
         return ()
@@ -246,7 +246,7 @@ def _distribution_packages(need: BaseNeed, provides: Mapping[str, str]) -> tuple
     return tuple((name, "0~rehearsal") for name in names)
 
 
-def _environment(need: BaseNeed, provides: Mapping[str, str]) -> dict[str, str]:
+def _environment(need: StubBase, provides: Mapping[str, str]) -> dict[str, str]:
     path = [f"/{_prefix(dict(need.facts))}/bin"] if "python" in provides else []
     if "open-mpi" in provides or "efa" in provides:
         path.append("/opt/amazon/openmpi/bin")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.build.stub_plan import Need
+from bakehouse.build.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH, Sha256
@@ -45,7 +45,7 @@ Tree = dict[str, tuple[bytes, int]]
 """Files by path, with their modes; a link has mode 0 and its target for content."""
 
 
-def make_all(needs: Iterable[Need], folder: Path) -> dict[Need, Sha256]:
+def make_all(needs: Iterable[StubFile], folder: Path) -> dict[StubFile, Sha256]:
     """Make stand-ins at `folder`/<sha256>/<file>; gives their checksums."""
     made = {}
     for need in needs:
@@ -58,7 +58,7 @@ def make_all(needs: Iterable[Need], folder: Path) -> dict[Need, Sha256]:
     return made
 
 
-def make(need: Need) -> bytes:
+def make(need: StubFile) -> bytes:
     """The bytes of one stand-in."""
     if need.file.endswith(".whl"):
         return _wheel(need)
@@ -75,12 +75,12 @@ def make(need: Need) -> bytes:
     return _packed(need, tree, top="" if own else _stem(need.file))
 
 
-def has_own(need: Need) -> bool:
+def has_own(need: StubFile) -> bool:
     """Whether the need's component says what its stand-in is like."""
     return bool(_own_folders(need))
 
 
-def _packed(need: Need, tree: Tree, top: str) -> bytes:
+def _packed(need: StubFile, tree: Tree, top: str) -> bytes:
     tree = {f"{top}/{path}" if top else path: one for path, one in tree.items()}
     if need.file.endswith(".zip"):
         return _zip(tree)
@@ -124,7 +124,7 @@ def _zip(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
     return buffer.getvalue()
 
 
-def _wheel(need: Need) -> bytes:
+def _wheel(need: StubFile) -> bytes:
     """A wheel with the right name, tags and metadata, and an importable package that knows its version."""
     name, version, *tags = need.file.removesuffix(".whl").split("-")
     python, abi, platforms = tags[-3:]
@@ -174,7 +174,7 @@ def unpacked(wheel: bytes) -> Tree:
         return {one.filename: (archive.read(one), 0o644) for one in archive.infolist()}
 
 
-def _own_folders(need: Need) -> list[Path]:
+def _own_folders(need: StubFile) -> list[Path]:
     """Where the component says what its stand-in is like, the general first."""
     names = [need.name, str(canonicalize_name(need.name))]
     if need.kind == "artifact" and need.file.endswith(".whl"):
@@ -183,7 +183,7 @@ def _own_folders(need: Need) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _own_tree(need: Need) -> Tree:
+def _own_tree(need: StubFile) -> Tree:
     tree: Tree = {}
     for folder in _own_folders(need):
         tree |= _tree(folder)
@@ -203,7 +203,7 @@ def _tree(folder: Path) -> Tree:
     return found
 
 
-def _filled(tree: Tree, need: Need) -> Tree:
+def _filled(tree: Tree, need: StubFile) -> Tree:
     values = {**dict(need.facts), **dict(need.part.provides)}
     values |= {"component": need.part.component, "release": need.part.version, "variant": need.part.variant}
     values |= {"name": need.name, "version": need.version, "file": need.file}
@@ -227,7 +227,7 @@ def _number(version: str) -> int:
     return major * 10000 + minor * 100 + patch
 
 
-def _python_tag(need: Need) -> str:
+def _python_tag(need: StubFile) -> str:
     """`3.10` for a file that is made for CPython 3.10, as its name says."""
     found = re.search(r"cpython-(3\.\d+)|-cp3(\d+)-", need.file)
     return (found[1] or f"3.{found[2]}") if found else ""

@@ -37,7 +37,7 @@ _OWN_PYTHON = "3.11"
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class StubFile:
     """One file that has to have a stand-in."""
 
     kind: Literal["wheel", "sdist", "artifact"]
@@ -59,7 +59,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class BaseNeed:
+class StubBase:
     """One base that has to have a stand-in."""
 
     part: Part
@@ -77,11 +77,11 @@ class BaseNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Stubs:
     """The stand-ins that were made: checksums of files, references of bases."""
 
-    files: Mapping[Need, Sha256]
-    bases: Mapping[BaseNeed, str]
+    files: Mapping[StubFile, Sha256]
+    bases: Mapping[StubBase, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Rehearsal:
 
     real: Image
     image: Image
-    files: tuple[tuple[Need, Sha256], ...]
-    bases: tuple[tuple[BaseNeed, str], ...]
+    files: tuple[tuple[StubFile, Sha256], ...]
+    bases: tuple[tuple[StubBase, str], ...]
 
     @property
     def reference(self) -> str:
@@ -99,30 +99,32 @@ class Rehearsal:
         return f"{REPOSITORY}/{self.real.name}:{self.image.key[:8]}"
 
     @property
-    def standins(self) -> tuple[str, ...]:
+    def stubs(self) -> tuple[str, ...]:
         """The components that are not the real ones, in the order of the image."""
         base = [self.real.base_part.component] if isinstance(self.real.base, RegistryBase) else []
         return tuple(dict.fromkeys([*base, *(need.part.component for need, _ in self.files)]))
 
     def is_real(self, name: str) -> bool:
         """Whether an answer about a part, or about what one provides, proves anything: all of it is real."""
-        is_away = isinstance(self.real.base, RegistryBase) or "python" in self.standins
+        is_away = isinstance(self.real.base, RegistryBase) or "python" in self.stubs
         brought_by = {part.component for part in self.real.all_parts if name in dict(part.provides)}
-        return not is_away and not {name, *brought_by} & {*self.standins}
+        return not is_away and not {name, *brought_by} & {*self.stubs}
 
 
-def base_needs(image: Image) -> tuple[BaseNeed, ...]:
+def required_bases(image: Image) -> tuple[StubBase, ...]:
     """The bases of an image: every one gets a stand-in, or a mark, so that no step is a real build's."""
     made = image.base if isinstance(image.base, BootstrappedBase) else None
     facts = tuple(sorted(image.base_facts.items()))
-    base = BaseNeed(image.base_part, made, facts=facts)
+    base = StubBase(image.base_part, made, facts=facts)
     return (base, replace(base, is_build_base=True)) if image.build_base else (base,)
 
 
-def file_needs(image: Image, stage_texts: Mapping[str, str], *, real: bool = False) -> dict[str, list[Need]]:
+def required_files(
+    image: Image, stage_texts: Mapping[str, str], *, real: bool = False
+) -> dict[str, list[StubFile]]:
     """The files of each stage that have to have stand-ins; `real` keeps every package of a lock."""
     native = _interpreter_is_real(image)
-    found: dict[str, list[Need]] = {}
+    found: dict[str, list[StubFile]] = {}
     for stage in image.stages:
         patterns = dropped(stage_texts.get(stage.name, ""))
         needs = [_artifact_need(stage, one, patterns) for one in stage.artifacts.values() if _is_away(one)]
@@ -142,9 +144,9 @@ def file_needs(image: Image, stage_texts: Mapping[str, str], *, real: bool = Fal
     return found
 
 
-def rehearse(image: Image, needs: Mapping[str, list[Need]], made: Made) -> Rehearsal:
+def rehearse(image: Image, needs: Mapping[str, list[StubFile]], made: Stubs) -> Rehearsal:
     """The image with the checksums and bases of the stand-ins that were made for it."""
-    bases = [(need, made.bases[need]) for need in base_needs(image)]
+    bases = [(need, made.bases[need]) for need in required_bases(image)]
     files = [(need, made.files[need]) for stage in image.stages for need in needs[stage.name]]
     stages = tuple(_stage(stage, needs[stage.name], made, bases) for stage in image.stages)
     key = ImageKey(_key(image.key, [reference for _, reference in bases], [stage.key for stage in stages]))
@@ -260,19 +262,23 @@ def _is_foreign(package: Package, native: bool) -> bool:
     return is_compiled and not native
 
 
-def _artifact_need(stage: Stage, artifact: Artifact, patterns: tuple[str, ...]) -> Need:
+def _artifact_need(stage: Stage, artifact: Artifact, patterns: tuple[str, ...]) -> StubFile:
     facts = tuple(sorted(stage.facts.items()))
     version = stage.part.version
-    return Need("artifact", stage.part, stage.source, artifact.name, version, artifact.file, facts, patterns)
+    return StubFile(
+        "artifact", stage.part, stage.source, artifact.name, version, artifact.file, facts, patterns
+    )
 
 
-def _package_need(stage: Stage, package: Package, patterns: tuple[str, ...]) -> Need:
+def _package_need(stage: Stage, package: Package, patterns: tuple[str, ...]) -> StubFile:
     kind: Literal["wheel", "sdist"] = "sdist" if package.is_sdist else "wheel"
     name, version = package.name, package.version
-    return Need(kind, stage.part, stage.source, name, version, package.file, dropped=patterns)
+    return StubFile(kind, stage.part, stage.source, name, version, package.file, dropped=patterns)
 
 
-def _stage(stage: Stage, needs: Iterable[Need], made: Made, bases: Iterable[tuple[BaseNeed, str]]) -> Stage:
+def _stage(
+    stage: Stage, needs: Iterable[StubFile], made: Stubs, bases: Iterable[tuple[StubBase, str]]
+) -> Stage:
     artifacts = {need.name: made.files[need] for need in needs if need.kind == "artifact"}
     packages = {need.file: made.files[need] for need in needs if need.kind != "artifact"}
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.image_lock import FILE as LOCK
 from bakehouse.plan.model import Image, RegistryBase
@@ -13,7 +13,9 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 
 
-def recall(images: Iterable[Image], root: Path, state: Path, engine: Engine) -> tuple[BuiltImage, ...]:
+def find_up_to_date(
+    images: Iterable[Image], root: Path, state: Path, engine: Engine
+) -> tuple[BuiltImage, ...]:
     """Those that the engine still holds, under all their names, as they were built from these same files.
 
     What a base without a digest stands for may have changed: such images are never among them.
@@ -31,7 +33,7 @@ def recall(images: Iterable[Image], root: Path, state: Path, engine: Engine) -> 
     return tuple(found)
 
 
-def remember(built: BuiltImage, root: Path, state: Path) -> None:
+def record_build(built: BuiltImage, root: Path, state: Path) -> None:
     """Write down what an image's rendered files, under `root`, were built to."""
     content = {"files": _files(root, built.image), "digest": built.digest}
     write_whole(_record(state, built.image), json.dumps(content, indent=2) + "\n")

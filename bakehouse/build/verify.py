@@ -34,7 +34,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VersionResult:
     """What one component says it is."""
 
     component: str
@@ -65,10 +65,10 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ProbeResults:
     """What all components of an image answered."""
 
-    versions: tuple[Answer, ...]
+    versions: tuple[VersionResult, ...]
     checks: tuple[CheckAnswer, ...]
     seconds: float
     log: Path
@@ -93,7 +93,7 @@ def verify(engine: Engine, image: Image, digest: Digest, state: Path) -> Verifie
     asked = _question(image.all_parts)
     if known := _recall(record, digest, asked):
         return known
-    answers = ask(engine, image, digest, log=state / "verified" / image.name / "components.log")
+    answers = run_probes(engine, image, digest, log=state / "verified" / image.name / "components.log")
     if wrong := [answer for answer in answers.versions if not answer.agrees]:
         raise BuildError(*(mismatch(image, digest, answer, answers.log) for answer in wrong))
     verified = Verified(
@@ -106,7 +106,7 @@ def verify(engine: Engine, image: Image, digest: Digest, state: Path) -> Verifie
     return verified
 
 
-def ask(
+def run_probes(
     engine: Engine,
     image: Image,
     digest: Digest,
@@ -115,13 +115,13 @@ def ask(
     with_checks: bool = False,
     seconds: float = ASK_SECONDS,
     gpus: int = 0,
-) -> Answers:
+) -> ProbeResults:
     """Start one container, in which every component that can answer says its version and runs its checks."""
     parts = (*image.all_parts, _CONTENTS) if with_checks else image.all_parts
     asked = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
     if not asked:
-        return read_answers(parts, (), 0.0, log)
+        return read_results(parts, (), 0.0, log)
     options = (*(("--checks",) if with_checks else ()), "--seconds", str(seconds / 2))
     files = {f"{_FOLDER}/smoke/{part.component}.py": _bytes(part) for part in asked}
     spec = ContainerSpec(
@@ -140,13 +140,13 @@ def ask(
         ended = container.wait(seconds)
         container.stop(grace=0)
         lines = container.stdout().splitlines()
-    answers = read_answers(parts, lines, time.monotonic() - started, log)
+    answers = read_results(parts, lines, time.monotonic() - started, log)
     if ended is None:
         return _cut_short(answers, f"no answer within {seconds:g} s")
     return _cut_short(answers, f"exited with {ended.exit_code}")
 
 
-def read_answers(parts: Iterable[Part], lines: Iterable[str], seconds: float, log: Path) -> Answers:
+def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, log: Path) -> ProbeResults:
     """Turn the lines that `probes/checks.py` printed into answers, one for each part, in the parts' order."""
     versions: dict[str, dict[str, Any]] = {}
     checks: dict[tuple[str, str], CheckAnswer] = {}
@@ -170,19 +170,19 @@ def read_answers(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
             brought[component] = fields.get("provided", {})
     unanswered = {"error": _SILENT}
     own = (
-        Answer(
+        VersionResult(
             part.component, part.version, **(versions.get(part.component, unanswered) if part.smoke else {})
         )
         for part in parts
         if part.version or versions.get(part.component, {}).get("error")
     )
     others = (
-        Answer(name, _as_exact(declared, installed), installed, source=str(part.smoke))
+        VersionResult(name, _as_exact(declared, installed), installed, source=str(part.smoke))
         for part in parts
         for name, declared in part.provides
         if (installed := brought.get(part.component, {}).get(name)) is not None
     )
-    return Answers(
+    return ProbeResults(
         (*own, *others),
         tuple(checks.values()),
         seconds,
@@ -207,7 +207,7 @@ def same_version(declared: str, installed: str) -> bool:
     return want == have or (want.local is None and want == Version(have.public))
 
 
-def mismatch(image: Image, digest: Digest, answer: Answer, log: Path) -> Diagnostic:
+def mismatch(image: Image, digest: Digest, answer: VersionResult, log: Path) -> Diagnostic:
     """A component that is not what the recipe says, or can't even say what it is."""
     if answer.error:
         message = f"`{answer.component}` in image `{image.name}` can't say its version"
@@ -245,7 +245,7 @@ def _check_answer(fields: Mapping[str, Any], source: str) -> CheckAnswer:
     )
 
 
-def _cut_short(answers: Answers, reason: str) -> Answers:
+def _cut_short(answers: ProbeResults, reason: str) -> ProbeResults:
     """Give the container's own end as the reason of what was never answered."""
     return replace(
         answers,

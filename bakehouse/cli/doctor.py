@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bakehouse.engine import daemon_info, dockerd, provision
 from bakehouse.engine.apt_install import mirrors
-from bakehouse.engine.daemon_info import Daemon, Feature, NoDaemon, Reply
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.daemon_info import Daemon, DockerResult, Feature, UnavailableDaemon
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError
 
 WIDTH = 108
@@ -53,7 +53,7 @@ def examine(
     *,
     ca: Path | None = None,
     registries: Sequence[str] = (),
-    found: Daemon | NoDaemon | None = None,
+    found: Daemon | UnavailableDaemon | None = None,
 ) -> tuple[Finding, ...]:
     """Everything that was found, in the pipeline's order; `identity` gives the AWS identity or raises."""
     engine = found or daemon_info.probe()
@@ -66,7 +66,7 @@ def examine(
             *engine_findings(engine, _engine_hint(engine)),
             *bridge_finding(engine),
             *_room(engine, project),
-            *tool_findings(provision.this_machine().tools),
+            *tool_findings(provision.read_host_info().tools),
             gpu_finding(gpus.result(), engine),
             *[future.result() for future in registry],
             aws.result(),
@@ -92,10 +92,10 @@ def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
     return "\n".join([*lines, "", ", ".join(f"{number} {state}" for state, number in count.items())]) + "\n"
 
 
-def engine_findings(found: Daemon | NoDaemon, hint: str = "") -> tuple[Finding, ...]:
+def engine_findings(found: Daemon | UnavailableDaemon, hint: str = "") -> tuple[Finding, ...]:
     """The engine, and a line for each feature that a task may need of it."""
-    if isinstance(found, NoDaemon):
-        problem = daemon_info.silent(found, hint)
+    if isinstance(found, UnavailableDaemon):
+        problem = daemon_info.unavailable(found, hint)
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
         return (Finding("engine", State.MISSING, problem.message, cost, problem.hint),)
     has = {
@@ -106,7 +106,7 @@ def engine_findings(found: Daemon | NoDaemon, hint: str = "") -> tuple[Finding, 
         Feature.BRIDGE: ("engine's network", f"default bridge, gateway {found.bridge}"),
         Feature.BUILDX: ("buildx", found.buildx or ""),
     }
-    missing = {lack.feature: lack for lack in daemon_info.lacks(found)}
+    missing = {lack.feature: lack for lack in daemon_info.missing_features(found)}
     engine = f"Docker {found.version} at {found.endpoint}, data in {found.data_root}"
     findings = [Finding("engine", State.OK, engine)]
     for feature, (name, detail) in has.items():
@@ -117,9 +117,11 @@ def engine_findings(found: Daemon | NoDaemon, hint: str = "") -> tuple[Finding, 
     return tuple(findings)
 
 
-def bridge_finding(found: Daemon | NoDaemon, interfaces: Path = dockerd.INTERFACES) -> tuple[Finding, ...]:
+def bridge_finding(
+    found: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
+) -> tuple[Finding, ...]:
     """Whether the bridge of an engine of this machine keeps its address; nothing where that can't be seen."""
-    if isinstance(found, NoDaemon) or found.remote or found.rootless or not found.interface:
+    if isinstance(found, UnavailableDaemon) or found.remote or found.rootless or not found.interface:
         return ()
     if not (interfaces / found.interface).is_dir():
         return ()
@@ -129,7 +131,7 @@ def bridge_finding(found: Daemon | NoDaemon, interfaces: Path = dockerd.INTERFAC
         return (Finding(name, State.OK, f"{found.interface} keeps its address"),)
     detail = f"{found.interface} takes another address whenever a container comes or goes"
     cost = "what other steps and containers fetch at that moment stalls, for a minute and more"
-    hint = f"run `{' '.join(dockerd.fixing(found.interface, address))}` as root"
+    hint = f"run `{' '.join(dockerd.address_command(found.interface, address))}` as root"
     return (Finding(name, State.MISSING, detail, cost, hint),)
 
 
@@ -173,7 +175,7 @@ def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
     )
 
 
-def gpu_finding(reply: Reply, found: Daemon | NoDaemon) -> Finding:
+def gpu_finding(reply: DockerResult, found: Daemon | UnavailableDaemon) -> Finding:
     """The GPUs that nvidia-smi names, and whether containers can have them."""
     cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
     if reply.code == 127:
@@ -184,19 +186,19 @@ def gpu_finding(reply: Reply, found: Daemon | NoDaemon) -> Finding:
         return Finding("GPUs", State.MISSING, said, cost)
     kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
-    if isinstance(found, NoDaemon) or "nvidia" in found.runtimes:
+    if isinstance(found, UnavailableDaemon) or "nvidia" in found.runtimes:
         return Finding("GPUs", State.OK, detail)
     hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
     return Finding("GPUs", State.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
 
 
-def default_registries(found: Daemon | NoDaemon) -> tuple[str, ...]:
+def default_registries(found: Daemon | UnavailableDaemon) -> tuple[str, ...]:
     """The host of the registry that image names without a host mean."""
     host = urllib.parse.urlsplit(found.registry).hostname if isinstance(found, Daemon) else None
     return (host,) if host else ()
 
 
-def registry_finding(host: str, reply: Reply) -> Finding:
+def registry_finding(host: str, reply: DockerResult) -> Finding:
     """Whether an image registry answers; `reply` has the HTTP status as code, the headers as out."""
     # A proxy that answers for everybody is not a registry: only 200 and 401 of its own interface count.
     if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
@@ -233,7 +235,7 @@ def ca_finding(ca: Path | None, environment: Mapping[str, str]) -> Finding:
     return Finding(name, State.OK, f"{path}, {count} certificates")
 
 
-def pip_finding(reply: Reply) -> Finding:
+def pip_finding(reply: DockerResult) -> Finding:
     """The Python indexes and folders of wheels that pip's own configuration names."""
     settings = dict(re.findall(r"(?m)^[^.\n]*\.([a-z-]+)='(.*)'$", reply.out))
     words = {"index-url": "index", "extra-index-url": "extra index", "find-links": "wheels in"}
@@ -252,10 +254,10 @@ def apt_finding(named: Sequence[str]) -> Finding:
     return Finding("apt", State.MISSING, "no configuration of apt names a mirror", cost)
 
 
-def _engine_hint(found: Daemon | NoDaemon) -> str:
+def _engine_hint(found: Daemon | UnavailableDaemon) -> str:
     if isinstance(found, Daemon):
         return ""
-    refusal = provision.why_not(found, provision.this_machine(), Place())
+    refusal = provision.refusal(found, provision.read_host_info(), DaemonPaths())
     return (
         refusal.hint
         if refusal
@@ -263,8 +265,8 @@ def _engine_hint(found: Daemon | NoDaemon) -> str:
     )
 
 
-def _room(engine: Daemon | NoDaemon, project: Path) -> tuple[Finding, ...]:
-    if isinstance(engine, NoDaemon):
+def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[Finding, ...]:
+    if isinstance(engine, UnavailableDaemon):
         return (disk_finding(project, shutil.disk_usage(project).free),)
     limit = cache_finding(None if engine.remote else dockerd.configured_cache_limit(engine.endpoint))
     if engine.remote:
@@ -277,23 +279,23 @@ def _room(engine: Daemon | NoDaemon, project: Path) -> tuple[Finding, ...]:
 def _ask_registry(host: str) -> Finding:
     try:
         with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as answer:
-            reply = Reply(answer.status, str(answer.headers))
+            reply = DockerResult(answer.status, str(answer.headers))
     except urllib.error.HTTPError as error:
         with error:
-            reply = Reply(error.code, str(error.headers))
+            reply = DockerResult(error.code, str(error.headers))
     except OSError as error:
-        reply = Reply(0, "", str(getattr(error, "reason", error)))
+        reply = DockerResult(0, "", str(getattr(error, "reason", error)))
     return registry_finding(host, reply)
 
 
-def _run(*command: str) -> Reply:
+def _run(*command: str) -> DockerResult:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
     except FileNotFoundError:
-        return Reply(127, "")
+        return DockerResult(127, "")
     except subprocess.TimeoutExpired:
-        return Reply(124, "", f"{command[0]} gave no answer within 30 seconds")
-    return Reply(done.returncode, done.stdout, done.stderr)
+        return DockerResult(124, "", f"{command[0]} gave no answer within 30 seconds")
+    return DockerResult(done.returncode, done.stdout, done.stderr)
 
 
 def _without_secrets(urls: str) -> str:

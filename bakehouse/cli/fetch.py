@@ -23,10 +23,10 @@ def run(workspace: Workspace, patterns: Sequence[str], say: Reporter, stream: Te
     prefetch.require_known(needed)
     folder = _writable(Path(to).expanduser().absolute()) if to else None
     with (
-        prefetch.fetcher(workspace.project, say, to=folder) as fetcher,
+        prefetch.open_fetcher(workspace.project, say, to=folder) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,
     ):
-        transfers = prefetch.gather(needed, fetcher, progress.show)
+        transfers = prefetch.download_all(needed, fetcher, progress.show)
     where = folder or workspace.project.cache
     pulled = sorted({image.base.pinned for image in images if isinstance(image.base, RegistryBase)})
     told = "".join(

@@ -68,14 +68,16 @@ def inventory(workspace: Workspace, recipes: Iterable[Recipe], *, kept: bool = F
     """Each recipe as it resolves now, with the furthest run of exactly that; `kept`: of committed runs."""
     found = [(recipe, _resolved(recipe, workspace)) for recipe in recipes]
     project = workspace.project
-    known = run_log.load(project.images)
+    known = run_log.load_runs(project.images)
     if not kept:
-        known = run_log.merged(known, run_log.load(project.state))
+        known = run_log.merge_runs(known, run_log.load_runs(project.state))
     resolutions = [resolution for _, resolution in found if resolution]
     planned = make_plan(
         resolutions, workspace.templates, workspace.project.region, workspace.apt_locks
     ).images
-    reached = {image.name: (run_log.level(image, known), run_log.earlier(image, known)) for image in planned}
+    reached = {
+        image.name: (run_log.level(image, known), run_log.outdated_run(image, known)) for image in planned
+    }
     return tuple(
         Entry(recipe, each, *reached.get(recipe.name, (Level.RENDERED, None))) for recipe, each in found
     )
@@ -129,7 +131,7 @@ def write_table(workspace: Workspace) -> bool:
     path = project.root / _FILE
     if not _is_kept(path):
         return False
-    run_log.record(project.images, run_log.load(project.state), project.state / "locks")
+    run_log.record_runs(project.images, run_log.load_runs(project.state), project.state / "locks")
     text = table(inventory(workspace, select_own(workspace), kept=True))
     if path.read_text(encoding="utf-8") == text:
         return False

@@ -9,8 +9,8 @@ from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info, docker, dockerd, fake_clock, provision
-from bakehouse.engine.fake_clock import Clock
-from bakehouse.engine.isolated_engine import second_engine
+from bakehouse.engine.fake_clock import FakeClock
+from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError, Diagnostic, DifferenceError, EngineError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images, select
@@ -56,22 +56,27 @@ def require_same(found: Sequence[Reproduction]) -> None:
         raise DifferenceError(*different)
 
 
-def _clock(say: Reporter) -> Clock | None:
+def _clock(say: Reporter) -> FakeClock | None:
     try:
         provision.ensure_tools(provision.ask_at_terminal, say, fake_clock.COMPILER)
     except EngineError as error:
         say(f"note: the second build will have the same clock: {error}")
         return None
-    return Clock()
+    return FakeClock()
 
 
 def _on(
-    store: str, clock: Clock | None, first: Side, workspace: Workspace, images: Sequence[Image], say: Reporter
+    store: str,
+    clock: FakeClock | None,
+    first: Side,
+    workspace: Workspace,
+    images: Sequence[Image],
+    say: Reporter,
 ) -> list[Reproduction]:
     told = f"{clock.days} days ahead" if clock else _SAME_CLOCK
     with (
         private_folder(workspace.project.state) as folder,
-        second_engine(store, say, clock) as place,
+        isolated_engine(store, say, clock) as place,
     ):
         say(f"building again on an engine with the {store} store, its clock {told}")
         _build_again(place, workspace.project.root, folder, [one.name for one in images])
@@ -89,7 +94,7 @@ def _on(
             ]
 
 
-def _build_again(place: dockerd.Place, root: Path, folder: Path, names: Sequence[str]) -> None:
+def _build_again(place: dockerd.DaemonPaths, root: Path, folder: Path, names: Sequence[str]) -> None:
     """Let a process of its own build, which knows nothing of what this one or earlier ones found out."""
     command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", "build", *names]
     environment = {"DOCKER_HOST": place.endpoint, "BAKEHOUSE_STATE": str(folder / "state"), "NO_COLOR": "1"}

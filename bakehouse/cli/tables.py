@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.rehearse import Rehearsed
 from bakehouse.build.stub_plan import REHEARSED
 from bakehouse.build.verify import Outcome
@@ -160,7 +160,7 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
         image = one.rehearsal.real
         files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
-        names = ", ".join(one.rehearsal.standins) or "none"
+        names = ", ".join(one.rehearsal.stubs) or "none"
         told = f"{len(one.agree)} answers as declared"
         told += f", {len(one.differ)} not" if one.differ else ""
         verified = sum(one.rehearsal.is_real(name) for name in one.agree)

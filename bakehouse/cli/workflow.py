@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bakehouse.analysis import size_check
 from bakehouse.build import build, rehearse, run_log
-from bakehouse.build.build_inputs import supplies
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.build_inputs import build_inputs
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.cluster import junit, smoke, smoke_report
@@ -85,7 +85,7 @@ def build_images(
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
-        connected = stack.enter_context(engine(progress.say, *_BUILDS))
+        connected = stack.enter_context(engine(progress.report, *_BUILDS))
         built = build.build_images(
             workspace.project,
             plan.images,
@@ -95,7 +95,7 @@ def build_images(
             offline=wishes.offline,
         )
     today = datetime.now(UTC).date()
-    _record(workspace, {one.image.name: run_log.built(one.image, today) for one in built})
+    _record(workspace, {one.image.name: run_log.built_run(one.image, today) for one in built})
     _require_budgets(workspace, built, say)
     return built
 
@@ -118,29 +118,29 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Reporter
     prepared = rehearse.prepare(plan.images, workspace.templates, debian, project.state, real=wishes.real)
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
-        connected = stack.enter_context(engine(progress.say, *_BUILDS))
-        provision.ensure_tools(provision.ask_at_terminal, progress.say, "mmdebstrap")
-        feed = stack.enter_context(rehearse.feed(prepared, debian, project, progress.say))
-        given = supplies(
+        connected = stack.enter_context(engine(progress.report, *_BUILDS))
+        provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
+        downloads = stack.enter_context(rehearse.start_downloads(prepared, debian, project, progress.report))
+        given = build_inputs(
             state=project.state,
             mirrors=project.mirrors,
             ca=project.ca,
-            say=progress.say,
+            report=progress.report,
             suites=[
                 rehearse.SUITE,
                 *(one.base.suite for one in plan.images if isinstance(one.base, BootstrappedBase)),
             ],
-            feed=feed,
+            downloads=downloads,
         )
-        return rehearse.carry_out(
+        return rehearse.run_rehearsals(
             prepared,
             debian=debian,
             state=project.state,
             engine=connected,
-            feed=feed,
-            supplies=stack.enter_context(given),
+            downloads=downloads,
+            inputs=stack.enter_context(given),
             progress=progress,
-            restart=partial(build.restart, progress.say),
+            restart=partial(build.restart, progress.report),
             done=lambda made: _record(workspace, _rehearsals(made)),
         )
 
@@ -148,7 +148,7 @@ def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Reporter
 def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
     today = datetime.now(UTC).date()
     return {
-        one.rehearsal.real.name: run_log.rehearsed(one.rehearsal.real, one.rehearsal.standins, today)
+        one.rehearsal.real.name: run_log.rehearsed_run(one.rehearsal.real, one.rehearsal.stubs, today)
         for one in made
     }
 
@@ -178,7 +178,7 @@ def _record(workspace: Workspace, made: Mapping[str, run_log.Run]) -> None:
         if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
     }
     if own:
-        run_log.record(project.state, own, project.state / "locks")
+        run_log.record_runs(project.state, own, project.state / "locks")
 
 
 def smoke_images(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bakehouse.cluster.job import LIMITED, ML, MOUNTS, NetworkPartition, TrainingJob, input_files
 from bakehouse.cluster.ranks import RankEvent, SplitLog, read_events, split_log
-from bakehouse.engine.protocol import Container, ContainerSpec, Ended, Engine
+from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec, Engine
 
 STOP_GRACE = 3.0
 _KILLED = 137
@@ -100,7 +100,7 @@ def run(
         for host, container in hosts.items():
             container.start(folder / f"{host}.log", partial(heard, host))
             if job.netem:
-                container.disturb(job.netem)
+                container.impair_network(job.netem)
         ended = watch.to_the_end()
         timed_out = len(ended) < len(hosts) and not watch.stopped and not watch.failed
         seconds = watch.elapsed()
@@ -157,9 +157,9 @@ class _Watch:
     def elapsed(self) -> float:
         return time.monotonic() - self._started
 
-    def to_the_end(self) -> dict[str, Ended]:
+    def to_the_end(self) -> dict[str, ContainerExit]:
         """Who ended by the deadline; after the first failure the others get the job's grace."""
-        ended: dict[str, Ended] = {}
+        ended: dict[str, ContainerExit] = {}
         while len(ended) < len(self._hosts) and self._deadline > self.elapsed():
             self._disturb(ended)
             for host in sorted(self._hosts.keys() - ended.keys()):
@@ -169,7 +169,7 @@ class _Watch:
                     self._note_end(host, end)
         return ended
 
-    def _note_end(self, host: str, end: Ended) -> None:
+    def _note_end(self, host: str, end: ContainerExit) -> None:
         now = self.elapsed()
         self.ended_at[host] = now
         # How the others take the loss of a host that was killed here is what its killing is for.
@@ -179,7 +179,7 @@ class _Watch:
             if not self.stopped:
                 self._deadline = min(self._deadline, now + self._job.grace)
 
-    def _disturb(self, ended: Mapping[str, Ended]) -> None:
+    def _disturb(self, ended: Mapping[str, ContainerExit]) -> None:
         if self.failed:
             # What ends the job has happened already.
             return
@@ -206,14 +206,18 @@ class _Watch:
             for host in side:
                 host.refuse(others)
 
-    def _note_loss(self, what: str, ended: Mapping[str, Ended], killed: str = "") -> None:
+    def _note_loss(self, what: str, ended: Mapping[str, ContainerExit], killed: str = "") -> None:
         dead = {*ended, *(loss.killed_host for loss in self.losses), killed}
         witnesses = tuple(sorted(self._hosts.keys() - dead))
         self.losses.append(InjectedFault(what, self.elapsed(), killed, witnesses))
 
 
 def _host_end(
-    job: TrainingJob, host: str, container: Container, ended: Ended | None, ended_at: Mapping[str, float]
+    job: TrainingJob,
+    host: str,
+    container: Container,
+    ended: ContainerExit | None,
+    ended_at: Mapping[str, float],
 ) -> HostResult:
     failure = container.read(f"{ML}/output/failure")
     # A rank may have had too little memory on a host that was ended with the job.

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build import verify
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome as Outcome
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.smoke_checks import Check, job_checks
@@ -91,7 +91,7 @@ class _Run:
 
     def _components(self) -> tuple[CheckResult, ...]:
         self.say(f"{COMPONENTS} started")
-        answers = verify.ask(
+        answers = verify.run_probes(
             self.engine,
             self.built.image,
             self.built.digest,

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from bakehouse.build.verify import Answer, Answers, Outcome
+from bakehouse.build.verify import Outcome, ProbeResults, VersionResult
 from bakehouse.cluster.cluster import JobResult
 from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
@@ -43,7 +43,7 @@ def evaluate_job(check: Check, job: TrainingJob, end: JobResult, folder: Path) -
     )
 
 
-def component_results(answers: Answers) -> tuple[CheckResult, ...]:
+def component_results(answers: ProbeResults) -> tuple[CheckResult, ...]:
     """One result for declared against installed, and one for each check that a component brings."""
     log = answers.log.read_text(errors="replace") if answers.log.exists() else ""
     wrong = [answer for answer in answers.versions if not answer.agrees]
@@ -157,7 +157,7 @@ def _exit_words(job: TrainingJob, end: JobResult, failed: RankFailure | None) ->
     return words
 
 
-def _wrong_version(answer: Answer) -> str:
+def _wrong_version(answer: VersionResult) -> str:
     if answer.error:
         return f"`{answer.component}` can't say its version: {_clause(answer.error)}"
     return f"`{answer.component}` is {answer.installed}, declared {answer.declared}"

@@ -20,7 +20,7 @@ _FORMAT = "$(ORIGIN)|$(LABEL)|$(CODENAME)|$(COMPONENT)|$(SOURCESENTRY)"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AptEntry:
     """One entry of apt's configuration, as apt names it: a file, and a line or stanza in it."""
 
     path: Path
@@ -35,7 +35,7 @@ class Entry:
         return stanzas[self.number - 1].strip("\n")
 
 
-def release_entry(targets: str, codename: str) -> Entry | None:
+def release_entry(targets: str, codename: str) -> AptEntry | None:
     """The entry through which this machine gets a Debian release, from what `apt-get indextargets` printed.
 
     Other archives use Debian's release names too: Debian's origin and label count, not the entry's words.
@@ -44,11 +44,11 @@ def release_entry(targets: str, codename: str) -> Entry | None:
         head, _, entry = line.rpartition("|")
         if head == f"Debian|Debian|{codename}|main":
             path, _, number = entry.rpartition(":")
-            return Entry(Path(path), int(number))
+            return AptEntry(Path(path), int(number))
     return None
 
 
-def for_release(entry: str, codename: str) -> str:
+def entry_for_release(entry: str, codename: str) -> str:
     """The same entry for another release: mirror, options and keys stay, only suite and component change."""
     if one_line := re.fullmatch(r"\s*deb(\s+\[[^\]]*\])?\s+(\S+)\s+\S+.*", entry):
         return f"deb{one_line[1] or ''} {one_line[2]} {codename} main\n"
@@ -76,9 +76,9 @@ class Apt:
     folder: Path = Path("/etc/apt")
     options: tuple[str, ...] = ()
 
-    def update(self, say: Callable[[str], None]) -> None:
+    def update(self, report: Callable[[str], None]) -> None:
         """Fetch the lists of packages."""
-        say("apt-get update")
+        report("apt-get update")
         self._run(["update"], "could not fetch its lists of packages")
 
     def add_release(self, known: str, codename: str) -> None:
@@ -94,12 +94,12 @@ class Apt:
         name = f"bakehouse-{codename}"
         write_whole(self.folder / "preferences.d" / name, PIN.format(codename=codename))
         source = self.folder / "sources.list.d" / f"{name}{entry.path.suffix}"
-        write_whole(source, for_release(entry.text(), codename))
+        write_whole(source, entry_for_release(entry.text(), codename))
 
-    def install(self, packages: Sequence[str], say: Callable[[str], None], release: str = "") -> None:
+    def install(self, packages: Sequence[str], report: Callable[[str], None], release: str = "") -> None:
         """Install packages and what they need, from another release where one is named."""
         wanted = [f"{package}/{release}" if release else package for package in packages]
-        say(f"apt-get install {' '.join(wanted)}")
+        report(f"apt-get install {' '.join(wanted)}")
         # With `package/release` nothing that is installed is upgraded; `-t release` would replace libc.
         self._run(
             ["install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *wanted],

@@ -24,7 +24,7 @@ _LOST_HINT = (
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}")
 """What no image is to blame for, and every image would meet."""
-_DISK_HINT = "`docker system df` shows what fills it; `docker builder prune` drops unused build cache"
+_DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
 _FALTERED = re.compile(r"DeadlineExceeded|context deadline exceeded|code = Unavailable")
 _FALTERED_HINT = "the engine took too long over work of its own, as under load: run the same command again"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")

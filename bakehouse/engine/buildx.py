@@ -73,7 +73,7 @@ def bake(
     return digests | call(others, on_event=tell_the_rest)
 
 
-def files_of(
+def export_files(
     target: Target,
     to: Path,
     *,
@@ -111,7 +111,7 @@ def _call(
     """One call of buildx; the targets of `outputs` go there, and become no image."""
     aside = outputs or {}
     watch = _Watch({target.target: target.name for target in targets}, on_event)
-    with private_folder(state) as folder, usage_lock.using():
+    with private_folder(state) as folder, usage_lock.engine_in_use():
         override, metadata = folder / "override.json", folder / "metadata.json"
         override.write_text(_override(targets, secrets, arguments, aside))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
@@ -131,12 +131,12 @@ def _call(
     return {target.name: str(found[target.target]["containerimage.digest"]) for target in exported}
 
 
-def bake_what_goes(
+def bake_with_retries(
     targets: Iterable[Target],
     bake: Callable[[Sequence[Target]], dict[str, str]],
     failed: Callable[[ImagesFailed, Sequence[Target]], None],
     restart: Callable[[], bool],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> dict[str, str]:
     """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
 
@@ -154,7 +154,7 @@ def bake_what_goes(
             if faltered:
                 raise
             faltered = True
-            say(f"{error.diagnostics[0].message}: trying once more")
+            report(f"{error.diagnostics[0].message}: trying once more")
         except LayerLost:
             # Each interrupted build can lose one, and an image that fails interrupts the others.
             if restarts == _RESTARTS or not restart():
@@ -163,7 +163,7 @@ def bake_what_goes(
         except ImagesFailed as error:
             if error.may_go_next_time and not error.images <= tried_again:
                 tried_again |= error.images
-                say(f"{error.diagnostics[0].message}, for the network it seems: trying once more")
+                report(f"{error.diagnostics[0].message}, for the network it seems: trying once more")
                 continue
             left = [target for target in left if target.name not in error.images]
             failed(error, left)

@@ -17,7 +17,7 @@ from bakehouse.util.oci import PLATFORM
 
 CLIENT_SECONDS = 30
 OLDEST_BUILDX = (0, 13)
-TO_INSTALL = "Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap"
+REQUIRED_PROGRAMS = "Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap"
 
 
 class Feature(StrEnum):
@@ -56,20 +56,20 @@ class Daemon:
     """The address of the image registry that names without one mean."""
 
 
-class Silence(StrEnum):
+class UnavailableReason(StrEnum):
     """Why no engine answered."""
 
     NO_CLIENT = "no docker client"
-    NOTHING_THERE = "nothing listens"
+    NOT_RUNNING = "nothing listens"
     NOT_ALLOWED = "not allowed"
     NO_ANSWER = "no sensible answer"
 
 
 @dataclass(frozen=True, slots=True)
-class NoDaemon:
+class UnavailableDaemon:
     """There is no engine to talk to."""
 
-    silence: Silence
+    reason: UnavailableReason
     endpoint: str
     said: str
     """What the docker client had to say about it."""
@@ -77,7 +77,7 @@ class NoDaemon:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingFeature:
     """A feature that an engine has not, and what that means for the user."""
 
     feature: Feature
@@ -87,7 +87,7 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DockerResult:
     """How one call of the docker client ended."""
 
     code: int
@@ -95,30 +95,30 @@ class Reply:
     err: str = ""
 
 
-class Client(Protocol):
+class DockerClient(Protocol):
     """The docker client's command line."""
 
-    def __call__(self, *arguments: str) -> Reply: ...
+    def __call__(self, *arguments: str) -> DockerResult: ...
 
 
-def docker(*arguments: str) -> Reply:
+def docker(*arguments: str) -> DockerResult:
     """Run the docker client; contexts and DOCKER_HOST are its own business."""
     try:
         done = subprocess.run(
             ["docker", *arguments], capture_output=True, text=True, errors="replace", timeout=CLIENT_SECONDS
         )
     except FileNotFoundError:
-        return Reply(127, "", "docker: command not found")
+        return DockerResult(127, "", "docker: command not found")
     except subprocess.TimeoutExpired:
-        return Reply(124, "", f"no answer within {CLIENT_SECONDS} seconds")
-    return Reply(done.returncode, done.stdout, done.stderr)
+        return DockerResult(124, "", f"no answer within {CLIENT_SECONDS} seconds")
+    return DockerResult(done.returncode, done.stdout, done.stderr)
 
 
-def probe(client: Client = docker, hostname: str = "") -> Daemon | NoDaemon:
+def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | UnavailableDaemon:
     """Ask the engine that the docker client reaches for its facts."""
     info_reply = client("info", "--format", "json")
     if info_reply.code == 127:
-        return NoDaemon(Silence.NO_CLIENT, "", info_reply.err.strip())
+        return UnavailableDaemon(UnavailableReason.NO_CLIENT, "", info_reply.err.strip())
     info = _object(info_reply.out)
     where = client("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
     endpoint = where.out.strip() if where.code == 0 else ""
@@ -126,7 +126,7 @@ def probe(client: Client = docker, hostname: str = "") -> Daemon | NoDaemon:
     # A client of version 26 ends with 0 although no engine answered: the version tells.
     if not info.get("ServerVersion"):
         said = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
-        return NoDaemon(_silence(said), endpoint, said, buildx)
+        return UnavailableDaemon(_silence(said), endpoint, said, buildx)
     network = client("network", "inspect", "bridge", "--format", "json")
     return Daemon(
         endpoint=endpoint,
@@ -146,22 +146,22 @@ def probe(client: Client = docker, hostname: str = "") -> Daemon | NoDaemon:
     )
 
 
-def inspect(client: Client = docker, hostname: str = "") -> Daemon:
+def inspect(client: DockerClient = docker, hostname: str = "") -> Daemon:
     """Give the engine's facts, for tasks that need one and must not install one."""
     found = probe(client, hostname)
-    if isinstance(found, NoDaemon):
-        raise EngineError(silent(found, f"install {TO_INSTALL}, and start it"))
+    if isinstance(found, UnavailableDaemon):
+        raise EngineError(unavailable(found, f"install {REQUIRED_PROGRAMS}, and start it"))
     return found
 
 
-def lacks(daemon: Daemon) -> tuple[Lack, ...]:
+def missing_features(daemon: Daemon) -> tuple[MissingFeature, ...]:
     """Everything that this engine has not, in the order in which it matters."""
     return tuple(lack for feature in Feature if (lack := _lack(daemon, feature)))
 
 
 def require(daemon: Daemon, *features: Feature) -> None:
     """Raise an EngineError that names each of these features the engine lacks."""
-    missing = [lack for lack in lacks(daemon) if lack.feature in features]
+    missing = [lack for lack in missing_features(daemon) if lack.feature in features]
     if missing:
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)
         raise EngineError(
@@ -172,20 +172,20 @@ def require(daemon: Daemon, *features: Feature) -> None:
         )
 
 
-def silent(found: NoDaemon, hint: str) -> Diagnostic:
+def unavailable(found: UnavailableDaemon, hint: str) -> Diagnostic:
     """The words for an engine that does not answer; `hint` is what to do where nothing listens."""
     at = f" at `{found.endpoint}`" if found.endpoint else ""
-    match found.silence:
-        case Silence.NO_CLIENT:
+    match found.reason:
+        case UnavailableReason.NO_CLIENT:
             return Diagnostic("no `docker` command on PATH, so no container engine can be used", hint=hint)
-        case Silence.NOTHING_THERE:
+        case UnavailableReason.NOT_RUNNING:
             return Diagnostic(f"no container engine answers{at}", hint=hint)
-        case Silence.NOT_ALLOWED:
+        case UnavailableReason.NOT_ALLOWED:
             return Diagnostic(
                 f"not allowed to use the container engine{at}",
                 hint="run this as root, or as a member of the group `docker` (log in again after joining it)",
             )
-        case Silence.NO_ANSWER:
+        case UnavailableReason.NO_ANSWER:
             return Diagnostic(
                 f"the container engine{at} gives no usable answer",
                 tail=(found.said,),
@@ -193,7 +193,7 @@ def silent(found: NoDaemon, hint: str) -> Diagnostic:
             )
 
 
-def _lack(daemon: Daemon, feature: Feature) -> Lack | None:
+def _lack(daemon: Daemon, feature: Feature) -> MissingFeature | None:
     words = _LACKS[feature]
     match feature:
         case Feature.LOCAL:
@@ -211,7 +211,7 @@ def _lack(daemon: Daemon, feature: Feature) -> Lack | None:
                 words = _NO_BUILDX
             has, value = _version(daemon.buildx or "") >= OLDEST_BUILDX, daemon.buildx or ""
     message, cost, hint = words
-    return None if has else Lack(feature, message.format(value), cost, hint)
+    return None if has else MissingFeature(feature, message.format(value), cost, hint)
 
 
 _LACKS: Mapping[Feature, tuple[str, str, str]] = {
@@ -265,13 +265,13 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _silence(said: str) -> Silence:
+def _silence(said: str) -> UnavailableReason:
     if "permission denied" in said:
-        return Silence.NOT_ALLOWED
+        return UnavailableReason.NOT_ALLOWED
     # "Cannot connect to the Docker daemon" up to 28, "failed to connect to the docker API" since.
     if re.search(r"connect to the docker (daemon|api)", said, re.IGNORECASE):
-        return Silence.NOTHING_THERE
-    return Silence.NO_ANSWER
+        return UnavailableReason.NOT_RUNNING
+    return UnavailableReason.NO_ANSWER
 
 
 def _buildx(info: Mapping[str, Any]) -> str | None:
@@ -279,7 +279,7 @@ def _buildx(info: Mapping[str, Any]) -> str | None:
     return next((str(plugin["Version"]) for plugin in plugins if plugin.get("Name") == "buildx"), None)
 
 
-def _gateway(network: Reply) -> str | None:
+def _gateway(network: DockerResult) -> str | None:
     try:
         [bridge] = json.loads(network.out)
         return str(bridge["IPAM"]["Config"][0]["Gateway"])
@@ -287,7 +287,7 @@ def _gateway(network: Reply) -> str | None:
         return None
 
 
-def _interface(network: Reply) -> str:
+def _interface(network: DockerResult) -> str:
     try:
         [bridge] = json.loads(network.out)
         return str(bridge["Options"]["com.docker.network.bridge.name"])

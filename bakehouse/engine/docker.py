@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.engine import tar
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, until_gone
-from bakehouse.engine.docker_errors import knock, told_as
-from bakehouse.engine.protocol import Container, ContainerSpec, StoredImage, Swept
+from bakehouse.engine.docker_errors import check_socket, translate_errors
+from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import owners
 from bakehouse.util.hashing import KEY_LABEL
@@ -41,16 +41,16 @@ def connect(endpoint: str = "") -> "DockerEngine":
     import docker
     from docker.context import ContextAPI
 
-    with told_as("reach the container engine"):
+    with translate_errors("reach the container engine"):
         if endpoint:
-            knock(endpoint)
+            check_socket(endpoint)
             client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
         elif host := os.environ.get("DOCKER_HOST"):
-            knock(host)
+            check_socket(host)
             client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
         else:
             context = ContextAPI.get_current_context()
-            knock(context.Host or "")
+            check_socket(context.Host or "")
             tls = context.TLSConfig or False
             client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
         client.ping()
@@ -72,7 +72,7 @@ class DockerEngine:
     def image(self, reference: str) -> StoredImage | None:
         from docker.errors import ImageNotFound
 
-        with told_as(f"look up `{reference}`"):
+        with translate_errors(f"look up `{reference}`"):
             try:
                 found = self._client.images.get(reference)
             except ImageNotFound:
@@ -83,22 +83,22 @@ class DockerEngine:
         return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
 
     @contextlib.contextmanager
-    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
-        with told_as(f"save `{reference}`"):
+    def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
+        with translate_errors(f"save `{reference}`"):
             chunks = self._client.api.get_image(reference, chunk_size=_SAVED_CHUNK)
             with contextlib.closing(chunks):
                 yield chunks
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:
-        with told_as(f"make a container of `{spec.image}`"):
+        with translate_errors(f"make a container of `{spec.image}`"):
             made = self._made(self._client.containers.create, **self._arguments(spec))
         container = DockerContainer(made, self._keeper(spec, made))
         try:
             if self._closed:
                 raise EngineError(Diagnostic("stopped before the container was started"))
             if spec.files:
-                with told_as("put files into a container"):
+                with translate_errors("put files into a container"):
                     made.put_archive("/", tar.pack(spec.files))
             yield container
         finally:
@@ -107,19 +107,19 @@ class DockerEngine:
     @contextlib.contextmanager
     def network(self, name: str) -> Iterator[str]:
         unique = f"bakehouse-{name}-{self._labels[OWNER_LABEL]}-{time.monotonic_ns()}"
-        with told_as("make a network"):
+        with translate_errors("make a network"):
             made = self._made(self._client.networks.create, unique, driver="bridge", labels=self._labels)
         try:
             yield unique
         finally:
-            with told_as("remove a network"):
+            with translate_errors("remove a network"):
                 until_gone(made.remove)
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> CleanupCounts:
         api = self._client.api
         label = {"label": OWNER_LABEL}
-        with told_as("list what earlier runs have left"):
-            return Swept(
+        with translate_errors("list what earlier runs have left"):
+            return CleanupCounts(
                 _sweep(api.containers(all=True, filters=label), "Id", self._remove_container),
                 _sweep(api.networks(filters=label), "Id", api.remove_network),
                 _sweep(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
@@ -129,7 +129,7 @@ class DockerEngine:
         from docker.errors import APIError
 
         removed = []
-        with told_as("remove images"):
+        with translate_errors("remove images"):
             # A list of all images fails while somebody else removes one; in a pattern no `*` crosses a `/`.
             named = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
             tags = {tag for one in self._client.api.images(filters=named) for tag in one["RepoTags"] or ()}
@@ -145,7 +145,7 @@ class DockerEngine:
         self._makers.shutdown()
         api = self._client.api
         mine = {"label": f"{CONNECTION_LABEL}={self._labels[CONNECTION_LABEL]}"}
-        with told_as("remove what was made"):
+        with translate_errors("remove what was made"):
             for found in api.containers(all=True, filters=mine):
                 until_gone(partial(self._remove_container, found["Id"]))
             for found in api.networks(filters=mine):
@@ -166,7 +166,7 @@ class DockerEngine:
         """What holds volumes that live in memory, which would be gone with the host that filled them."""
         if not spec.room:
             return None
-        with told_as("hold the volumes of a container"):
+        with translate_errors("hold the volumes of a container"):
             keeper = self._made(
                 self._client.containers.create,
                 spec.image,

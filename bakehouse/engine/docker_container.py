@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.engine import network_faults, tar
-from bakehouse.engine.docker_errors import told_as
-from bakehouse.engine.protocol import Ended
+from bakehouse.engine.docker_errors import translate_errors
+from bakehouse.engine.protocol import ContainerExit
 
 if TYPE_CHECKING:
     from docker.errors import APIError
@@ -36,16 +36,16 @@ class DockerContainer:
         self._follower: threading.Thread | None = None
 
     def start(self, log: Path, heard: Callable[[bytes], None] = _deaf) -> None:
-        with told_as("start a container"):
+        with translate_errors("start a container"):
             self._container.start()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._follower = threading.Thread(target=self._follow, args=(log, heard), daemon=True)
         self._follower.start()
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ContainerExit | None:
         import requests
 
-        with told_as("wait for a container"):
+        with translate_errors("wait for a container"):
             try:
                 code = int(self._container.wait(timeout=seconds)["StatusCode"])
             except (requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout) as error:
@@ -55,22 +55,22 @@ class DockerContainer:
                 return None
             self._finish_log()
             self._container.reload()
-        return Ended(code, bool(self._container.attrs["State"]["OOMKilled"]))
+        return ContainerExit(code, bool(self._container.attrs["State"]["OOMKilled"]))
 
     def signal(self, name: str) -> None:
         from docker.errors import APIError
 
         # One that has ended meanwhile is not there to be signalled.
-        with told_as("signal a container"), contextlib.suppress(APIError):
+        with translate_errors("signal a container"), contextlib.suppress(APIError):
             self._container.kill(signal=name)
 
     def stop(self, grace: float) -> None:
-        with told_as("stop a container"):
+        with translate_errors("stop a container"):
             self._container.stop(timeout=round(grace))
         self._finish_log()
 
     def stdout(self) -> str:
-        with told_as("read what a container printed"):
+        with translate_errors("read what a container printed"):
             return self._container.logs(stdout=True, stderr=False).decode(errors="replace")
 
     def read(self, path: str) -> dict[str, bytes]:
@@ -89,7 +89,7 @@ class DockerContainer:
     def is_full(self, path: str) -> bool:
         if self._keeper is None:
             return False
-        with told_as("look how full a volume is"):
+        with translate_errors("look how full a volume is"):
             api = self._keeper.client.api  # type: ignore[union-attr]
             asked = api.exec_create(self._keeper.id, ["df", "-P", "-k", path])
             told = api.exec_start(asked["Id"])
@@ -100,13 +100,13 @@ class DockerContainer:
         return int(left) * 100 < int(size)
 
     def address(self) -> str:
-        with told_as("look up a container's address"):
+        with translate_errors("look up a container's address"):
             self._container.reload()
         networks = self._container.attrs["NetworkSettings"]["Networks"]
         return next((str(one["IPAddress"]) for one in networks.values()), "")
 
-    def disturb(self, netem: str) -> None:
-        network_faults.disturb(self._process(), netem)
+    def impair_network(self, netem: str) -> None:
+        network_faults.impair_network(self._process(), netem)
 
     def refuse(self, addresses: Collection[str]) -> None:
         network_faults.refuse(self._process(), addresses)
@@ -114,20 +114,20 @@ class DockerContainer:
     def remove(self) -> None:
         for one in (self._container, self._keeper):
             if one is not None:
-                with told_as("remove a container"):
+                with translate_errors("remove a container"):
                     until_gone(partial(one.remove, force=True, v=True))
         self._finish_log()
 
     def _process(self) -> int:
         """Its first process on this machine; 0 once it has ended."""
-        with told_as("look up a container's process"):
+        with translate_errors("look up a container's process"):
             self._container.reload()
         return int(self._container.attrs["State"]["Pid"])
 
     def _archive(self, path: str) -> Iterator[bytes]:
         from docker.errors import NotFound
 
-        with told_as(f"read `{path}` in a container"), contextlib.suppress(NotFound):
+        with translate_errors(f"read `{path}` in a container"), contextlib.suppress(NotFound):
             yield from self._container.get_archive(path)[0]
 
     def _follow(self, log: Path, heard: Callable[[bytes], None]) -> None:

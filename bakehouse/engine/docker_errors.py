@@ -14,7 +14,7 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def told_as(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Turn the SDK's exceptions into one EngineError that says what was being done."""
     import docker.errors
     import requests
@@ -31,7 +31,7 @@ def told_as(doing: str) -> Iterator[None]:
         raise EngineError(_silence(doing, str(error))) from error
 
 
-def knock(host: str) -> None:
+def check_socket(host: str) -> None:
     """Say which socket is missing or closed to us: the SDK buries that in three exceptions."""
     if not host.startswith("unix://"):
         return

@@ -33,7 +33,7 @@ _SET = "3"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DaemonPaths:
     """Where an engine lives; another place is another engine."""
 
     state: Path = Path("/var/lib/bakehouse")
@@ -89,15 +89,15 @@ def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD)
     return {"builder": builder, **kept, **driver, "features": features}
 
 
-def start(place: Place, say: Callable[[str], None]) -> None:
+def start(place: DaemonPaths, report: Callable[[str], None]) -> None:
     """Start an engine and wait until it answers; one that starts already is only waited for."""
     process = process_of(place.pidfile, "dockerd")
     if process is None:
         for path in clear_remains(place):
-            say(f"removed {path}, which a dead engine left")
-        process = _launch(place, say)
+            report(f"removed {path}, which a dead engine left")
+        process = _launch(place, report)
     else:
-        say(f"waiting for dockerd (process {process}), which another started")
+        report(f"waiting for dockerd (process {process}), which another started")
     deadline = time.monotonic() + START_SECONDS
     while not answers(place.socket):
         if not _alive(process):
@@ -105,7 +105,7 @@ def start(place: Place, say: Callable[[str], None]) -> None:
         if time.monotonic() > deadline:
             raise EngineError(_not_started(f"dockerd does not answer at `{place.endpoint}`", place))
         time.sleep(0.1)
-    fix_address(owner_settings(place.configured).get("bridge") or BRIDGE, say)
+    fix_address(owner_settings(place.configured).get("bridge") or BRIDGE, report)
 
 
 def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
@@ -121,17 +121,17 @@ def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
     return (folder / "address").read_text().strip()
 
 
-def fixing(bridge: str, address: str) -> list[str]:
+def address_command(bridge: str, address: str) -> list[str]:
     """The command that gives a bridge an address."""
     return ["ip", "link", "set", "dev", bridge, "address", address]
 
 
-def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
+def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
     """Let a bridge keep the address that it has."""
     address = loose_address(bridge, interfaces)
     if not address:
         return
-    command = fixing(bridge, address)
+    command = address_command(bridge, address)
     try:
         done = subprocess.run(
             command, env={**os.environ, "PATH": program_path()}, capture_output=True, text=True, check=False
@@ -140,10 +140,12 @@ def fix_address(bridge: str, say: Callable[[str], None], interfaces: Path = INTE
     except FileNotFoundError:
         told = "there is no `ip` on this machine; install iproute2"
     if told:
-        say(f"note: the address of {bridge} may change while steps run, which stalls what they fetch: {told}")
+        report(
+            f"note: the address of {bridge} may change while steps run, which stalls what they fetch: {told}"
+        )
 
 
-def stop(place: Place) -> bool:
+def stop(place: DaemonPaths) -> bool:
     """End the engine that was started in this place, and wait for its end; False where there is none."""
     process = process_of(place.pidfile, "dockerd", str(place.configuration))
     if process is None:
@@ -158,7 +160,7 @@ def stop(place: Place) -> bool:
     return True
 
 
-def clear_remains(place: Place) -> tuple[Path, ...]:
+def clear_remains(place: DaemonPaths) -> tuple[Path, ...]:
     """Remove the pid files and sockets of dead processes; the removed paths.
 
     dockerd believes a pid file while any process has that number, and a socket of containerd while it exists.
@@ -201,12 +203,12 @@ def answers(path: Path) -> bool:
     return False
 
 
-def configured_cache_limit(endpoint: str, place: Place | None = None) -> str | None:
+def configured_cache_limit(endpoint: str, place: DaemonPaths | None = None) -> str | None:
     """What the configuration of the engine at this endpoint says of its build cache's limit; "" for no limit.
 
     None where it can't be known: another machine, or a configuration that this user may not read.
     """
-    place = place or Place()
+    place = place or DaemonPaths()
     process = _process_behind(endpoint, place.pidfile)
     if process is None:
         return None
@@ -222,7 +224,7 @@ def configured_cache_limit(endpoint: str, place: Place | None = None) -> str | N
     return str(collection.get("defaultKeepStorage", "")) if collection.get("enabled") else ""
 
 
-def _launch(place: Place, say: Callable[[str], None]) -> int:
+def _launch(place: DaemonPaths, report: Callable[[str], None]) -> int:
     place.state.mkdir(parents=True, exist_ok=True)
     place.data_root.mkdir(parents=True, exist_ok=True)
     limit = cache_limit(shutil.disk_usage(place.data_root).free, _limit_in(place.configuration))
@@ -232,7 +234,7 @@ def _launch(place: Place, say: Callable[[str], None]) -> int:
     command += ["--exec-root", str(place.exec_root), "--pidfile", str(place.pidfile)]
     if "data-root" not in settings:
         command += ["--data-root", str(place.data_root)]
-    say(f"starting dockerd; its log is {place.log}")
+    report(f"starting dockerd; its log is {place.log}")
     # The shell gives the process away and names it: it outlives us, and Ctrl-C here doesn't reach it.
     shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(place.log), *command]
     environment = {**os.environ, "PATH": program_path()}
@@ -259,7 +261,7 @@ def owner_settings(path: Path) -> dict[str, Any]:
     return dict(settings)
 
 
-def _not_started(message: str, place: Place) -> Diagnostic:
+def _not_started(message: str, place: DaemonPaths) -> Diagnostic:
     lines = place.log.read_text(errors="replace").splitlines() if place.log.exists() else []
     telling = [line for line in lines if "level=info" not in line] or lines
     return Diagnostic(

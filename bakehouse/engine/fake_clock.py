@@ -21,7 +21,7 @@ _SOURCE = Path(__file__).parents[1] / "probes/fake_clock.c"
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class FakeClock:
     """How far it is ahead."""
 
     days: int = AHEAD_DAYS

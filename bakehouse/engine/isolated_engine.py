@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bakehouse.engine import dockerd
-from bakehouse.engine.dockerd import Place
-from bakehouse.engine.fake_clock import Clock
+from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.fake_clock import FakeClock
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import owners
 
-_HOME = Place().state / "engines"
+_HOME = DaemonPaths().state / "engines"
 """Short, since sockets lie below it, and a socket's path has 107 bytes at most."""
-_OWNER = Place().configured
+_OWNER = DaemonPaths().configured
 _GROUPS = Path("/sys/fs/cgroup")
 _TAKEN_OVER = ("dns", "dns-opts", "dns-search", "registry-mirrors", "insecure-registries", "proxies")
 """What the machine's owner says of the network is true for this engine too."""
@@ -31,13 +31,13 @@ _NETWORKS = range(20, 250)
 
 
 @contextlib.contextmanager
-def second_engine(
+def isolated_engine(
     store: str,
-    say: Callable[[str], None],
-    clock: Clock | None = None,
+    report: Callable[[str], None],
+    clock: FakeClock | None = None,
     under: Path = _HOME,
     owner: Path = _OWNER,
-) -> Iterator[Place]:
+) -> Iterator[DaemonPaths]:
     """Start one that keeps images in `store`; all of it is removed at the end, or by the next run.
 
     Under another clock its steps believe that it is later than it is.
@@ -53,16 +53,16 @@ def second_engine(
         place = _place(folder, store, clock)
         _write_settings(place, name, owner)
         _make_bridge(name)
-        dockerd.start(place, say)
+        dockerd.start(place, report)
         yield place
     finally:
         _remove(folder)
 
 
-def _place(folder: Path, store: str = dockerd.CONTAINERD, clock: Clock | None = None) -> Place:
+def _place(folder: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
     programs = clock.programs(folder / "bin") if clock else None
     path = f"{programs}:{dockerd.program_path()}" if programs else dockerd.program_path()
-    return Place(
+    return DaemonPaths(
         state=folder / "state",
         socket=folder / "docker.sock",
         data_root=folder / "data",
@@ -75,7 +75,7 @@ def _place(folder: Path, store: str = dockerd.CONTAINERD, clock: Clock | None = 
     )
 
 
-def name_of(place: Place) -> str:
+def name_of(place: DaemonPaths) -> str:
     """What its bridge, its group of processes and its namespaces are called."""
     return _name(place.state.parent)
 
@@ -85,7 +85,7 @@ def _name(folder: Path) -> str:
     return f"bake{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
-def _write_settings(place: Place, name: str, owner: Path) -> None:
+def _write_settings(place: DaemonPaths, name: str, owner: Path) -> None:
     asked = dockerd.owner_settings(owner)
     settings = {
         **{key: asked[key] for key in _TAKEN_OVER if key in asked},

@@ -37,7 +37,7 @@ def require(netem: str, *, cuts: bool) -> None:
         _try("--cut", _refusing(_TRIED_ADDRESS))
 
 
-def disturb(process: int, netem: str) -> None:
+def impair_network(process: int, netem: str) -> None:
     """Delay and lose what the network of a process sends."""
     _inside(process, _netem(netem, _INTERFACE))
 

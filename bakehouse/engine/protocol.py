@@ -40,7 +40,7 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ContainerExit:
     """How a container ended."""
 
     exit_code: int
@@ -62,7 +62,7 @@ class StoredImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class CleanupCounts:
     """What dead runs had left behind."""
 
     containers: int = 0
@@ -76,7 +76,7 @@ class Container(Protocol):
     def start(self, log: Path, heard: Callable[[bytes], None] = ...) -> None:
         """Start it; all it prints goes to `log`, and to `heard`, as it comes."""
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> ContainerExit | None:
         """How it ended, or None while it still runs after `seconds`."""
 
     def signal(self, name: str) -> None:
@@ -103,7 +103,7 @@ class Container(Protocol):
     def address(self) -> str:
         """Where others on its network reach it; empty once it has ended."""
 
-    def disturb(self, netem: str) -> None:
+    def impair_network(self, netem: str) -> None:
         """Delay and lose what it sends from now on, as `tc … netem` is told."""
 
     def refuse(self, addresses: Collection[str]) -> None:
@@ -116,7 +116,7 @@ class Engine(Protocol):
     def image(self, reference: str) -> StoredImage | None:
         """The image of that name or digest, or None."""
 
-    def saved(self, reference: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
+    def export_image(self, reference: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
         """An image as an archive that comes in pieces, its layers as they are stored."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
@@ -125,7 +125,7 @@ class Engine(Protocol):
     def network(self, name: str) -> contextlib.AbstractContextManager[str]:
         """A network of its own for one job; gives its name."""
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> CleanupCounts:
         """Remove what runs that no longer live have left behind."""
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:

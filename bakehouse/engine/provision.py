@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bakehouse.engine import daemon_info, dockerd, usage_lock
 from bakehouse.engine.apt_install import Apt
-from bakehouse.engine.daemon_info import Daemon, NoDaemon, Silence
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.daemon_info import Daemon, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class HostInfo:
     """What decides whether, and how, this machine can be given an engine."""
 
     root: bool
@@ -67,53 +67,53 @@ class Steps:
     start: bool = False
 
 
-def ensure(ask: Ask, say: Reporter, place: Place | None = None) -> Daemon:
+def ensure(ask: Ask, report: Reporter, place: DaemonPaths | None = None) -> Daemon:
     """Give the engine that docker reaches, after installing and starting one where there is none.
 
     An engine that runs already is left as it is, but for the address of its bridge where the engine is ours.
     Two calls at once start one engine.
     """
-    place = place or Place()
+    place = place or DaemonPaths()
     found = daemon_info.probe()
     if isinstance(found, Daemon):
-        _fix_address(found, place, say)
+        _fix_address(found, place, report)
         return found
-    refusal = why_not(found, this_machine(), place)
-    if refusal:
-        raise EngineError(refusal)
-    with _alone(place, say):
+    problem = refusal(found, read_host_info(), place)
+    if problem:
+        raise EngineError(problem)
+    with _alone(place, report):
         found = daemon_info.probe()
-        if isinstance(found, NoDaemon):
-            steps = plan_steps(this_machine(), found, engine=_engine_wanted(found, place))
-            _agree(daemon_info.silent(found, _sentence()), steps, place, ask, say)
-            _carry_out(steps, place, say)
+        if isinstance(found, UnavailableDaemon):
+            steps = plan_steps(read_host_info(), found, engine=_engine_wanted(found, place))
+            _agree(daemon_info.unavailable(found, _sentence()), steps, place, ask, report)
+            _carry_out(steps, place, report)
     return daemon_info.inspect()
 
 
-def _fix_address(found: Daemon, place: Place, say: Reporter) -> None:
+def _fix_address(found: Daemon, place: DaemonPaths, report: Reporter) -> None:
     """Whoever started our engine may have left its bridge's address to the kernel."""
     if _our_process(found, place) and found.interface and os.geteuid() == 0:
-        dockerd.fix_address(found.interface, say)
+        dockerd.fix_address(found.interface, report)
 
 
-def _our_process(found: Daemon | NoDaemon, place: Place) -> int | None:
+def _our_process(found: Daemon | UnavailableDaemon, place: DaemonPaths) -> int | None:
     """The engine that docker reaches, if we started it."""
     if not isinstance(found, Daemon) or found.endpoint != place.endpoint:
         return None
     return _process(place)
 
 
-def _process(place: Place) -> int | None:
+def _process(place: DaemonPaths) -> int | None:
     """The engine that was started in this place by us."""
     return dockerd.process_of(place.pidfile, "dockerd", str(place.configuration))
 
 
-def ensure_tools(ask: Ask, say: Reporter, *tools: str, place: Place | None = None) -> None:
+def ensure_tools(ask: Ask, report: Reporter, *tools: str, place: DaemonPaths | None = None) -> None:
     """Install those of these TOOLS and RARE_TOOLS that this machine lacks."""
     # Every build asks, and to look at all of the machine starts a program.
     if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
         return
-    place, machine = place or Place(), this_machine()
+    place, machine = place or DaemonPaths(), read_host_info()
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
     mask = machine.systemd and "docker-registry" in missing
@@ -123,46 +123,46 @@ def ensure_tools(ask: Ask, say: Reporter, *tools: str, place: Place | None = Non
     if not machine.root:
         hint = f"run `apt-get install {' '.join(steps.packages)}` as root"
         raise EngineError(Diagnostic(problem, hint=hint))
-    with _alone(place, say):
-        _agree(Diagnostic(problem, hint=f"install {names}"), steps, place, ask, say)
-        _carry_out(steps, place, say)
+    with _alone(place, report):
+        _agree(Diagnostic(problem, hint=f"install {names}"), steps, place, ask, report)
+        _carry_out(steps, place, report)
 
 
-def restart(say: Reporter, place: Place | None = None, seconds: float = IDLE_SECONDS) -> bool:
+def restart(report: Reporter, place: DaemonPaths | None = None, seconds: float = IDLE_SECONDS) -> bool:
     """Start the engine that docker reaches anew, if it is ours; False where it is not, or is never idle.
 
     What others build, push and run would end with it, so they are waited for; a container that is no job's
     may never end. An engine that another run has started anew meanwhile is left as it is.
     """
-    place, until, told = place or Place(), time.monotonic() + seconds, set[str]()
+    place, until, told = place or DaemonPaths(), time.monotonic() + seconds, set[str]()
     process = _our_process(daemon_info.probe(), place)
     if process is None or os.geteuid() != 0:
         return False
-    with _alone(place, say):
-        while (now := _process(place)) == process and (use := _restart_idle(place, say)):
+    with _alone(place, report):
+        while (now := _process(place)) == process and (use := _restart_idle(place, report)):
             if stay := _containers_that_stay():
-                say(f"the engine was not restarted: it runs containers that nobody waits for, {stay}")
+                report(f"the engine was not restarted: it runs containers that nobody waits for, {stay}")
                 return False
             if time.monotonic() > until:
-                say(f"the engine was not restarted: after {seconds:g} s it is still in use, by {use}")
+                report(f"the engine was not restarted: after {seconds:g} s it is still in use, by {use}")
                 return False
             if (kind := use.partition(":")[0]) not in told:
-                say(f"waiting to restart the engine: it is in use, by {use}")
+                report(f"waiting to restart the engine: it is in use, by {use}")
                 told.add(kind)
             time.sleep(_POLL_SECONDS)
     return now is not None
 
 
-def _restart_idle(place: Place, say: Reporter) -> str:
+def _restart_idle(place: DaemonPaths, report: Reporter) -> str:
     """Restart our engine if nobody uses it; gives what it is used for."""
-    with usage_lock.alone(place) as is_alone:
+    with usage_lock.exclusive_engine(place) as is_alone:
         if not is_alone:
             return "a build or a push"
         # Not waited for in here: who has them run may be about to build.
         if names := daemon_info.docker("ps", "--format", "{{.Names}}").out.split():
             return f"containers: {', '.join(sorted(names))}"
         dockerd.stop(place)
-        dockerd.start(place, say)
+        dockerd.start(place, report)
         return ""
 
 
@@ -173,22 +173,22 @@ def _containers_that_stay() -> str:
     return ", ".join(sorted(name for name, _, owner in told if owner in ("", "registry")))
 
 
-def why_not(found: NoDaemon, machine: Machine, place: Place) -> Diagnostic | None:
+def refusal(found: UnavailableDaemon, machine: HostInfo, place: DaemonPaths) -> Diagnostic | None:
     """Why this machine can't be given an engine; None where it can."""
-    if found.silence in (Silence.NOT_ALLOWED, Silence.NO_ANSWER):
-        return daemon_info.silent(found, "")
+    if found.reason in (UnavailableReason.NOT_ALLOWED, UnavailableReason.NO_ANSWER):
+        return daemon_info.unavailable(found, "")
     if found.endpoint not in ("", place.endpoint):
         hint = "start the engine that DOCKER_HOST or the docker context names, or unset it"
-        return daemon_info.silent(found, hint)
+        return daemon_info.unavailable(found, hint)
     if machine.architecture != "x86_64":
         hint = f"run ./bake on a linux/amd64 machine; this one is {machine.architecture}"
-        return daemon_info.silent(found, hint)
+        return daemon_info.unavailable(found, hint)
     if machine.system not in ("debian", "ubuntu"):
-        return daemon_info.silent(found, f"install {daemon_info.TO_INSTALL}, and start it")
-    return None if machine.root else daemon_info.silent(found, _sentence())
+        return daemon_info.unavailable(found, f"install {daemon_info.REQUIRED_PROGRAMS}, and start it")
+    return None if machine.root else daemon_info.unavailable(found, _sentence())
 
 
-def plan_steps(machine: Machine, found: NoDaemon, *, engine: bool) -> Steps:
+def plan_steps(machine: HostInfo, found: UnavailableDaemon, *, engine: bool) -> Steps:
     """What gives this machine an engine and the tools for it; only what is missing is installed."""
     no_dockerd = engine and machine.dockerd < OLDEST_DOCKERD
     wanted = {
@@ -209,7 +209,7 @@ def plan_steps(machine: Machine, found: NoDaemon, *, engine: bool) -> Steps:
     )
 
 
-def plan_text(steps: Steps, place: Place) -> tuple[str, ...]:
+def describe_steps(steps: Steps, place: DaemonPaths) -> tuple[str, ...]:
     """The plan as a person reads it, a line a step."""
     lines = []
     if steps.mask_registry:
@@ -238,10 +238,10 @@ def ask_at_terminal(question: str) -> bool:
     return sys.stdin.readline().lower() in ("\n", "y\n", "yes\n")
 
 
-def this_machine() -> Machine:
+def read_host_info() -> HostInfo:
     """Look at this machine, without asking an engine."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    return Machine(
+    return HostInfo(
         root=os.geteuid() == 0,
         system=release.get("ID", ""),
         release=release.get("VERSION_ID", ""),
@@ -257,7 +257,7 @@ def _tools_here() -> tuple[str, ...]:
     return tuple(tool for tool in TOOLS + RARE_TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
-def _carry_out(steps: Steps, place: Place, say: Reporter) -> None:
+def _carry_out(steps: Steps, place: DaemonPaths, report: Reporter) -> None:
     apt = Apt(place.state / "apt.log")
     if steps.mask_registry:
         subprocess.run(["systemctl", "mask", "docker-registry.service"], capture_output=True)
@@ -267,43 +267,43 @@ def _carry_out(steps: Steps, place: Place, say: Reporter) -> None:
         settings = dockerd.configuration({}, limit)
         write_whole(place.configured, json.dumps(settings, indent=2, sort_keys=True) + "\n")
     if steps.from_next_release or steps.packages:
-        apt.update(say)
+        apt.update(report)
     if steps.from_next_release:
         apt.add_release(OLD_RELEASE, NEXT_RELEASE)
-        apt.update(say)
-        apt.install(steps.from_next_release, say, NEXT_RELEASE)
+        apt.update(report)
+        apt.install(steps.from_next_release, report, NEXT_RELEASE)
     if steps.packages:
-        apt.install(steps.packages, say)
+        apt.install(steps.packages, report)
     deadline = time.monotonic() + SERVICE_SECONDS
     while steps.service and not dockerd.answers(place.socket) and time.monotonic() < deadline:
         time.sleep(0.2)
     if steps.start and not dockerd.answers(place.socket):
-        dockerd.start(place, say)
+        dockerd.start(place, report)
 
 
-def _agree(problem: Diagnostic, steps: Steps, place: Place, ask: Ask, say: Reporter) -> None:
-    say(f"{problem.message}; this is what will be done:")
-    for line in plan_text(steps, place):
-        say(f"  - {line}")
+def _agree(problem: Diagnostic, steps: Steps, place: DaemonPaths, ask: Ask, report: Reporter) -> None:
+    report(f"{problem.message}; this is what will be done:")
+    for line in describe_steps(steps, place):
+        report(f"  - {line}")
     if not ask("Go ahead?"):
         raise EngineError(problem)
 
 
 @contextlib.contextmanager
-def _alone(place: Place, say: Reporter) -> Iterator[None]:
+def _alone(place: DaemonPaths, report: Reporter) -> Iterator[None]:
     place.state.mkdir(parents=True, exist_ok=True)
     with (place.state / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another ./bake that prepares this machine")
+            report("waiting for another ./bake that prepares this machine")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _engine_wanted(found: NoDaemon, place: Place) -> bool:
+def _engine_wanted(found: UnavailableDaemon, place: DaemonPaths) -> bool:
     # Without a client nobody was asked: there may be an engine that is named, or one that listens here.
-    unknown = found.silence is Silence.NO_CLIENT
+    unknown = found.reason is UnavailableReason.NO_CLIENT
     return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(place.socket)))
 
 
@@ -314,7 +314,7 @@ def _sentence() -> str:
     )
 
 
-def _tool_packages(machine: Machine, tools: tuple[str, ...]) -> tuple[str, ...]:
+def _tool_packages(machine: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
     # Bases are Debian; on Debian its keys are there.
     keys = ("debian-archive-keyring",) if machine.system == "ubuntu" and "mmdebstrap" in tools else ()
     headers = ("libc6-dev",) if "gcc" in tools else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TarEntry:
     """A regular file of an archive."""
 
     name: str
@@ -47,7 +47,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 @contextlib.contextmanager
-def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[Entry]]:
+def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[TarEntry]]:
     """The regular files of an archive that comes in pieces; none when nothing comes."""
     with tempfile.TemporaryFile() as file:
         file.writelines(chunks)
@@ -58,7 +58,7 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[Entry]]:
         with tarfile.open(fileobj=file) as archive:
             # The engine names everything after the last part of the path that was asked for.
             yield (
-                Entry(member.name.partition("/")[2] or member.name, member.size, archive, member)
+                TarEntry(member.name.partition("/")[2] or member.name, member.size, archive, member)
                 for member in archive.getmembers()
                 if member.isfile()
             )

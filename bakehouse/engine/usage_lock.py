@@ -7,13 +7,13 @@ holds it alone.
 import contextlib
 from collections.abc import Iterator
 
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.util import file_lock
 from bakehouse.util.deadline import NEVER, OverdueError
 
 
 @contextlib.contextmanager
-def using(until: float = NEVER, place: Place | None = None) -> Iterator[None]:
+def engine_in_use(until: float = NEVER, place: DaemonPaths | None = None) -> Iterator[None]:
     """Keep the engine from being restarted meanwhile, by any run of Bakehouse on this machine.
 
     One that is being restarted is waited for, but not past that time. Where no engine of ours has been
@@ -21,12 +21,12 @@ def using(until: float = NEVER, place: Place | None = None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, OverdueError):
-            stack.enter_context(file_lock.joined((place or Place()).in_use, until))
+            stack.enter_context(file_lock.joined((place or DaemonPaths()).in_use, until))
         yield
 
 
 @contextlib.contextmanager
-def alone(place: Place) -> Iterator[bool]:
+def exclusive_engine(place: DaemonPaths) -> Iterator[bool]:
     """Whether nobody uses the engine; if so, whoever is about to waits until this ends."""
     with file_lock.at_once(place.in_use) as held:
         yield held

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from bakehouse.build.build_inputs import Supplies
+from bakehouse.build.build_inputs import BuildInputs
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
 from bakehouse.catalog.base_image_lock import ADDS, BASE, STEP, BaseLock, Step, step_of
 from bakehouse.engine import buildx
@@ -93,7 +93,7 @@ class Runner:
     """How steps of a build are run here."""
 
     state: Path
-    supplies: Supplies
+    inputs: BuildInputs
     on_event: Callable[[Event], None]
     environment: Mapping[str, str] = field(default_factory=dict)
     """Of docker's programs, such as its logins."""
@@ -113,13 +113,13 @@ def resolve(
         context, found = folder / "context", folder / "found"
         _write_context(context, base, locked, kept)
         try:
-            buildx.files_of(
+            buildx.export_files(
                 buildx.Target(base.name, "packages", context / "docker-bake.json"),
                 found,
                 cwd=context,
                 state=run.state,
-                secrets=run.supplies.secrets,
-                arguments=run.supplies.arguments,
+                secrets=run.inputs.secrets,
+                arguments=run.inputs.arguments,
                 on_event=run.on_event,
                 environment=run.environment,
             )

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from bakehouse.build import registry_auth
-from bakehouse.build.build_inputs import apt_supplies
+from bakehouse.build.build_inputs import apt_inputs
 from bakehouse.catalog import base_image_lock
 from bakehouse.catalog.base_image_lock import step_of
 from bakehouse.catalog.recipe import Recipe
@@ -111,8 +111,8 @@ def _running(
     project = workspace.project
     with contextlib.ExitStack() as stack:
         daemon_info.require(provision.ensure(provision.ask_at_terminal, say))
-        given = stack.enter_context(apt_supplies(state=project.state, ca=project.ca, say=say))
-        logged_in = stack.enter_context(registry_auth.of_bases(references, project, say))
+        given = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=say))
+        logged_in = stack.enter_context(registry_auth.base_logins(references, project, say))
         yield Runner(project.state, given, on_event, logged_in)
 
 

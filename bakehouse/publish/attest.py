@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.analysis.packages import Installed, list_installed
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
 from bakehouse.publish import provenance, sbom

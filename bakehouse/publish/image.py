@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.diagnostics import PushDiagnostics

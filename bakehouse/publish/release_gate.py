@@ -1,6 +1,6 @@
 """Says whether what was built may be released: it was tested whole, and could be built a second time."""
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase

@@ -61,7 +61,7 @@ class DockerPusher:
         layers = Layers(progress)
         try:
             with (
-                usage_lock.using(watch.until),
+                usage_lock.engine_in_use(watch.until),
                 self._named(image, reference),
                 self._asked(reference, credentials, watch) as answer,
             ):

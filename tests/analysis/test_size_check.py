@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.analysis.image_archive import Blob, SavedImage
 from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.build import bake as feeding
-from bakehouse.build.build_inputs import Feed, Supplies
+from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import Target
@@ -30,19 +30,19 @@ class Oven:
 
     def __init__(self, folder: Path, fetcher: Fetcher) -> None:
         self.folder, self.fetcher, self.told = folder, fetcher, io.StringIO()
-        self.feed = Feed(Wanted((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
+        self.feed = Downloads(Wanted((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
         for name in ("one", "two", "three"):
             (folder / name).mkdir()
             (folder / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
 
     def bake(self, *names: str) -> dict[str, str]:
         with Progress(self.told, Mode.LINES) as progress:
-            return feeding.bake(
+            return feeding.bake_with_inputs(
                 [Target(name, name, Path(name, "docker-bake.json")) for name in names],
                 cwd=self.folder,
                 state=self.folder,
-                feed=self.feed,
-                supplies=Supplies(),
+                downloads=self.feed,
+                inputs=BuildInputs(),
                 progress=progress,
             )
 

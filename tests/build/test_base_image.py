@@ -51,7 +51,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 def ensure(engine: Engine, folder: Path, said: list[str] | None = None) -> None:
     say = (said if said is not None else []).append
-    base_image.ensure(BASE, engine=engine, state=folder, say=say, get=feeds.get)
+    base_image.ensure_base(BASE, engine=engine, state=folder, report=say, get=feeds.get)
 
 
 def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:

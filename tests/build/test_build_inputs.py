@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.build_inputs import Feed, Supplies, supplies
+from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch import apt_config
@@ -44,8 +44,12 @@ class Machine:
     def pip(self, text: str) -> None:
         (self.folder / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
 
-    def supplies(
-        self, *mirrors: str, ca: Path | None = None, feed: Feed | None = None, suites: tuple[str, ...] = ()
+    def inputs(
+        self,
+        *mirrors: str,
+        ca: Path | None = None,
+        feed: Downloads | None = None,
+        suites: tuple[str, ...] = (),
     ) -> "Given":
         return Given(self, mirrors, ca or self.folder / "ca.pem", feed, suites)
 
@@ -58,23 +62,23 @@ class Given:
         machine: Machine,
         mirrors: tuple[str, ...],
         ca: Path,
-        feed: Feed | None = None,
+        feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
     ) -> None:
-        self._context = supplies(
+        self._context = build_inputs(
             state=machine.folder,
             mirrors=mirrors,
             ca=ca,
-            say=machine.said.append,
+            report=machine.said.append,
             suites=suites,
             environment=machine.environment,
-            feed=feed,
+            downloads=feed,
         )
         self.machine = machine
 
     def __enter__(self) -> "Given":
-        self.supplies: Supplies = self._context.__enter__()
-        self.texts = {name: path.read_text() for name, path in self.supplies.secrets.items()}
+        self.inputs: BuildInputs = self._context.__enter__()
+        self.texts = {name: path.read_text() for name, path in self.inputs.secrets.items()}
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -89,20 +93,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 class Fed:
     """A feed of one wheel, which a mirror on this machine holds."""
 
-    def __init__(self, machine: Machine, otherwise: str = "", *more: WantedFile) -> None:
+    def __init__(self, machine: Machine, required_hint: str = "", *more: WantedFile) -> None:
         self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
         plan = Wanted(files, dict.fromkeys(files, ("image",)), (files,))
         store = Store(machine.folder / "store", machine.said.append)
         local = Mirrors((machine.folder / "wheels",), Hashes(machine.folder / "hashes.json"))
-        self.feed = Feed(plan, Fetcher(store, local), otherwise)
+        self.feed = Downloads(plan, Fetcher(store, local), required_hint)
 
 
 def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\nproxy = http://u:word@proxy.example\n")
     machine.environment["PIP_EXTRA_INDEX_URL"] = "https://user:word@other.example/simple"
     fed = Fed(machine)
-    with machine.supplies("https://user:word@mirror.example", feed=fed.feed) as given:
+    with machine.inputs("https://user:word@mirror.example", feed=fed.feed) as given:
         url = given.texts["mirrors"].removesuffix("/sha256\n")
         assert given.texts["pip"] == (
             f"[global]\nindex-url = {url}/simple/\ntrusted-host = {url.split('/')[2]}\ntimeout = 86400\n"
@@ -120,7 +124,7 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
     source = apt_config.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
     monkeypatch.setattr(apt_config, "sources", lambda: (source,))
     feed = Fed(machine).feed if is_fed else None
-    with machine.supplies(feed=feed, suites=("bookworm",)) as given:
+    with machine.inputs(feed=feed, suites=("bookworm",)) as given:
         assert "https://mirror.example/debian bookworm main\n" in given.texts["sources"]
 
 
@@ -129,9 +133,9 @@ def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(
 ) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")
     put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
-    with machine.supplies(feed=Fed(machine).feed) as given:
+    with machine.inputs(feed=Fed(machine).feed) as given:
         assert "https://user:word@index.example/simple" in given.texts["pip"]
-        assert given.supplies.address == ""
+        assert given.inputs.address == ""
     assert machine.said == [
         "the build can't reach this machine, the engine runs on another machine: "
         "its steps fetch by themselves"
@@ -143,8 +147,8 @@ def test_where_nothing_but_a_feed_would_do_steps_have_to_reach_this_machine(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
 ) -> None:
     put(tmp_path, monkeypatch, docker=docker)
-    feed = Fed(machine, otherwise="build without `--offline`").feed
-    with pytest.raises(EngineError) as caught, machine.supplies(feed=feed):
+    feed = Fed(machine, required_hint="build without `--offline`").feed
+    with pytest.raises(EngineError) as caught, machine.inputs(feed=feed):
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
@@ -158,8 +162,8 @@ hint: build without `--offline`
 
 def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")
-    with machine.supplies() as given:
-        paths = list(given.supplies.secrets.values())
+    with machine.inputs() as given:
+        paths = list(given.inputs.secrets.values())
         assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
         assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
         assert "https://user:word@index.example/simple" in given.texts["pip"]
@@ -172,7 +176,7 @@ def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
         "extra-index-url = https://index.example/simple\nfind-links = https://links.example/\n"
         "trusted-host = index.example\ntimeout = 90\n"
     )
-    with machine.supplies() as given:
+    with machine.inputs() as given:
         assert given.texts["pip"] == (
             "[global]\n"
             "extra-index-url = https://index.example/simple\n"
@@ -189,7 +193,7 @@ def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(mac
         f"find-links = {machine.folder}/wheels\n"
     )
     mirrors = ("https://mirror.example/by-hash/", str(machine.folder / "wheels"), "s3://bucket/files")
-    with machine.supplies(*mirrors) as given:
+    with machine.inputs(*mirrors) as given:
         assert given.texts["mirrors"] == "https://mirror.example/by-hash\n"
         assert given.texts["pip"] == (
             "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
@@ -200,13 +204,13 @@ def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(mac
 
 def test_certificates_come_once_and_alone(machine: Machine) -> None:
     machine.pip("")
-    with machine.supplies() as given:
+    with machine.inputs() as given:
         assert given.texts["ca"] == CERTIFICATE
 
 
 def test_what_a_machine_does_not_have_is_no_secret(machine: Machine) -> None:
     machine.pip("")
-    with machine.supplies() as given:
+    with machine.inputs() as given:
         assert sorted(given.texts) == ["apt", "ca", "pip"]
         assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
 
@@ -215,7 +219,7 @@ def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
     machine.pip("")
     large = machine.folder / "large.pem"
     large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
-    with machine.supplies(ca=large) as given:
+    with machine.inputs(ca=large) as given:
         assert list(given.texts) == []
     assert machine.said == [
         f"`{large}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it"
@@ -227,7 +231,7 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
 ) -> None:
     machine.pip("")
     put(tmp_path, monkeypatch, apt_config="echo 'Acquire::http::Proxy \"http://proxy.example:3142\";'")
-    with machine.supplies() as given:
+    with machine.inputs() as given:
         assert given.texts["apt"] == (
             'Acquire::http::Proxy "http://proxy.example:3142";\n'
             'Acquire::https::CaInfo "/run/secrets/ca";\n'
@@ -239,9 +243,9 @@ def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again
     machine: Machine,
 ) -> None:
     deb = wanted(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
-    with machine.supplies(feed=Fed(machine).feed) as given:
+    with machine.inputs(feed=Fed(machine).feed) as given:
         assert "Timeout" not in given.texts["apt"]
-    with machine.supplies(feed=Fed(machine, "", deb).feed) as given:
+    with machine.inputs(feed=Fed(machine, "", deb).feed) as given:
         assert given.texts["apt"] == (
             'Acquire::https::CaInfo "/run/secrets/ca";\nAPT::Sandbox::User "root";\n'
             'Acquire::http::Proxy::127.0.0.1 "DIRECT";\nAcquire::http::Timeout "600";\n'
@@ -254,8 +258,8 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
         "https_proxy": "http://user:word@proxy.example:3128",
         "NO_PROXY": "intern.example",
     }
-    with machine.supplies(feed=Fed(machine).feed) as given:
-        assert given.supplies.arguments == {
+    with machine.inputs(feed=Fed(machine).feed) as given:
+        assert given.inputs.arguments == {
             "https_proxy": "http://user:word@proxy.example:3128",
             "HTTPS_PROXY": "http://user:word@proxy.example:3128",
             "no_proxy": "intern.example,127.0.0.1",
@@ -266,8 +270,8 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
 def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) -> None:
     machine.pip("index-url = http://localhost:3141/root/pypi\n")
     machine.environment["HTTP_PROXY"] = "http://127.0.0.1:3128"
-    with machine.supplies() as given:
-        assert given.supplies.arguments == {}
+    with machine.inputs() as given:
+        assert given.inputs.arguments == {}
         assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
     assert machine.said == [
         "steps of a build can't reach `localhost:3141`, this machine's own: left out",
@@ -276,7 +280,7 @@ def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) 
 
 
 def test_certificates_that_are_not_there(machine: Machine) -> None:
-    with pytest.raises(EngineError) as caught, machine.supplies(ca=Path("no.pem")):
+    with pytest.raises(EngineError) as caught, machine.inputs(ca=Path("no.pem")):
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
         """\

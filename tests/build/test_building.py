@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.build import build as building
 from bakehouse.build.build import expected_bytes
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import BuildError, Diagnostic
@@ -43,8 +43,8 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
 
     known, new = fake_engine.image("known"), fake_engine.image("new")
     recalled = (BuiltImage(known, fake_engine.DIGEST, 42),)
-    monkeypatch.setattr("bakehouse.build.build.built_before.recall", lambda *asked: recalled)
-    monkeypatch.setattr("bakehouse.build.build.checks.verify", differs)
+    monkeypatch.setattr("bakehouse.build.build.up_to_date.find_up_to_date", lambda *asked: recalled)
+    monkeypatch.setattr("bakehouse.build.build.verification.verify", differs)
     monkeypatch.setattr("bakehouse.build.build._build", build)
     with pytest.raises(BuildError, match="`known` is not as declared"):
         building.build_images(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.build.graph import leaders
+from bakehouse.build.build import leaders
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import open_workspace, plan_images
 from benchmarks import fleet_build

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.build import prefetch
-from bakehouse.build.build_inputs import Feed
+from bakehouse.build.build_inputs import Downloads
 from bakehouse.build.progress import Mode
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
@@ -106,7 +106,7 @@ class Gathering:
     def fetch(self, to: Path | None = None, source: str = "", offline: bool = False) -> str:
         needed = wanted(self.images)
         environment = {"HOME": str(self.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
-        with prefetch.fetcher(
+        with prefetch.open_fetcher(
             self.project, self.said.append, to=to, source=source, offline=offline, environment=environment
         ) as fetcher:
             if offline:
@@ -114,7 +114,7 @@ class Gathering:
                     self.images, EmptyEngine(lambda spec: fake_engine.Run()), fetcher, source
                 )
                 return ""
-            return prefetch.summary(prefetch.gather(needed, fetcher, self.show))
+            return prefetch.summary(prefetch.download_all(needed, fetcher, self.show))
 
     def show(self, fetcher: Fetcher) -> None:
         self.said += fetcher.lines()
@@ -258,7 +258,9 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
     image = replace(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
     engine = EmptyEngine(lambda spec: fake_engine.Run())
     engine.here = ("vendor/cuda:1",)
-    fetcher = prefetch.fetcher(Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"})
+    fetcher = prefetch.open_fetcher(
+        Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"}
+    )
     with fetcher as found:
         with pytest.raises(BuildError) as caught:
             prefetch.require_here([image], engine, found, "")
@@ -316,9 +318,9 @@ def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> No
     }
     with (
         pytest.raises(BuildError) as caught,
-        prefetch.fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
+        prefetch.open_fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
     ):
-        prefetch.gather(wanted(machine.images), fetcher, machine.show)
+        prefetch.download_all(wanted(machine.images), fetcher, machine.show)
     told = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
     assert "index" in told
     assert CANARY not in told
@@ -333,10 +335,10 @@ def test_lines_where_nobody_watches(machine: Gathering) -> None:
     needed = wanted(machine.images)
     environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
-        prefetch.fetcher(machine.project, print, environment=environment) as fetcher,
+        prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.LINES, clock=lambda: next(moments)) as progress,
     ):
-        prefetch.gather(needed, fetcher, lambda _: None)
+        prefetch.download_all(needed, fetcher, lambda _: None)
         for _ in range(4):
             progress.show(fetcher)
     assert stream.getvalue() == "   12 s  3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
@@ -349,10 +351,10 @@ def test_a_table_where_somebody_watches(machine: Gathering) -> None:
     needed = wanted(machine.images)
     environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
-        prefetch.fetcher(machine.project, print, environment=environment) as fetcher,
+        prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.TABLE, clock=lambda: next(moments)) as progress,
     ):
-        prefetch.gather(needed, fetcher, lambda _: None)
+        prefetch.download_all(needed, fetcher, lambda _: None)
         progress.show(fetcher)
         fetcher.say("a line")
         progress.show(fetcher)
@@ -481,17 +483,17 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
     base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
     plan = wanted([replace(an_image("one"), base=base)])
     environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
-    with prefetch.fetcher(machine.project, print, environment=environment) as fetcher:
-        prefetch.put(Feed(plan, fetcher), [deb], tmp_path / "repository")
+    with prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher:
+        prefetch.download_packages(Downloads(plan, fetcher), [deb], tmp_path / "repository")
         assert (tmp_path / "repository" / deb.file).read_bytes() == content
 
         missing = replace(deb, sha256="0" * 64)
         with pytest.raises(BuildError, match="1 file can't be had"):
-            prefetch.put(Feed(plan, fetcher), [missing], tmp_path / "repository")
+            prefetch.download_packages(Downloads(plan, fetcher), [missing], tmp_path / "repository")
 
 
 def test_a_folder_that_was_named_and_is_not_there_is_refused(machine: Gathering, tmp_path: Path) -> None:
-    named = prefetch.feed(
+    named = prefetch.start_downloads(
         [],
         machine.project,
         EmptyEngine(lambda spec: fake_engine.Run()),

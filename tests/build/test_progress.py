@@ -40,7 +40,7 @@ def shown(mode: Mode, *, width: int = 60) -> tuple[Progress, Clock, io.StringIO]
 def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
     progress, clock, stream = shown(Mode.LINES)
     with progress:
-        progress.say("base bakehouse/debian:12: made")
+        progress.report("base bakehouse/debian:12: made")
         progress(step())
         progress(step(target="b"))
         clock.now += 1.5
@@ -142,7 +142,7 @@ def test_of_many_images_a_few_are_named() -> None:
 
 def test_json_lines() -> None:
     progress, clock, stream = shown(Mode.JSON)
-    progress.say("hello")
+    progress.report("hello")
     progress(step())
     clock.now += 2
     progress(Tick())

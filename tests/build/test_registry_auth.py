@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.registry_auth import logins, of_bases, pulled
+from bakehouse.build.registry_auth import base_logins, docker_logins, pulled_bases
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
 from bakehouse.plan.model import RegistryBase
@@ -34,7 +34,7 @@ def given(docker: Path, config: object, said: list[str] | None = None) -> dict[s
     environment = {"DOCKER_CONFIG": str(docker)}
     say = (said if said is not None else []).append
     state = docker.parent / "state"
-    with logins([HOST], lambda _: AWS, state=state, say=say, environment=environment) as found:
+    with docker_logins([HOST], lambda _: AWS, state=state, report=say, environment=environment) as found:
         folder = Path(found["DOCKER_CONFIG"])
         assert (folder / "config.json").stat().st_mode & 0o077 == 0
         assert (folder / "contexts").resolve() == docker / "contexts"
@@ -66,7 +66,7 @@ def test_a_helper_that_the_user_has_set_up_is_left_to_it(docker: Path) -> None:
         raise AssertionError(host)
 
     environment = {"DOCKER_CONFIG": str(docker)}
-    with logins([HOST], never, state=docker.parent, say=print, environment=environment) as found:
+    with docker_logins([HOST], never, state=docker.parent, report=print, environment=environment) as found:
         assert found == {}
 
 
@@ -77,7 +77,9 @@ def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> 
         raise RegistryAuthError(Diagnostic("no AWS credentials were found", reasons=(Reason("nowhere"),)))
 
     environment = {"DOCKER_CONFIG": str(docker)}
-    with logins([HOST], refuse, state=docker.parent, say=said.append, environment=environment) as found:
+    with docker_logins(
+        [HOST], refuse, state=docker.parent, report=said.append, environment=environment
+    ) as found:
         assert found == {}
     assert said == [f"no login to `{HOST}`, where a base lies: no AWS credentials were found; nowhere"]
 
@@ -94,6 +96,6 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
     images = [replace(fake_engine.image("a"), base=base) for base in bases]
-    with of_bases(pulled(images), Project(tmp_path, ()), print) as variables:
+    with base_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
     assert asked == [HOST]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.build import rehearse
-from bakehouse.build.build_inputs import Supplies
+from bakehouse.build.build_inputs import BuildInputs
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.engine.protocol import ContainerSpec
@@ -88,13 +88,13 @@ class Rehearsals:
         prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.folder)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
-            return rehearse.carry_out(
+            return rehearse.run_rehearsals(
                 prepared,
                 debian=DEBIAN,
                 state=self.folder,
                 engine=self.engine,
-                feed=feeds.nothing(self.folder),
-                supplies=Supplies(self.secrets, address="127.0.0.1"),
+                downloads=feeds.nothing(self.folder),
+                inputs=BuildInputs(self.secrets, address="127.0.0.1"),
                 progress=progress,
                 restart=lambda: False,
                 done=lambda made: self.done.append([one.rehearsal.real.name for one in made]),

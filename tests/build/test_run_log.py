@@ -15,46 +15,46 @@ TODAY = date(2026, 11, 21)
 
 
 def record(images: Path, run: run_log.Run, name: str = "small") -> None:
-    run_log.record(images, {name: run}, images / "locks")
+    run_log.record_runs(images, {name: run}, images / "locks")
 
 
 def test_there_is_no_run_without_a_record(tmp_path: Path) -> None:
-    assert run_log.level(IMAGE, run_log.load(tmp_path)) is Level.RENDERED
+    assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.RENDERED
 
 
 def test_a_run_is_read_back(tmp_path: Path) -> None:
-    run = run_log.rehearsed(IMAGE, ("efa", "pytorch"), TODAY)
+    run = run_log.rehearsed_run(IMAGE, ("efa", "pytorch"), TODAY)
     record(tmp_path, run)
 
-    assert run_log.load(tmp_path) == {"small": run}
+    assert run_log.load_runs(tmp_path) == {"small": run}
     assert run == run_log.Run(Level.REHEARSED, IMAGE.key, "2026-11-21", ("efa", "pytorch"))
 
 
 def test_a_run_counts_only_for_the_key_it_was_made_with(tmp_path: Path) -> None:
     record(tmp_path, run_log.Run(Level.BUILT, "0" * 64, "2026-01-01"))
 
-    assert run_log.level(IMAGE, run_log.load(tmp_path)) is Level.RENDERED
+    assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.RENDERED
 
 
 def test_a_rehearsal_does_not_hide_a_build_of_the_same_image(tmp_path: Path) -> None:
-    record(tmp_path, run_log.built(IMAGE, TODAY))
-    record(tmp_path, run_log.rehearsed(IMAGE, (), TODAY))
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
+    record(tmp_path, run_log.rehearsed_run(IMAGE, (), TODAY))
 
-    assert run_log.level(IMAGE, run_log.load(tmp_path)) is Level.BUILT
+    assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.BUILT
 
 
 def test_a_rehearsal_takes_the_place_of_a_build_of_another_key(tmp_path: Path) -> None:
     record(tmp_path, run_log.Run(Level.BUILT, "0" * 64, "2026-01-01"))
-    record(tmp_path, run_log.rehearsed(IMAGE, (), TODAY))
+    record(tmp_path, run_log.rehearsed_run(IMAGE, (), TODAY))
 
-    assert run_log.level(IMAGE, run_log.load(tmp_path)) is Level.REHEARSED
+    assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.REHEARSED
 
 
 def test_other_images_stay_on_record(tmp_path: Path) -> None:
-    record(tmp_path, run_log.built(IMAGE, TODAY))
-    record(tmp_path, run_log.rehearsed(IMAGE, (), TODAY), "other")
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
+    record(tmp_path, run_log.rehearsed_run(IMAGE, (), TODAY), "other")
 
-    assert sorted(run_log.load(tmp_path)) == ["other", "small"]
+    assert sorted(run_log.load_runs(tmp_path)) == ["other", "small"]
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_a_broken_record_is_told_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "runs.json").write_text(text)
 
     with pytest.raises(RecipeError, match=r"`runs.json` is no record of runs"):
-        run_log.load(tmp_path)
+        run_log.load_runs(tmp_path)
 
 
 def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:
-    record(tmp_path, run_log.built(IMAGE, TODAY))
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
     before = (tmp_path / "runs.json").read_text()
-    record(tmp_path, run_log.built(IMAGE, date(2027, 1, 1)))
+    record(tmp_path, run_log.built_run(IMAGE, date(2027, 1, 1)))
 
     assert (tmp_path / "runs.json").read_text() == before

@@ -13,7 +13,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from bakehouse.build import standin_server, stub_files
-from bakehouse.build.stub_plan import Need
+from bakehouse.build.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Part
 
@@ -26,10 +26,10 @@ def need(
     component: str = "thing",
     kind: Literal["wheel", "sdist", "artifact"] = "artifact",
     dropped: tuple[str, ...] = (),
-) -> Need:
+) -> StubFile:
     part = Part(component, "1.2.3", "", provides=(("libfabric", "2.4.0"), ("open-mpi", "4.1.7")))
     version = "1.2.3" if kind == "artifact" else file.split("-")[1].removesuffix(".tar.gz")
-    return Need(kind, part, COMPONENTS / component, name, version, file, dropped=dropped)
+    return StubFile(kind, part, COMPONENTS / component, name, version, file, dropped=dropped)
 
 
 def members(data: bytes) -> dict[str, tarfile.TarInfo]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.build import rehearse, stub_bases, stub_files, stub_plan
-from bakehouse.build.stub_plan import BaseNeed, Made, Need, Rehearsal
+from bakehouse.build.stub_plan import Rehearsal, StubBase, StubFile, Stubs
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.python_lock import Package
@@ -56,12 +56,12 @@ def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str 
 
 
 def stood_in(one: Image, text: str = "", *, real: bool = False) -> list[str]:
-    return [need.file for need in stub_plan.file_needs(one, {"part": text}, real=real)["part"]]
+    return [need.file for need in stub_plan.required_files(one, {"part": text}, real=real)["part"]]
 
 
 def rehearsed(one: Image, text: str = "") -> Rehearsal:
-    needs = stub_plan.file_needs(one, {"part": text})
-    made = Made(dict.fromkeys(needs["part"], SHA), dict.fromkeys(stub_plan.base_needs(one), "bases:1"))
+    needs = stub_plan.required_files(one, {"part": text})
+    made = Stubs(dict.fromkeys(needs["part"], SHA), dict.fromkeys(stub_plan.required_bases(one), "bases:1"))
     return stub_plan.rehearse(one, needs, made)
 
 
@@ -112,7 +112,7 @@ def test_artifacts_of_vendors_get_stand_ins_and_those_of_debian_are_real() -> No
 
 def test_one_stand_in_of_a_stage_has_what_the_stage_drops() -> None:
     text = "finish part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
-    needs = stub_plan.file_needs(
+    needs = stub_plan.required_files(
         image(package("a-1-py3-none-any.whl", 30_000_000), package("b-1-py3-none-any.whl", 30_000_000)),
         {"part": text},
     )["part"]
@@ -136,23 +136,23 @@ def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -
     assert made.image.base.reference == "bases:1"
     assert made.reference == f"bakehouse/rehearsal/mpi-cpu:{made.image.key[:8]}"
     assert made.real.key == one.key
-    assert made.standins == ()
+    assert made.stubs == ()
     assert made.is_real("part")
 
 
 def test_nothing_that_stands_on_a_stand_in_of_a_base_counts_as_real() -> None:
     one = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
 
-    assert rehearsed(one).standins == ("debian",)
+    assert rehearsed(one).stubs == ("debian",)
     assert not rehearsed(one).is_real("part")
 
 
 def test_the_key_changes_with_a_stand_in() -> None:
     one = image(package("large-1-py3-none-any.whl", 30_000_000))
-    needs = stub_plan.file_needs(one, {})
-    bases = dict.fromkeys(stub_plan.base_needs(one), "bases:1")
+    needs = stub_plan.required_files(one, {})
+    bases = dict.fromkeys(stub_plan.required_bases(one), "bases:1")
     keys = {
-        stub_plan.rehearse(one, needs, Made({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
+        stub_plan.rehearse(one, needs, Stubs({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
         for digest in "ab"
     }
 
@@ -174,7 +174,7 @@ def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str]
 
 def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
     provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
-    need = BaseNeed(Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
+    need = StubBase(Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
     files = {
         file.path: file.content.decode(errors="replace") for file in stub_bases.context(need, "debian:1")
     }
@@ -188,13 +188,13 @@ def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
 
 def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
     part = Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
-    paths = {file.path for file in stub_bases.context(BaseNeed(part, None, is_build_base=True), "debian:1")}
+    paths = {file.path for file in stub_bases.context(StubBase(part, None, is_build_base=True), "debian:1")}
 
     assert {"tree/usr/local/cuda-12.8/bin/nvcc", "tree/usr/local/cuda-12.8/include/cuda.h"} <= paths
 
 
 def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
-    need = BaseNeed(Part("debian", "12", ""), DEBIAN)
+    need = StubBase(Part("debian", "12", ""), DEBIAN)
     dockerfile, *_ = stub_bases.context(need, DEBIAN.reference)
     last = dockerfile.content.decode().rpartition("\nFROM ")[2]
 
@@ -258,7 +258,7 @@ def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
 
 
 def test_a_need_says_what_it_is_for() -> None:
-    need = Need(
+    need = StubFile(
         "wheel", Part("pytorch", "2.9.1", "cu128"), Path("pytorch"), "torch", "2.9.1", "torch-2.9.1.whl"
     )
 
@@ -271,8 +271,10 @@ def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
     one = replace(base, stages=(*base.stages, above))
     text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
 
-    assert [need.file for need in stub_plan.file_needs(one, {"above": text})["above"]] == ["against-1.tar.gz"]
-    assert stub_plan.file_needs(one, {"above": "FROM toolchain AS above\n"})["above"] == []
+    assert [need.file for need in stub_plan.required_files(one, {"above": text})["above"]] == [
+        "against-1.tar.gz"
+    ]
+    assert stub_plan.required_files(one, {"above": "FROM toolchain AS above\n"})["above"] == []
 
 
 def test_what_a_stand_in_provides_is_not_real_either() -> None:
@@ -290,14 +292,16 @@ def test_steps_get_stand_ins_before_all_else_and_real_files_as_builds_get_them(t
     cached = project.cache / real.sha256 / real.file
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"small")
-    needs = stub_plan.file_needs(plain, {"part": ""})
+    needs = stub_plan.required_files(plain, {"part": ""})
     files = stub_files.make_all(needs["part"], project.state / "rehearsal" / "files")
     [(need, digest)] = files.items()
-    one = stub_plan.rehearse(plain, needs, Made(files, dict.fromkeys(stub_plan.base_needs(plain), "bases:1")))
+    one = stub_plan.rehearse(
+        plain, needs, Stubs(files, dict.fromkeys(stub_plan.required_bases(plain), "bases:1"))
+    )
 
-    with rehearse.feed([one], DEBIAN, project, print) as feed:
-        wheels = [file for file in feed.wanted.files if file.kind == "wheel"]
-        found = {file.file: feed.fetcher.local(file) for file in wheels}
+    with rehearse.start_downloads([one], DEBIAN, project, print) as downloads:
+        wheels = [file for file in downloads.wanted.files if file.kind == "wheel"]
+        found = {file.file: downloads.fetcher.local(file) for file in wheels}
 
     assert found == {
         real.file: cached,

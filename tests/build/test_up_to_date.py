@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.graph import BuiltImage
-from bakehouse.build.up_to_date import recall, remember
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.up_to_date import find_up_to_date, record_build
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
@@ -39,10 +39,10 @@ class Machine:
         self.folder.mkdir(parents=True)
         (self.folder / "Dockerfile").write_text("FROM base\n")
         (self.folder / "lock.json").write_text("{}")
-        remember(BuiltImage(IMAGE, BUILT, 42), self.root, self.state)
+        record_build(BuiltImage(IMAGE, BUILT, 42), self.root, self.state)
 
     def recall(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
-        return recall([image], self.root, self.state, self.engine)
+        return find_up_to_date([image], self.root, self.state, self.engine)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from bakehouse.build import verify
-from bakehouse.build.verify import Answer, CheckAnswer, Outcome
+from bakehouse.build.verify import CheckAnswer, Outcome, VersionResult
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Part
@@ -123,13 +123,13 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
         {"component": "b", "error": "ImportError: no", "line": 3},
     )
 
-    answers = verify.read_answers(parts, told.splitlines(), 1.0, LOG)
+    answers = verify.read_results(parts, told.splitlines(), 1.0, LOG)
 
     assert answers.versions == (
-        Answer("a", "1.0", "1.0", "", str(smoke)),
-        Answer("b", "1.0", None, "ImportError: no", f"{smoke}:3"),
-        Answer("c", "1.0", None, "no answer", ""),
-        Answer("d", "1.0"),
+        VersionResult("a", "1.0", "1.0", "", str(smoke)),
+        VersionResult("b", "1.0", None, "ImportError: no", f"{smoke}:3"),
+        VersionResult("c", "1.0", None, "no answer", ""),
+        VersionResult("d", "1.0"),
     )
     assert [answer.agrees for answer in answers.versions] == [True, False, False, True]
 
@@ -142,7 +142,7 @@ def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Pat
         {"component": "a", "ended": "killed by SIGSEGV"},
     )
 
-    answers = verify.read_answers((Part("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
+    answers = verify.read_results((Part("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
 
     assert answers.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
     assert answers.versions[0].agrees
@@ -152,7 +152,7 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
     parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
 
-    verify.ask(engine, image(parts=parts), DIGEST, log=tmp_path / "log", with_checks=True, seconds=20)
+    verify.run_probes(engine, image(parts=parts), DIGEST, log=tmp_path / "log", with_checks=True, seconds=20)
 
     (spec,) = engine.specs
     assert spec.command == (
@@ -271,6 +271,6 @@ def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) ->
     part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(exit_code=137))
 
-    answers = verify.ask(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
+    answers = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
 
     assert answers.versions[0].error == "exited with 137"

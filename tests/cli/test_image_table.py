@@ -138,21 +138,21 @@ def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_nex
     write_whole(project.root / "docs/images.md", "")
     image_table.write_table(workspace)
     [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
-    run_log.record(
-        project.state, {"small": run_log.built(image, date(2026, 11, 21))}, project.state / "locks"
+    run_log.record_runs(
+        project.state, {"small": run_log.built_run(image, date(2026, 11, 21))}, project.state / "locks"
     )
 
     image_table.check_table(workspace)
     levels = {entry.recipe.name: entry.level for entry in found(workspace)}
     assert levels["small"] is Level.BUILT
     assert image_table.write_table(workspace)
-    assert run_log.load(project.images)["small"].key == image.key
+    assert run_log.load_runs(project.images)["small"].key == image.key
 
 
 def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> None:
     project = workspace.project
     old = run_log.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
-    run_log.record(project.state, {"small": old}, project.state / "locks")
+    run_log.record_runs(project.state, {"small": old}, project.state / "locks")
     told = image_table.table(found(workspace))
     assert (
         "| small | - | - | 3.11 | - | - | - | - | - | current |"

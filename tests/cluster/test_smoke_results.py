@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.build.verify import Answer, Answers, CheckAnswer, Outcome
+from bakehouse.build.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
 from bakehouse.cluster import smoke_results
 from bakehouse.cluster.cluster import HostResult, JobResult
 from bakehouse.cluster.job import TrainingJob, homogeneous
@@ -200,8 +200,8 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
 def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:
     log = tmp_path / "components.log"
     log.write_text('--- a\nloading\n{"component": "a"}\nTraceback\n--- b\nother\n')
-    answers = Answers(
-        (Answer("a", "1.0", "1.0"), Answer("b", "2.0")),
+    answers = ProbeResults(
+        (VersionResult("a", "1.0", "1.0"), VersionResult("b", "2.0")),
         (
             CheckAnswer("a", "x", Outcome.FAILED, "ValueError: boom\nmore", 0.1, "smoke.py:3"),
             CheckAnswer("b", "y", Outcome.NOT_TESTED, "needs a GPU"),
@@ -226,10 +226,10 @@ def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> 
 
 
 def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
-    answers = Answers(
+    answers = ProbeResults(
         (
-            Answer("a", "1.0", "1.1", source="a/smoke.py"),
-            Answer("b", "2.0", None, "ImportError: no", "b/smoke.py:2"),
+            VersionResult("a", "1.0", "1.1", source="a/smoke.py"),
+            VersionResult("b", "2.0", None, "ImportError: no", "b/smoke.py:2"),
         ),
         (),
         1.0,
@@ -244,7 +244,7 @@ def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
 
 
 def test_components_none_of_which_can_answer_are_not_tested(tmp_path: Path) -> None:
-    answers = Answers((Answer("a", "1.0"),), (), 0.0, tmp_path / "none.log")
+    answers = ProbeResults((VersionResult("a", "1.0"),), (), 0.0, tmp_path / "none.log")
 
     (result,) = smoke_results.component_results(answers)
 

@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import apt_install
-from bakehouse.engine.apt_install import Apt, Entry
+from bakehouse.engine.apt_install import Apt, AptEntry
 from bakehouse.errors import EngineError
 
 # As apt prints them: another archive uses the release's name too, and Debian has others beside its main one.
@@ -40,7 +40,7 @@ Signed-By:
 
 
 def test_debians_own_archive_is_found() -> None:
-    assert apt_install.release_entry(TARGETS, "bookworm") == Entry(
+    assert apt_install.release_entry(TARGETS, "bookworm") == AptEntry(
         Path("/etc/apt/sources.list.d/debian.sources"), 1
     )
 
@@ -53,7 +53,7 @@ def test_an_entry_of_one_line(tmp_path: Path) -> None:
     path = tmp_path / "sources.list"
     path.write_text(f"# main\n\n{ONE_LINE}")
 
-    assert apt_install.for_release(Entry(path, 3).text(), "trixie") == (
+    assert apt_install.entry_for_release(AptEntry(path, 3).text(), "trixie") == (
         "deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian trixie main\n"
     )
 
@@ -62,7 +62,7 @@ def test_a_stanza(tmp_path: Path) -> None:
     path = tmp_path / "debian.sources"
     path.write_text(STANZAS)
 
-    assert apt_install.for_release(Entry(path, 2).text(), "trixie") == (
+    assert apt_install.entry_for_release(AptEntry(path, 2).text(), "trixie") == (
         "Types: deb\n"
         "URIs: http://mirror.example/debian\n"
         " http://second.example/debian\n"

@@ -154,7 +154,7 @@ def test_a_full_disk() -> None:
 error: image `a` did not build: the disk is full
   not built  `b`: stopped because of it
 
-hint: `docker system df` shows what fills it; `docker builder prune` drops unused build cache
+hint: check `docker system df`; `docker builder prune` removes unused build cache
 """
     )
 

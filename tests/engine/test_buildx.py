@@ -12,8 +12,8 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import buildx, usage_lock
 from bakehouse.engine.buildkit_errors import EngineFaltered, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
-from bakehouse.engine.buildx import Target, bake_what_goes
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.buildx import Target, bake_with_retries
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from tests.support.fake_commands import only, put
 
@@ -79,11 +79,11 @@ def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
 
 
 def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, seen = Place(state=project), set[bool]()
-    monkeypatch.setattr("bakehouse.engine.usage_lock.Place", lambda: place)
+    place, seen = DaemonPaths(state=project), set[bool]()
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
 
     def look(event: Event) -> None:
-        with usage_lock.alone(place) as is_alone:
+        with usage_lock.exclusive_engine(place) as is_alone:
             seen.add(is_alone)
 
     buildx.bake(TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=look)
@@ -151,7 +151,7 @@ def goes(
     targets = [Target(name, name, Path(name)) for name in ("a", "b", "c")]
     with contextlib.suppress(LayerLost):
         say = (said if said is not None else []).append
-        bake_what_goes(targets, bake, lambda error, left: None, restarted, say)
+        bake_with_retries(targets, bake, lambda error, left: None, restarted, say)
     return calls, len(restarts)
 
 

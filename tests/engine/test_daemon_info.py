@@ -8,22 +8,29 @@ import pytest
 
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import daemon_info
-from bakehouse.engine.daemon_info import Client, Daemon, Feature, NoDaemon, Reply, Silence
+from bakehouse.engine.daemon_info import (
+    Daemon,
+    DockerClient,
+    DockerResult,
+    Feature,
+    UnavailableDaemon,
+    UnavailableReason,
+)
 from bakehouse.errors import EngineError
 
 ENGINES = Path(__file__).parent / "engines"
 
 
-def recorded(name: str, **changed: Any) -> Client:
+def recorded(name: str, **changed: Any) -> DockerClient:
     """A docker client that answers as one did; `changed` replaces facts of `docker info`."""
     answers = json.loads((ENGINES / f"{name}.json").read_text())
     if changed:
         answers["info"]["out"] |= changed
 
-    def client(*arguments: str) -> Reply:
+    def client(*arguments: str) -> DockerResult:
         answer = answers[arguments[0]]
         out = answer["out"]
-        return Reply(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
+        return DockerResult(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
 
     return client
 
@@ -43,7 +50,7 @@ def refused(found: Daemon, *features: Feature) -> str:
 def test_an_engine_with_everything_lacks_nothing() -> None:
     found = engine("containerd")
 
-    assert daemon_info.lacks(found) == ()
+    assert daemon_info.missing_features(found) == ()
     daemon_info.require(found, *Feature)
     assert found == Daemon(
         endpoint="unix:///var/run/docker.sock",
@@ -148,7 +155,7 @@ def test_an_old_buildx() -> None:
 def test_buildx_versions_that_do(version: str) -> None:
     plugins = {"Plugins": [{"Name": "compose", "Version": "v2"}, {"Name": "buildx", "Version": version}]}
 
-    assert daemon_info.lacks(engine("containerd", ClientInfo=plugins)) == ()
+    assert daemon_info.missing_features(engine("containerd", ClientInfo=plugins)) == ()
 
 
 def test_only_what_a_task_needs_is_required() -> None:
@@ -171,15 +178,15 @@ def test_every_lack_is_told_at_once() -> None:
 def test_clients_old_and_new_tell_that_nothing_listens(name: str) -> None:
     endpoint = "unix:///run/docker-none.sock"
 
-    assert daemon_info.probe(recorded(name)) == NoDaemon(
-        Silence.NOTHING_THERE,
+    assert daemon_info.probe(recorded(name)) == UnavailableDaemon(
+        UnavailableReason.NOT_RUNNING,
         endpoint,
         f"Cannot connect to the Docker daemon at {endpoint}. Is the docker daemon running?",
         "0.13.1+ds1",
     )
 
 
-def silence(client: Client) -> str:
+def silence(client: DockerClient) -> str:
     with pytest.raises(EngineError) as caught:
         daemon_info.inspect(client)
     return failure_text(caught.value.diagnostics[0])
@@ -214,7 +221,7 @@ def test_a_docker_context_that_does_not_exist() -> None:
 
 
 def test_no_docker_command() -> None:
-    assert silence(lambda *_: Reply(127, "", "docker: command not found")) == (
+    assert silence(lambda *_: DockerResult(127, "", "docker: command not found")) == (
         "error: no `docker` command on PATH, so no container engine can be used\n"
         "\n"
         "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
@@ -222,7 +229,7 @@ def test_no_docker_command() -> None:
 
 
 def test_an_engine_that_hangs() -> None:
-    assert silence(lambda *_: Reply(124, "", "no answer within 30 seconds")) == (
+    assert silence(lambda *_: DockerResult(124, "", "no answer within 30 seconds")) == (
         "error: the container engine gives no usable answer\n"
         "    | no answer within 30 seconds\n"
         "\n"

@@ -14,7 +14,7 @@ from bakehouse.engine import docker as containers
 from bakehouse.engine import docker_container
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
 from bakehouse.engine.docker_container import until_gone
-from bakehouse.engine.protocol import Swept
+from bakehouse.engine.protocol import CleanupCounts
 from bakehouse.errors import EngineError
 from bakehouse.util import owners
 
@@ -70,7 +70,7 @@ class Api:
 def test_what_a_sweep_removed_is_counted_by_kind() -> None:
     api = Api()
 
-    assert DockerEngine(api.client).sweep() == Swept(containers=2, networks=1, volumes=0)
+    assert DockerEngine(api.client).sweep() == CleanupCounts(containers=2, networks=1, volumes=0)
     assert api.removed == ["dead container", "dead host", "dead network"]
 
 

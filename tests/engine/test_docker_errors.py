@@ -4,7 +4,7 @@ import docker.errors
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine.docker_errors import told_as
+from bakehouse.engine.docker_errors import translate_errors
 from bakehouse.errors import EngineError
 
 
@@ -26,7 +26,7 @@ def refused(answer: str) -> docker.errors.APIError:
     ],
 )
 def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
-    with pytest.raises(EngineError) as caught, told_as("start a container"):
+    with pytest.raises(EngineError) as caught, translate_errors("start a container"):
         raise refused(answer)
 
     assert failure_text(caught.value.diagnostics[0]) == (
@@ -36,7 +36,7 @@ def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
 
 def test_a_refusal_that_nobody_knows_has_no_hint() -> None:
     answer = "all pools are used"
-    with pytest.raises(EngineError) as caught, told_as("make a network"):
+    with pytest.raises(EngineError) as caught, translate_errors("make a network"):
         raise refused(answer)
 
     assert caught.value.diagnostics[0].hint == ""

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import dockerd
-from bakehouse.engine.dockerd import GIGABYTE, Place
+from bakehouse.engine.dockerd import GIGABYTE, DaemonPaths
 from tests.support.bridges import bridge
 from tests.support.fake_commands import put
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(
+def place(tmp_path: Path) -> DaemonPaths:
+    place = DaemonPaths(
         state=tmp_path / "state",
         socket=tmp_path / "s",
         data_root=tmp_path / "data",
@@ -96,11 +96,11 @@ def test_what_the_command_line_says_is_not_said_twice() -> None:
     assert dockerd.configuration(owner, 40).keys() == {"builder", "features"}
 
 
-def test_nothing_to_clear(place: Place) -> None:
+def test_nothing_to_clear(place: DaemonPaths) -> None:
     assert dockerd.clear_remains(place) == ()
 
 
-def test_what_a_dead_engine_left_is_cleared(place: Place) -> None:
+def test_what_a_dead_engine_left_is_cleared(place: DaemonPaths) -> None:
     place.pidfile.write_text("4194304")
     inner = place.exec_root / "containerd" / "containerd.pid"
     inner.write_text("4194304\n")
@@ -111,7 +111,7 @@ def test_what_a_dead_engine_left_is_cleared(place: Place) -> None:
     assert not any(path.exists() for path in (place.pidfile, inner, place.socket, place.containerd))
 
 
-def test_a_pid_that_another_program_has_now_is_a_dead_engines(place: Place, sleeper: int) -> None:
+def test_a_pid_that_another_program_has_now_is_a_dead_engines(place: DaemonPaths, sleeper: int) -> None:
     place.pidfile.write_text(str(sleeper))
     inner = place.exec_root / "containerd" / "containerd.pid"
     inner.write_text(str(sleeper))
@@ -120,7 +120,7 @@ def test_a_pid_that_another_program_has_now_is_a_dead_engines(place: Place, slee
     assert Path(f"/proc/{sleeper}").exists()
 
 
-def test_a_living_process_keeps_its_pid_file(place: Place, sleeper: int) -> None:
+def test_a_living_process_keeps_its_pid_file(place: DaemonPaths, sleeper: int) -> None:
     place.pidfile.write_text(str(sleeper))
 
     assert dockerd.process_of(place.pidfile, "sleep") == sleeper
@@ -128,7 +128,7 @@ def test_a_living_process_keeps_its_pid_file(place: Place, sleeper: int) -> None
     assert dockerd.process_of(place.pidfile, "sleep", "61") is None
 
 
-def test_a_socket_that_somebody_listens_on_stays(place: Place) -> None:
+def test_a_socket_that_somebody_listens_on_stays(place: DaemonPaths) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(place.socket))
         server.listen()
@@ -136,25 +136,25 @@ def test_a_socket_that_somebody_listens_on_stays(place: Place) -> None:
         assert dockerd.clear_remains(place) == ()
 
 
-def test_a_damaged_pid_file_names_no_process(place: Place) -> None:
+def test_a_damaged_pid_file_names_no_process(place: DaemonPaths) -> None:
     place.pidfile.write_text("")
 
     assert dockerd.process_of(place.pidfile, "dockerd") is None
 
 
-def test_no_engine_of_ours_to_stop(place: Place) -> None:
+def test_no_engine_of_ours_to_stop(place: DaemonPaths) -> None:
     place.pidfile.write_text(str(os.getpid()))
 
     assert dockerd.stop(place) is False
 
 
-def test_nobody_answers_on_a_dead_socket(place: Place) -> None:
+def test_nobody_answers_on_a_dead_socket(place: DaemonPaths) -> None:
     dead_socket(place.socket)
 
     assert dockerd.answers(place.socket) is False
 
 
-def test_the_cache_limit_of_another_machines_engine_is_not_known(place: Place) -> None:
+def test_the_cache_limit_of_another_machines_engine_is_not_known(place: DaemonPaths) -> None:
     assert dockerd.configured_cache_limit("tcp://builder-1:2375", place) is None
 
 

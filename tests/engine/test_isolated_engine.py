@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import dockerd, isolated_engine
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import EngineError
 from bakehouse.util import owners
 
@@ -35,7 +35,7 @@ def test_only_root_can_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with (
         pytest.raises(EngineError, match="can be started by root only"),
-        isolated_engine.second_engine("overlay2", print, under=tmp_path),
+        isolated_engine.isolated_engine("overlay2", print, under=tmp_path),
     ):
         pass
 
@@ -48,12 +48,12 @@ def test_it_shares_nothing_with_another_and_asks_for_no_rules(
     """What the machine's owner says of the network is taken over, and nothing of storage."""
     owner = tmp_path / "owner.json"
     owner.write_text(json.dumps({"dns": ["192.0.2.1"], "data-root": "/data", "bip": "172.17.0.1/16"}))
-    told: list[Place] = []
+    told: list[DaemonPaths] = []
     monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 0)
     monkeypatch.setattr("bakehouse.engine.isolated_engine._make_bridge", lambda name: None)
     monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: told.append(place))
 
-    with isolated_engine.second_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as place:
+    with isolated_engine.isolated_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as place:
         settings = json.loads(place.configured.read_text())
 
     assert told == [place]

@@ -89,7 +89,7 @@ def test_nothing_is_needed_where_nothing_is_disturbed(
 def test_it_is_done_in_the_namespace_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_commands.put(tmp_path, monkeypatch, nsenter=f'echo "$@" >> {tmp_path}/asked')
 
-    network_faults.disturb(os.getpid(), "delay 100ms loss 1%")
+    network_faults.impair_network(os.getpid(), "delay 100ms loss 1%")
     network_faults.refuse(os.getpid(), ["10.0.0.2", "10.0.0.3"])
     network_faults.refuse(0, ["10.0.0.2"])
 
@@ -105,7 +105,7 @@ def test_a_living_host_that_can_not_be_disturbed(tmp_path: Path, monkeypatch: py
     fake_commands.put(tmp_path, monkeypatch, nsenter="echo no such device >&2; exit 1")
 
     with pytest.raises(EngineError) as caught:
-        network_faults.disturb(os.getpid(), "delay 1ms")
+        network_faults.impair_network(os.getpid(), "delay 1ms")
 
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: can't disturb the network of a host\n  answer  no such device\n"

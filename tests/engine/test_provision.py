@@ -11,13 +11,13 @@ import pytest
 
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import daemon_info, dockerd, provision, usage_lock
-from bakehouse.engine.daemon_info import NoDaemon, Silence
-from bakehouse.engine.dockerd import Place
-from bakehouse.engine.provision import Machine, Steps
+from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
+from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.provision import HostInfo, Steps
 from tests.cli.test_doctor import ENGINE
 from tests.support.fake_commands import put
 
-BARE = Machine(
+BARE = HostInfo(
     root=True,
     system="debian",
     release="12",
@@ -27,16 +27,16 @@ BARE = Machine(
     client=False,
     tools=(),
 )
-NOTHING = NoDaemon(Silence.NOTHING_THERE, "unix:///var/run/docker.sock", "", "0.13.1")
-NO_CLIENT = NoDaemon(Silence.NO_CLIENT, "", "")
+NOTHING = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/docker.sock", "", "0.13.1")
+NO_CLIENT = UnavailableDaemon(UnavailableReason.NO_CLIENT, "", "")
 
 
-def machine(**changed: object) -> Machine:
+def machine(**changed: object) -> HostInfo:
     return dataclasses.replace(BARE, **changed)  # type: ignore[arg-type]
 
 
-def told(found: NoDaemon, of: Machine) -> str:
-    refusal = provision.why_not(found, of, Place())
+def told(found: UnavailableDaemon, of: HostInfo) -> str:
+    refusal = provision.refusal(found, of, DaemonPaths())
     assert refusal is not None
     return failure_text(refusal)
 
@@ -49,7 +49,7 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
         packages=("mmdebstrap", "docker-registry"),
         start=True,
     )
-    assert provision.plan_text(steps, Place()) == (
+    assert provision.describe_steps(steps, DaemonPaths()) == (
         "apt-get install docker.io docker-cli docker-buildx from Debian trixie, through the mirror apt"
         " uses now,"
         " pinned so that nothing else comes from there: this release's engine is too old",
@@ -106,7 +106,7 @@ def test_where_an_engine_is_named_only_the_client_is_installed() -> None:
 def test_systemd_starts_what_is_installed_so_it_is_told_before(tmp_path: Path) -> None:
     steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
 
-    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+    assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
         "systemctl mask docker-registry (Bakehouse starts its own, on loopback only)",
         f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
         "apt-get install docker.io docker-cli docker-buildx mmdebstrap docker-registry",
@@ -118,14 +118,14 @@ def test_a_configuration_of_the_owner_is_not_written_over(tmp_path: Path) -> Non
     (tmp_path / "daemon.json").write_text("{}")
     steps = Steps(service=True, start=True)
 
-    assert provision.plan_text(steps, Place(configured=tmp_path / "daemon.json")) == (
+    assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
         "start dockerd with the containerd image store, its data in /var/lib/docker",
     )
 
 
 def test_root_on_debian_can_be_given_an_engine() -> None:
-    assert provision.why_not(NOTHING, BARE, Place()) is None
-    assert provision.why_not(NO_CLIENT, machine(system="ubuntu", release="22.04"), Place()) is None
+    assert provision.refusal(NOTHING, BARE, DaemonPaths()) is None
+    assert provision.refusal(NO_CLIENT, machine(system="ubuntu", release="22.04"), DaemonPaths()) is None
 
 
 def test_a_plain_user_is_told_what_to_install() -> None:
@@ -155,7 +155,7 @@ def test_another_architecture_is_told_where_to_go() -> None:
 
 
 def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
-    named = NoDaemon(Silence.NOTHING_THERE, "tcp://builder-1:2375", "")
+    named = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "tcp://builder-1:2375", "")
 
     assert told(named, BARE) == (
         "error: no container engine answers at `tcp://builder-1:2375`\n"
@@ -165,7 +165,9 @@ def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
 
 
 def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
-    denied = NoDaemon(Silence.NOT_ALLOWED, "unix:///var/run/docker.sock", "permission denied")
+    denied = UnavailableDaemon(
+        UnavailableReason.NOT_ALLOWED, "unix:///var/run/docker.sock", "permission denied"
+    )
 
     assert told(denied, machine(root=False)) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
@@ -202,7 +204,7 @@ class Running:
     """A machine whose engine runs, with a program of that name instead."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place = Place(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
+        self.place = DaemonPaths(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
         self.fixed: list[str] = []
         self.done: list[str] = []
         self.said: list[str] = []
@@ -256,7 +258,7 @@ def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]
     monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda place: running.done.append("stopped"))
     monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: running.done.append("started"))
     monkeypatch.setattr("bakehouse.engine.provision._POLL_SECONDS", 0.01)
-    monkeypatch.setattr("bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, "", ""))
+    monkeypatch.setattr("bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, "", ""))
     with running.dockerd(running.place.configuration):
         yield running
 
@@ -268,7 +270,7 @@ def test_an_idle_engine_is_restarted(ours: Running) -> None:
 
 def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Running) -> None:
     with contextlib.ExitStack() as building:
-        building.enter_context(usage_lock.using(place=ours.place))
+        building.enter_context(usage_lock.engine_in_use(place=ours.place))
 
         def say(line: str) -> None:
             ours.say(line)
@@ -285,7 +287,7 @@ def test_containers_are_waited_for_before_an_engine_is_restarted(
 ) -> None:
     running = ["two\none\n", "two\ta-1\none\ta-2\n", "one\n", "one\ta-2\n", ""]
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, running.pop(0), "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
     )
     assert provision.restart(ours.say, ours.place)
     assert ours.said == ["waiting to restart the engine: it is in use, by containers: one, two"]
@@ -298,7 +300,7 @@ def test_a_container_that_is_no_jobs_is_not_waited_for(
 ) -> None:
     running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, running.pop(0), "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
     )
     assert not provision.restart(ours.say, ours.place)
     assert ours.said == ["the engine was not restarted: it runs containers that nobody waits for, mine"]
@@ -310,18 +312,18 @@ def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: 
     held: list[bool] = []
 
     def say(line: str) -> None:
-        with usage_lock.alone(ours.place) as is_alone:
+        with usage_lock.exclusive_engine(ours.place) as is_alone:
             held.append(not is_alone)
 
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.Reply(0, "one\ta-1\n", "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, "one\ta-1\n", "")
     )
     provision.restart(say, ours.place, 0.0)
     assert held == [False]
 
 
 def test_an_engine_that_is_always_in_use_is_given_up(ours: Running) -> None:
-    with usage_lock.using(place=ours.place):
+    with usage_lock.engine_in_use(place=ours.place):
         assert not provision.restart(ours.say, ours.place, 0.0)
     assert ours.said == [
         "the engine was not restarted: after 0 s it is still in use, by a build or a push",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import runc_wrapper
-from bakehouse.engine.fake_clock import Clock, compile_library
+from bakehouse.engine.fake_clock import FakeClock, compile_library
 
 
 def bundle(folder: Path, *environment: str) -> Path:
@@ -58,7 +58,7 @@ def test_the_program_for_an_engine_calls_the_real_one(
     monkeypatch.setattr("bakehouse.engine.fake_clock.compile_library", lambda library, days: None)
     made = bundle(tmp_path / "bundle")
 
-    program = str(Clock(3).programs(tmp_path / "bin") / "runc")
+    program = str(FakeClock(3).programs(tmp_path / "bin") / "runc")
     words = [program, "run", "--bundle", str(made), "id"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
 

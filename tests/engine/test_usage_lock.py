@@ -4,22 +4,22 @@ import time
 from pathlib import Path
 
 from bakehouse.engine import usage_lock
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.dockerd import DaemonPaths
 
 
 def test_who_uses_an_engine_keeps_it_from_being_restarted(tmp_path: Path) -> None:
-    place = Place(state=tmp_path)
-    with usage_lock.using(place=place), usage_lock.alone(place) as is_alone:
+    place = DaemonPaths(state=tmp_path)
+    with usage_lock.engine_in_use(place=place), usage_lock.exclusive_engine(place) as is_alone:
         assert not is_alone
 
 
 def test_an_engine_that_is_restarted_is_not_waited_for_past_a_deadline(tmp_path: Path) -> None:
-    place = Place(state=tmp_path)
-    with usage_lock.alone(place), usage_lock.using(time.monotonic() + 0.1, place):
+    place = DaemonPaths(state=tmp_path)
+    with usage_lock.exclusive_engine(place), usage_lock.engine_in_use(time.monotonic() + 0.1, place):
         pass
 
 
 def test_where_we_started_no_engine_nothing_is_left(tmp_path: Path) -> None:
-    place = Place(state=tmp_path / "nowhere")
-    with usage_lock.using(place=place):
+    place = DaemonPaths(state=tmp_path / "nowhere")
+    with usage_lock.engine_in_use(place=place):
         assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.timings import StepTime
 from bakehouse.catalog.project import HOME
@@ -57,7 +57,7 @@ def fleet(workspace: Workspace) -> Fleet:
         exclusive(HOME / "build/fleet.lock"),
         Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress,
     ):
-        built = workflow.build_images(workspace, FLEET, progress.say, workflow.Wishes(), progress)
+        built = workflow.build_images(workspace, FLEET, progress.report, workflow.Wishes(), progress)
         return Fleet({one.image.name: one for one in built}, progress.steps())
 
 

@@ -29,7 +29,7 @@ def base() -> str:
     wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
     assert isinstance(wanted, BootstrappedBase)
     with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
-        base_image.ensure(wanted, engine=engine, state=Path(state), say=print, get=feeds.get)
+        base_image.ensure_base(wanted, engine=engine, state=Path(state), report=print, get=feeds.get)
     return wanted.reference
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.cli import diagnostics
 from bakehouse.errors import BakehouseError
 from bakehouse.publish.push import PushOptions, publish

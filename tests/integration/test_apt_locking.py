@@ -76,7 +76,7 @@ def test_a_locked_base_is_the_same_each_time_and_names_no_mirror(
     base: BootstrappedBase, tmp_path: Path
 ) -> None:
     with contextlib.closing(docker.connect()) as engine:
-        base_image.ensure(base, engine=engine, state=tmp_path, say=print, get=feeds.get)
+        base_image.ensure_base(base, engine=engine, state=tmp_path, report=print, get=feeds.get)
     assert _layers(base.reference) == _layers(projects.base())
     look_at(base)
 
@@ -98,7 +98,7 @@ def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_pa
     lying = replace(base, debs=(replace(first, sha256="0" * 64), *others))
     with contextlib.closing(docker.connect()) as engine:
         with pytest.raises(BuildError, match="1 file can't be had"):
-            base_image.ensure(lying, engine=engine, state=tmp_path, say=print, get=feeds.get)
+            base_image.ensure_base(lying, engine=engine, state=tmp_path, report=print, get=feeds.get)
         assert engine.image(base.reference) is None
 
 

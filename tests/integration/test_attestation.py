@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.packages import list_installed
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason

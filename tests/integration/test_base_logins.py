@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.registry_auth import logins
+from bakehouse.build.registry_auth import docker_logins
 from bakehouse.engine import buildx
 from bakehouse.errors import BuildError
 from bakehouse.registry import docker_push
@@ -71,7 +71,9 @@ def test_a_base_behind_a_token_is_pulled_without_docker_login(
         return EcrRegistry(host=host).credentials()
 
     state = tmp_path / "state"
-    with logins([ecr_standin.host], login, state=state, say=print, environment=environment) as variables:
+    with docker_logins(
+        [ecr_standin.host], login, state=state, report=print, environment=environment
+    ) as variables:
         digests = bake(project, variables)
 
     assert digests.keys() == {"extended"}

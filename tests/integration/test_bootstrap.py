@@ -59,9 +59,9 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     said: list[str] = []
     with contextlib.closing(docker.connect()) as engine:
         assert engine.image(reference) is None
-        base_image.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
+        base_image.ensure_base(base, engine=engine, state=tmp_path, report=said.append, get=feeds.get)
         made = len(said)
-        base_image.ensure(base, engine=engine, state=tmp_path, say=said.append, get=feeds.get)
+        base_image.ensure_base(base, engine=engine, state=tmp_path, report=said.append, get=feeds.get)
     assert made > 5
     assert len(said) == made
     assert list((tmp_path / "private").iterdir()) == []

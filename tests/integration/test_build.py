@@ -15,8 +15,9 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.build_inputs import Supplies
-from bakehouse.build.graph import BuiltImage, build
+from bakehouse.build.build import build
+from bakehouse.build.build_inputs import BuildInputs
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.timings import BuildTimes
 from bakehouse.cli.diagnostics import failure_text
@@ -231,8 +232,8 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
             root=project.root,
             state=project.root / "state",
             engine=engine,
-            feed=feeds.nothing(project.root / "state"),
-            supplies=Supplies(),
+            downloads=feeds.nothing(project.root / "state"),
+            inputs=BuildInputs(),
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=verified.append,
             expected_bytes=lambda images: 1,

@@ -14,11 +14,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import docker as containers
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
-from bakehouse.engine.protocol import Container, ContainerSpec, Ended
+from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import Image
 from bakehouse.util import owners
@@ -80,7 +80,7 @@ def test_a_container_finds_its_files_and_leaves_what_it_wrote(
         container.start(tmp_path / "log")
         ended = container.wait(60)
 
-        assert ended == Ended(3)
+        assert ended == ContainerExit(3)
         assert container.stdout() == "{}\nvalue\nalgo-1\n"
         assert container.read("/opt/ml/output") == {"x": b"yes\n"}
         assert container.read("/opt/ml/output/x") == {"x": b"yes\n"}
@@ -110,7 +110,7 @@ def test_hosts_of_one_network_find_each_other(engine: DockerEngine, digest: str,
         other.start(tmp_path / "other")
         container.start(tmp_path / "log")
 
-        assert container.wait(60) == Ended(0)
+        assert container.wait(60) == ContainerExit(0)
 
 
 def test_a_running_container_is_waited_for_no_longer_than_asked(
@@ -137,7 +137,7 @@ def test_stopping_asks_first_and_kills_after_the_grace(
             container.stop(grace=1)
             ends.append(container.wait(30))
 
-    assert ends == [Ended(7), Ended(137)]
+    assert ends == [ContainerExit(7), ContainerExit(137)]
 
 
 def test_an_exception_leaves_nothing_behind(engine: DockerEngine, digest: str, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
             running.set()
             ends.append(container.wait(60))
 
-    ends: list[Ended | None] = []
+    ends: list[ContainerExit | None] = []
     running = threading.Event()
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -171,7 +171,7 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     engine.close()
     waiting.join(30)
 
-    assert ends == [Ended(137)]
+    assert ends == [ContainerExit(137)]
     with pytest.raises(EngineError, match="stopped before"), engine.container(shell(digest, "true")):
         pass
     assert left_by(owners.mine()) == []
@@ -241,7 +241,7 @@ def test_an_address_that_is_refused_is_heard_of_no_more(
         until_said(container, "reached")
         container.refuse([other.address()])
 
-        assert container.wait(60) == Ended(0)
+        assert container.wait(60) == ContainerExit(0)
         *reached, last = container.stdout().splitlines()
         assert set(reached) == {"reached"}
         assert last == "silence"

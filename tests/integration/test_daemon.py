@@ -20,8 +20,8 @@ import pytest
 from bakehouse.engine import buildkit_errors, daemon_info, docker, dockerd, provision
 from bakehouse.engine.buildkit_errors import Failure
 from bakehouse.engine.buildkit_events import Log
-from bakehouse.engine.daemon_info import Daemon, Feature, NoDaemon, Silence
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.daemon_info import Daemon, Feature, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import EngineError
 from tests.integration.projects import Project, base
 
@@ -52,11 +52,11 @@ def network() -> Iterator[str]:
 
 
 @pytest.fixture
-def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths]:
     """Room for a second engine, which docker reaches; what runs in it in the end is ended."""
     # Not pytest's own folder: the path of a socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="bh-"))
-    place = Place(
+    place = DaemonPaths(
         state=folder / "state",
         socket=folder / "docker.sock",
         data_root=folder / "data",
@@ -76,13 +76,13 @@ def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def running(place: Place) -> int:
+def running(place: DaemonPaths) -> int:
     process = dockerd.process_of(place.pidfile, "dockerd")
     assert process is not None
     return process
 
 
-def kill(place: Place) -> None:
+def kill(place: DaemonPaths) -> None:
     """End the second engine as a crash does, with no time to clean up."""
     process = running(place)
     os.kill(process, signal.SIGKILL)
@@ -96,7 +96,7 @@ def engine() -> Daemon:
     return found
 
 
-def test_an_engine_that_we_start_has_all_that_tasks_need(place: Place) -> None:
+def test_an_engine_that_we_start_has_all_that_tasks_need(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
 
     found = engine()
@@ -106,7 +106,7 @@ def test_an_engine_that_we_start_has_all_that_tasks_need(place: Place) -> None:
 
 
 def test_the_build_caches_limit_is_not_less_with_every_start(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: DaemonPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = []
     for free in (60, 30):
@@ -119,7 +119,7 @@ def test_the_build_caches_limit_is_not_less_with_every_start(
     assert limits == ["30GB", "30GB"]
 
 
-def test_a_start_beside_a_running_engine_changes_nothing(place: Place) -> None:
+def test_a_start_beside_a_running_engine_changes_nothing(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
     first = running(place)
 
@@ -128,7 +128,7 @@ def test_a_start_beside_a_running_engine_changes_nothing(place: Place) -> None:
     assert running(place) == first
 
 
-def test_what_a_killed_engine_left_stops_no_start(place: Place) -> None:
+def test_what_a_killed_engine_left_stops_no_start(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
     kill(place)
     assert place.pidfile.exists()
@@ -139,7 +139,7 @@ def test_what_a_killed_engine_left_stops_no_start(place: Place) -> None:
     assert engine().containerd_store
 
 
-def test_pids_that_other_programs_have_now_stop_no_start(place: Place) -> None:
+def test_pids_that_other_programs_have_now_stop_no_start(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
     kill(place)
     ours = str(os.getpid())
@@ -151,7 +151,7 @@ def test_pids_that_other_programs_have_now_stop_no_start(place: Place) -> None:
     assert engine().containerd_store
 
 
-def test_stopping_ends_the_engine_and_its_containerd(place: Place) -> None:
+def test_stopping_ends_the_engine_and_its_containerd(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
     inner = dockerd.process_of(place.exec_root / "containerd" / "containerd.pid", "containerd")
     assert inner is not None
@@ -160,35 +160,35 @@ def test_stopping_ends_the_engine_and_its_containerd(place: Place) -> None:
 
     assert dockerd.process_of(place.pidfile, "dockerd") is None
     assert not Path(f"/proc/{inner}/exe").exists()
-    assert isinstance(daemon_info.probe(), NoDaemon)
+    assert isinstance(daemon_info.probe(), UnavailableDaemon)
 
 
-def test_an_engine_that_another_started_is_not_stopped(place: Place) -> None:
+def test_an_engine_that_another_started_is_not_stopped(place: DaemonPaths) -> None:
     with another_engine(place, {"features": {"containerd-snapshotter": False}}):
         assert dockerd.stop(place) is False
         assert engine().version
 
 
-def test_an_engine_without_the_containerd_store_is_recognised(place: Place) -> None:
+def test_an_engine_without_the_containerd_store_is_recognised(place: DaemonPaths) -> None:
     with another_engine(place, {"features": {"containerd-snapshotter": False}}):
         found = engine()
 
         assert (found.store, found.containerd_store) == ("overlay2", False)
-        assert [lack.feature for lack in daemon_info.lacks(found)] == [Feature.CONTAINERD_STORE]
+        assert [lack.feature for lack in daemon_info.missing_features(found)] == [Feature.CONTAINERD_STORE]
         assert dockerd.configured_cache_limit(found.endpoint, place) == ""
 
 
-def test_an_engine_without_default_bridge_is_recognised(place: Place) -> None:
+def test_an_engine_without_default_bridge_is_recognised(place: DaemonPaths) -> None:
     place.configured.write_text(json.dumps({"bridge": "none"}))
     dockerd.start(place, quiet)
 
     found = engine()
 
     assert found.bridge is None
-    assert [lack.feature for lack in daemon_info.lacks(found)] == [Feature.BRIDGE]
+    assert [lack.feature for lack in daemon_info.missing_features(found)] == [Feature.BRIDGE]
 
 
-def test_an_engine_that_cannot_start_says_why(place: Place) -> None:
+def test_an_engine_that_cannot_start_says_why(place: DaemonPaths) -> None:
     place.configured.write_text('{"no-such-option": true}')
 
     with pytest.raises(EngineError) as caught:
@@ -202,14 +202,14 @@ def test_an_engine_that_cannot_start_says_why(place: Place) -> None:
     )
 
 
-def test_a_configuration_that_is_not_json_is_not_started_with(place: Place) -> None:
+def test_a_configuration_that_is_not_json_is_not_started_with(place: DaemonPaths) -> None:
     place.configured.write_text("{")
 
     with pytest.raises(EngineError, match="is not JSON, so no engine can be started with it"):
         dockerd.start(place, quiet)
 
 
-def test_nothing_is_started_without_a_yes(place: Place) -> None:
+def test_nothing_is_started_without_a_yes(place: DaemonPaths) -> None:
     said: list[str] = []
 
     with pytest.raises(EngineError, match="no container engine answers"):
@@ -217,10 +217,10 @@ def test_nothing_is_started_without_a_yes(place: Place) -> None:
 
     assert said[0] == f"no container engine answers at `{place.endpoint}`; this is what will be done:"
     assert said[-1] == f"  - start dockerd with the containerd image store, its data in {place.data_root}"
-    assert isinstance(daemon_info.probe(), NoDaemon)
+    assert isinstance(daemon_info.probe(), UnavailableDaemon)
 
 
-def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
+def test_an_engine_that_runs_is_used_as_it_is(place: DaemonPaths) -> None:
     dockerd.start(place, quiet)
     first = running(place)
 
@@ -230,7 +230,7 @@ def test_an_engine_that_runs_is_used_as_it_is(place: Place) -> None:
     assert running(place) == first
 
 
-def test_two_runs_at_once_start_one_engine(place: Place) -> None:
+def test_two_runs_at_once_start_one_engine(place: DaemonPaths) -> None:
     program = (
         "from pathlib import Path\n"
         "from bakehouse.engine.dockerd import Place\n"
@@ -249,15 +249,15 @@ def test_two_runs_at_once_start_one_engine(place: Place) -> None:
     assert started == 1
 
 
-def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(place: Place) -> None:
+def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(place: DaemonPaths) -> None:
     absent = daemon_info.probe()
-    assert isinstance(absent, NoDaemon)
-    assert absent.silence is Silence.NOTHING_THERE
+    assert isinstance(absent, UnavailableDaemon)
+    assert absent.reason is UnavailableReason.NOT_RUNNING
     assert absent.endpoint == place.endpoint
 
 
 @contextlib.contextmanager
-def another_engine(place: Place, settings: dict[str, object]) -> Iterator[None]:
+def another_engine(place: DaemonPaths, settings: dict[str, object]) -> Iterator[None]:
     """An engine in that place that is not ours."""
     theirs = place.socket.parent / "theirs.json"
     theirs.write_text(json.dumps(settings))
@@ -287,7 +287,7 @@ def saved_base() -> tuple[str, bytes]:
 
 
 def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
-    saved_base: tuple[str, bytes], place: Place, tmp_path: Path
+    saved_base: tuple[str, bytes], place: DaemonPaths, tmp_path: Path
 ) -> None:
     reference, archive = saved_base
     dockerd.start(place, quiet)
@@ -310,7 +310,7 @@ def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
         assert connected.image(reference) == known
 
 
-def lose_a_layer(place: Place) -> None:
+def lose_a_layer(place: DaemonPaths) -> None:
     """Remove the newest step's files behind BuildKit's back."""
     ctr = ["ctr", "--address", str(place.exec_root / "containerd/containerd.sock"), "--namespace", "moby"]
     listed = subprocess.run([*ctr, "snapshots", "ls"], capture_output=True, text=True, check=True).stdout
@@ -324,18 +324,18 @@ def three(line: str) -> tuple[str, str, str]:
     return words[0], words[1] if len(words) == 3 else "", words[-1]
 
 
-def test_only_an_engine_of_ours_is_restarted(place: Place) -> None:
+def test_only_an_engine_of_ours_is_restarted(place: DaemonPaths) -> None:
     with another_engine(place, {"features": {"containerd-snapshotter": True}}):
         assert not provision.restart(quiet, place)
         assert engine().version
 
 
 def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
-    saved_base: tuple[str, bytes], place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saved_base: tuple[str, bytes], place: DaemonPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BuildKit's steps are no containers of `docker ps`."""
     reference, archive = saved_base
-    monkeypatch.setattr("bakehouse.engine.usage_lock.Place", lambda: place)
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
     dockerd.start(place, quiet)
     subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
     project = Project(tmp_path, "restarted")
@@ -355,7 +355,7 @@ def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
 
 
 def test_an_engine_in_which_something_runs_is_not_restarted(
-    saved_base: tuple[str, bytes], place: Place
+    saved_base: tuple[str, bytes], place: DaemonPaths
 ) -> None:
     reference, archive = saved_base
     dockerd.start(place, quiet)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.build_inputs import Feed, supplies
+from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.cli import workflow
 from bakehouse.fetch.cache import Store
 from bakehouse.fetch.downloader import Fetcher
@@ -69,13 +69,13 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         fetcher = Fetcher(store, Mirrors((), Hashes(tmp_path / "hashes")), offers=machine.offers)
         plan = Wanted((found,), {found: ("one",)}, ((found,),))
         environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
-        given = supplies(
+        given = build_inputs(
             state=project.root,
             mirrors=(),
             ca=None,
-            say=said.append,
+            report=said.append,
             environment=environment,
-            feed=Feed(plan, fetcher),
+            downloads=Downloads(plan, fetcher),
         )
         with fetcher, given as supplied:
             project.bake("one", secrets=supplied.secrets)

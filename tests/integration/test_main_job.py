@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.build_inputs import supplies
+from bakehouse.build.build_inputs import build_inputs
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL
@@ -78,7 +78,7 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
     name: str, workspace: Workspace, fleet: Fleet
 ) -> None:
     project = workspace.project
-    with supplies(state=project.state, mirrors=(), ca=None, say=print) as given:
+    with build_inputs(state=project.state, mirrors=(), ca=None, report=print) as given:
         secrets = [f"--secret=id={key},src={path}" for key, path in given.secrets.items()]
         folder = str(project.images / name)
         command = [

@@ -34,7 +34,7 @@ print(found.version, found.buildx)
 
 def can_run() -> bool:
     found = daemon_info.probe()
-    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon_info.lacks(found)
+    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon_info.missing_features(found)
 
 
 pytestmark = [
@@ -70,7 +70,7 @@ class Bare:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
     state = tmp_path_factory.mktemp("state")
-    base_image.ensure(BASE, engine=docker.connect(), state=state, say=print, get=feeds.get)
+    base_image.ensure_base(BASE, engine=docker.connect(), state=state, report=print, get=feeds.get)
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
     started = subprocess.run(
         [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cli import tables, workflow

@@ -14,7 +14,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import load
@@ -442,7 +442,7 @@ from datetime import date
 from pathlib import Path
 from bakehouse.publish import record as recording, releases
 from bakehouse.registry import docker_push as pusher
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.publish.push import PushOptions, publish
 from tests.integration.tiny_images import image, passed

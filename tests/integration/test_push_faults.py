@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import docker
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.errors import (
     BakehouseError,
     Diagnostic,

@@ -118,7 +118,7 @@ def standins(fleet: Fleet) -> Iterator[str]:
         *("--build-arg", f"IMAGE={fleet.images['pytorch-cpu'].image.reference}"),
         str(Path(__file__).with_name("standins")),
     ]
-    with usage_lock.using():
+    with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
     yield STANDINS
     subprocess.run(["docker", "image", "rm", "--force", STANDINS], check=True, capture_output=True)
@@ -127,7 +127,7 @@ def standins(fleet: Fleet) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet, standins: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        workflow.build_images(workspace, IMAGES, progress.say, workflow.Wishes(), progress)
+        workflow.build_images(workspace, IMAGES, progress.report, workflow.Wishes(), progress)
     found = run_all(workspace, LAUNCHES)
     launch_matrix.note(__name__, LAUNCHES, found)
     return found

@@ -119,17 +119,17 @@ def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outc
 
 
 def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
-    known = run_log.load(project.project.state)
+    known = run_log.load_runs(project.project.state)
     assert set(known) == {"right"}
     [image] = plan_images(project, ["right"]).images
     assert run_log.level(image, known) is Level.REHEARSED
-    assert known["right"].standins == ("aws-dlc-pytorch",)
+    assert known["right"].stubs == ("aws-dlc-pytorch",)
 
 
 def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outcome: Outcome) -> None:
     found = one(outcome, REAL)
     assert found.differ == ()
-    assert found.rehearsal.standins == ("sagemaker-training",) or found.rehearsal.standins == ()
+    assert found.rehearsal.stubs == ("sagemaker-training",) or found.rehearsal.stubs == ()
     real = plan_images(project, [REAL]).images[0].base.reference
     [base] = json.loads(docker("image", "inspect", real))
     [own] = json.loads(docker("image", "inspect", found.rehearsal.bases[0][1]))

@@ -14,7 +14,7 @@ import pytest
 from bakehouse.analysis import image_archive
 from bakehouse.analysis.layers import Contents, File
 from bakehouse.analysis.size_text import size_text
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import size_report, workflow
 from bakehouse.engine import docker, usage_lock
@@ -65,12 +65,12 @@ def test_a_small_image_is_read_as_it_is_stored(
         output,
         str(tmp_path),
     ]
-    with usage_lock.using():
+    with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
     contents: dict[str, Contents] = {}
     try:
         stored = engine.image(reference)
-        with engine.saved(reference) as chunks:
+        with engine.export_image(reference) as chunks:
             found = image_archive.read(chunks, contents)
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
@@ -93,7 +93,7 @@ def test_a_small_image_is_read_as_it_is_stored(
 
 
 def test_an_image_that_is_not_there_is_told(engine: DockerEngine) -> None:
-    with pytest.raises(EngineError) as caught, engine.saved("bakehouse/nobody-made-this:1") as chunks:
+    with pytest.raises(EngineError) as caught, engine.export_image("bakehouse/nobody-made-this:1") as chunks:
         image_archive.read(chunks)
 
     assert "could not save `bakehouse/nobody-made-this:1`" in str(caught.value)
@@ -120,7 +120,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     # What the package's daemon is renamed to is all that is shipped of it.
     assert not [one for one in size["unseen"] if one["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
-    with engine.saved(built.digest) as chunks:
+    with engine.export_image(built.digest) as chunks:
         contents: dict[str, Contents] = {}
         saved = image_archive.read(chunks, contents)
     for layer, told in zip(saved.layers, size["layers"], strict=True):

@@ -15,7 +15,7 @@ import docker
 import pytest
 
 from bakehouse.build import verify
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import PROBES, Outcome
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import TrainingJob

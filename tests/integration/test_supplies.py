@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from bakehouse.build import prefetch
-from bakehouse.build.build_inputs import Feed, supplies
+from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.catalog import project as projects
 from bakehouse.errors import BuildError
 from bakehouse.fetch.required_files import Wanted, WantedFile
@@ -71,14 +71,14 @@ def bake(project: Project, name: str, environment: dict[str, str], file: WantedF
     )
     plan = Wanted((file,), {file: (name,)}, ((file,),))
     with (
-        prefetch.fetcher(machine, said.append, environment=environment) as fetcher,
-        supplies(
+        prefetch.open_fetcher(machine, said.append, environment=environment) as fetcher,
+        build_inputs(
             state=project.root,
             mirrors=machine.mirrors,
             ca=None,
-            say=said.append,
+            report=said.append,
             environment=environment,
-            feed=Feed(plan, fetcher),
+            downloads=Downloads(plan, fetcher),
         ) as given,
     ):
         project.bake(name, secrets=given.secrets)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import usage_lock
@@ -74,7 +74,7 @@ def built(
         f"--provenance={'mode=min' if provenance else 'false'}",
         *("--output", f"type=image,name={reference},{exporter}", str(folder)),
     ]
-    with usage_lock.using():
+    with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
     digest = Digest(json.loads(told.read_text())["containerimage.digest"])
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.graph import BuiltImage
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.catalog.component import Artifact
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport

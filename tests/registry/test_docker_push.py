@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from bakehouse.engine import usage_lock
-from bakehouse.engine.dockerd import Place
+from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.registry.docker_push import DockerPusher, docker_login
 from bakehouse.registry.registry import Credentials
@@ -103,12 +103,12 @@ def test_an_engine_that_dies_is_a_failure_that_may_pass(tmp_path: Path, dead: tu
 
 
 def test_the_engine_is_not_restarted_under_a_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, seen = Place(state=tmp_path), list[bool]()
-    monkeypatch.setattr("bakehouse.engine.usage_lock.Place", lambda: place)
+    place, seen = DaemonPaths(state=tmp_path), list[bool]()
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
 
     class Looking(Dying):
         def post(self, *_: object, **__: object) -> None:
-            with usage_lock.alone(place) as is_alone:
+            with usage_lock.exclusive_engine(place) as is_alone:
                 seen.append(is_alone)
             raise requests.ConnectionError
 

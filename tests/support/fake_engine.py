@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.build.graph import BuiltImage
-from bakehouse.engine.protocol import Container, ContainerSpec, Ended, StoredImage, Swept
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
 from bakehouse.util.oci import Digest
 from tests.support.locked_debian import LOCKED
@@ -33,8 +33,8 @@ class Run:
         log.write_text(self.prints)
         heard(self.prints.encode())
 
-    def wait(self, seconds: float) -> Ended | None:
-        return None if self.exit_code is None else Ended(self.exit_code)
+    def wait(self, seconds: float) -> ContainerExit | None:
+        return None if self.exit_code is None else ContainerExit(self.exit_code)
 
     def signal(self, name: str) -> None:
         self.signals.append(name)
@@ -69,7 +69,7 @@ class Run:
     def address(self) -> str:
         return f"address {id(self)}"
 
-    def disturb(self, netem: str) -> None:
+    def impair_network(self, netem: str) -> None:
         self.netem = netem
 
     def refuse(self, addresses: Collection[str]) -> None:
@@ -98,11 +98,11 @@ class FakeEngine:
     def network(self, name: str) -> Iterator[str]:
         yield f"network of {name}"
 
-    def sweep(self) -> Swept:
-        return Swept()
+    def sweep(self) -> CleanupCounts:
+        return CleanupCounts()
 
     @contextlib.contextmanager
-    def saved(self, reference: str) -> Iterator[Iterable[bytes]]:
+    def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
         yield (self.archives[reference],)
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.build_inputs import Supplies
-from bakehouse.build.graph import BuiltImage, build, leaders, verify_all
+from bakehouse.build.build import build, leaders, verify_all
+from bakehouse.build.build_inputs import BuildInputs
+from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
@@ -66,8 +67,8 @@ class Bakehouse:
             root=self.folder,
             state=self.folder / "state",
             engine=self.engine,
-            feed=feeds.nothing(self.folder),
-            supplies=Supplies(),
+            downloads=feeds.nothing(self.folder),
+            inputs=BuildInputs(),
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=self.verified.append,
             expected_bytes=self._expected,
@@ -103,13 +104,11 @@ def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
     with pytest.raises(EngineError) as caught:
         bakehouse.build()
     lines = failure_text(caught.value.diagnostics[0]).splitlines()
-    assert lines[0] == "error: the disk is too full to build `a`"
+    assert lines[0] == "error: not enough disk space to build `a`"
     assert lines[1] == "  needed  about 2000000000.0 GB"
     assert lines[2].startswith("  free    ")
     assert lines[2].endswith(f" GB in {bakehouse.folder}/commands")
-    assert lines[4] == (
-        "hint: `docker system df` shows what fills it; `docker builder prune` drops unused build cache"
-    )
+    assert lines[4] == ("hint: check `docker system df`; `docker builder prune` removes unused build cache")
 
 
 def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
@@ -124,7 +123,7 @@ def test_an_image_that_somebody_removed_meanwhile(bakehouse: Bakehouse) -> None:
         bakehouse.build()
     assert failure_text(caught.value.diagnostics[0]) == (
         """\
-error: image `a` was built and then removed from the engine by something else
+error: image `a` was removed from the engine right after its build
 
 hint: run the same command again
 """
