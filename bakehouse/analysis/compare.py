@@ -15,6 +15,7 @@ from bakehouse.engine.protocol import ContainerSpec, Engine, StoredImage
 from bakehouse.errors import Diagnostic, Table
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.util.format import format_table
 from bakehouse.util.oci import Digest
 
 MOST_FILES = 20
@@ -119,9 +120,7 @@ def table(found: Sequence[Reproduction]) -> str:
         )
         for one in found
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return format_table(rows)
 
 
 def diagnostic(found: Reproduction) -> Diagnostic:

@@ -10,7 +10,6 @@ from bakehouse.analysis import image_archive
 from bakehouse.analysis import sizes as size_report
 from bakehouse.analysis.image_archive import SavedImage
 from bakehouse.analysis.layers import Contents
-from bakehouse.analysis.size_text import size_text
 from bakehouse.analysis.sizes import FolderSize, ImageSize
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.size_budget import WHOLE, Budget
@@ -19,6 +18,7 @@ from bakehouse.errors import BuildError, Diagnostic, EngineError, Table, UsageEr
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
 from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -70,7 +70,7 @@ class SizeReader:
             nonlocal told
             if self.clock() - told >= _SAY_SECONDS:
                 told = self.clock()
-                self.say(f"{image.name}: {size_text(count)} read")
+                self.say(f"{image.name}: {format_bytes(count)} read")
 
         with self.engine.export_image(digest) as chunks:
             return image_archive.read(chunks, contents, heard)
@@ -158,10 +158,10 @@ def _over(budget: Budget, weights: Mapping[str, int], scale: SizeReader, one: Bu
             (folder.path, folder.bytes) for folder in scale.folders(one.image, one.digest, budget.name)
         ]
         largest = Table("its largest folders, unpacked", _rows(folders))
-    label = f"it weighs {size_text(weight)} as pushed, {size_text(weight - budget.bytes)} more"
+    label = f"it weighs {format_bytes(weight)} as pushed, {format_bytes(weight - budget.bytes)} more"
     hint = f"`./bake size-report {image}` tells where its bytes lie"
     return Diagnostic(message, budget.location, label, hint=hint, tables=(largest,))
 
 
 def _rows(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], ...]:
-    return tuple((name, size_text(number)) for name, number in sizes[:_LARGEST])
+    return tuple((name, format_bytes(number)) for name, number in sizes[:_LARGEST])

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 from bakehouse.analysis.fleet_sizes import FleetSize, ReleaseDifference, SizeDifference
 from bakehouse.analysis.sizes import Copies, ImageSize, Placed, TrimSize
+from bakehouse.util.format import format_bytes, format_count, format_table
 
 _STORED = {True: "as pushed", False: "as stored"}
 _MOST_PLACES = 4
@@ -13,20 +14,15 @@ _MOST_WORDS = 30
 """Characters of a layer's instruction."""
 
 
-def size_text(number: int) -> str:
-    """`1.24 GB`, `83.2 MB`, `5 kB`, `191 bytes`."""
-    if abs(number) < 10**3:
-        return f"{number} bytes"
-    if abs(number) >= 10**9:
-        return f"{number / 10**9:.2f} GB"
-    return f"{number / 10**6:.1f} MB" if abs(number) >= 10**5 else f"{number / 10**3:.0f} kB"
-
-
 def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> str:
     """One image: parts, layers, folders, what is there twice or unseen, and the kinds of files."""
     told = dict(versions)
     parts = [
-        (f"{part.name} {told.get(part.name, '')}".rstrip(), size_text(part.stored), size_text(part.unpacked))
+        (
+            f"{part.name} {told.get(part.name, '')}".rstrip(),
+            format_bytes(part.stored),
+            format_bytes(part.unpacked),
+        )
         for part in size.parts
     ]
     layers = [
@@ -34,18 +30,20 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
             str(number),
             layer.owner,
             layer.digest[:19],
-            size_text(layer.stored),
-            size_text(layer.unpacked),
-            _files(layer.files),
+            format_bytes(layer.stored),
+            format_bytes(layer.unpacked),
+            format_count(layer.files, "file"),
             _instruction(layer.made_by),
         )
         for number, layer in enumerate(size.layers, 1)
     ]
-    folders = [(size_text(one.bytes), _files(one.files), one.path) for one in size.folders[:top]]
+    folders = [
+        (format_bytes(one.bytes), format_count(one.files, "file"), one.path) for one in size.folders[:top]
+    ]
     stored = _STORED[size.is_as_pushed]
     blocks = [
-        f"{size.image}  {size.digest[:19]}  {size_text(size.stored)} {stored}, "
-        f"{size_text(size.unpacked)} unpacked, {_layers(len(size.layers))}\n",
+        f"{size.image}  {size.digest[:19]}  {format_bytes(size.stored)} {stored}, "
+        f"{format_bytes(size.unpacked)} unpacked, {format_count(len(size.layers), 'layer')}\n",
         _block("part", f"{stored}, unpacked", parts, "lrr"),
         _block("layer", f"{stored}, unpacked", layers, "rllrrrl"),
         _block(f"folder (the largest {len(folders)})", "unpacked, with all below it", folders, "rrl"),
@@ -66,37 +64,17 @@ def _instruction(made_by: str) -> str:
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
 
 
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
-
-
 def _block(head: str, what: str, rows: Sequence[Sequence[str]], form: str) -> str:
-    return f"{head}: {what}\n{_aligned(rows, form)}" if rows else ""
-
-
-def _aligned(rows: Sequence[Sequence[str]], form: str) -> str:
-    """Rows of cells, each column to the left or to the right as `form` says."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(form))] if rows else []
-    lines = (
-        "  ".join(
-            cell.rjust(width) if side == "r" else cell.ljust(width)
-            for cell, width, side in zip(row, widths, form, strict=True)
-        )
-        for row in rows
-    )
-    return "".join(f"  {line.rstrip()}\n" for line in lines)
+    return f"{head}: {what}\n{format_table(rows, align=form, indent='  ')}" if rows else ""
 
 
 def _kinds(size: ImageSize) -> str:
     rows = [
-        (one.kind.value, size_text(one.bytes), _files(one.files), _owners(one.owners)) for one in size.kinds
+        (one.kind.value, format_bytes(one.bytes), format_count(one.files, "file"), _owners(one.owners))
+        for one in size.kinds
     ]
     if size.symbols:
-        rows.append(("symbol tables in programs and libraries", size_text(size.symbols), "", ""))
+        rows.append(("symbol tables in programs and libraries", format_bytes(size.symbols), "", ""))
     return _block("kind of file", "unpacked", rows, "lrrl")
 
 
@@ -105,8 +83,8 @@ def _trims(found: Sequence[TrimSize]) -> str:
     rows = [
         (
             f"{one.kind} of {one.part}",
-            "out" if one.is_taken else size_text(one.bytes),
-            "" if one.is_taken else _files(one.files),
+            "out" if one.is_taken else format_bytes(one.bytes),
+            "" if one.is_taken else format_count(one.files, "file"),
             one.because,
         )
         for one in found
@@ -115,7 +93,7 @@ def _trims(found: Sequence[TrimSize]) -> str:
 
 
 def _owners(owners: Sequence[tuple[str, int]]) -> str:
-    told = [f"{name} {size_text(number)}" for name, number in owners[:3]]
+    told = [f"{name} {format_bytes(number)}" for name, number in owners[:3]]
     return ", ".join([*told, *(["…"] if len(owners) > 3 else [])])
 
 
@@ -127,9 +105,11 @@ def _copies(head: str, found: Sequence[Copies], top: int, *, by_name: bool) -> s
     if by_name:
         lines = [f"{head}: {len(found)}\n"]
     else:
-        lines = [f"{head}: {size_text(again)} in {_files(count)} of which there is one already\n"]
+        lines = [
+            f"{head}: {format_bytes(again)} in {format_count(count, 'file')} of which there is one already\n"
+        ]
     for one in found[:top]:
-        name = one.name if by_name else f"{len(one.files)} x {size_text(one.files[0].bytes)}"
+        name = one.name if by_name else f"{len(one.files)} x {format_bytes(one.files[0].bytes)}"
         lines.append(f"  {name}\n")
         places = [f"{_size_if(by_name, file)}{file.path} ({file.owner})" for file in one.files[:_MOST_PLACES]]
         more = len(one.files) - len(places)
@@ -138,16 +118,17 @@ def _copies(head: str, found: Sequence[Copies], top: int, *, by_name: bool) -> s
 
 
 def _size_if(wanted: bool, file: Placed) -> str:
-    return f"{size_text(file.bytes).rjust(9)}  " if wanted else ""
+    return f"{format_bytes(file.bytes).rjust(9)}  " if wanted else ""
 
 
 def _unseen(found: Sequence[Placed], top: int) -> str:
     if not found:
         return ""
-    total = size_text(sum(one.bytes for one in found))
-    rows = [(size_text(one.bytes), f"{one.path} ({one.owner})") for one in found[:top]]
-    head = f"shipped and never seen: {total} in {_files(len(found))} that a later layer replaces or removes\n"
-    return head + _aligned(rows, "rl") + _more(len(found), top)
+    total = format_bytes(sum(one.bytes for one in found))
+    rows = [(format_bytes(one.bytes), f"{one.path} ({one.owner})") for one in found[:top]]
+    files = format_count(len(found), "file")
+    head = f"shipped and never seen: {total} in {files} that a later layer replaces or removes\n"
+    return head + format_table(rows, align="rl", indent="  ") + _more(len(found), top)
 
 
 def _more(count: int, top: int) -> str:
@@ -160,11 +141,11 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
     images = [
         (
             size.image,
-            size_text(size.stored),
-            size_text(size.unpacked),
-            _layers(len(size.layers)),
-            f"{size_text(sum(one.again for one in size.twice))} twice",
-            f"{size_text(sum(one.bytes for one in size.unseen))} unseen",
+            format_bytes(size.stored),
+            format_bytes(size.unpacked),
+            format_count(len(size.layers), "layer"),
+            f"{format_bytes(sum(one.again for one in size.twice))} twice",
+            f"{format_bytes(sum(one.bytes for one in size.unseen))} unseen",
         )
         for size in sizes
     ]
@@ -174,8 +155,8 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
             f"{len(one.images)} images",
             one.layer.owner,
             one.layer.digest[:19],
-            size_text(one.layer.stored),
-            size_text(one.layer.unpacked),
+            format_bytes(one.layer.stored),
+            format_bytes(one.layer.unpacked),
             _few(one.images) if len(one.images) < len(sizes) else "all",
         )
         for one in found.layers[:top]
@@ -184,12 +165,12 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
     return "\n".join(
         (
             _block("image", f"{stored}, unpacked", images, "lrrrrr"),
-            f"all layers of all images: {size_text(found.all_stored)} {stored}, "
-            f"{size_text(found.all_unpacked)} unpacked\n"
-            f"each layer once: {size_text(found.once_stored)} {stored} ({share:.0%}), "
-            f"{size_text(found.once_unpacked)} unpacked\n"
-            f"in every image: {_layers(len(common))}, "
-            f"{size_text(sum(one.layer.stored for one in common))} {stored}\n",
+            f"all layers of all images: {format_bytes(found.all_stored)} {stored}, "
+            f"{format_bytes(found.all_unpacked)} unpacked\n"
+            f"each layer once: {format_bytes(found.once_stored)} {stored} ({share:.0%}), "
+            f"{format_bytes(found.once_unpacked)} unpacked\n"
+            f"in every image: {format_count(len(common), 'layer')}, "
+            f"{format_bytes(sum(one.layer.stored for one in common))} {stored}\n",
             _block("layer", f"{stored}, unpacked", layers, "rllrrl") + _more(len(found.layers), top),
         )
     )
@@ -203,15 +184,17 @@ def _few(names: Sequence[str]) -> str:
 def compared(found: SizeDifference) -> str:
     """An image beside another, part by part."""
     rows = [
-        (one.name, _change(one.stored), size_text(one.before.stored), "→", size_text(one.after.stored),
+        (one.name, _change(one.stored), format_bytes(one.before.stored), "→", format_bytes(one.after.stored),
          f"{_change(one.unpacked)} unpacked")
         for one in found.parts
     ]  # fmt: skip
-    same = f"{_layers(found.shared_layers)} of {size_text(found.shared_stored)} in both\n"
+    same = f"{format_count(found.shared_layers, 'layer')} of {format_bytes(found.shared_stored)} in both\n"
     head = (
         f"{found.before} → {found.after}: {_change(found.stored)}, {_change(found.unpacked)} unpacked; {same}"
     )
-    return head + (_aligned(rows, "lrrlrr") if rows else "  every part weighs the same\n")
+    return head + (
+        format_table(rows, align="lrrlrr", indent="  ") if rows else "  every part weighs the same\n"
+    )
 
 
 def released(found: ReleaseDifference) -> str:
@@ -219,25 +202,24 @@ def released(found: ReleaseDifference) -> str:
     head = f"{found.image}, released {found.date} ({found.digest[:19]})"
     if found.is_same:
         return f"{head}: the same image\n"
-    change = f"{size_text(found.before)}; what it weighs now as pushed is not known on this engine"
+    change = f"{format_bytes(found.before)}; what it weighs now as pushed is not known on this engine"
     if found.after is not None:
-        change = (
-            f"{size_text(found.before)} → {size_text(found.after)} ({_change(found.after - found.before)})"
-        )
+        sizes = f"{format_bytes(found.before)} → {format_bytes(found.after)}"
+        change = f"{sizes} ({_change(found.after - found.before)})"
     rows = [(name, before or "-", "→", after or "-") for name, before, after in found.parts]
     same = (
         "  every part has the version it had: how one is made has changed, or what the recipe itself adds\n"
     )
-    versions = _aligned(rows, "lrll") if rows else same
+    versions = format_table(rows, align="lrll", indent="  ") if rows else same
     note = "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
     if found.anew is not None:
-        stored = ", ".join(f"{one.name} {size_text(one.stored)}" for one in found.anew) or "none"
+        stored = ", ".join(f"{one.name} {format_bytes(one.stored)}" for one in found.anew) or "none"
         note = f"  layers that the release has not: {stored}\n"
     return f"{head}: {change}\n{versions}{note}"
 
 
 def _change(number: int) -> str:
-    return f"{'+' if number > 0 else ''}{size_text(number)}" if number else "no change"
+    return f"{'+' if number > 0 else ''}{format_bytes(number)}" if number else "no change"
 
 
 def as_json(

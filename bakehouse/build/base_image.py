@@ -27,6 +27,7 @@ from bakehouse.fetch import apt_config
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.util import process as processes
 from bakehouse.util.file_lock import exclusive
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import EPOCH
 from bakehouse.util.tempdir import private_folder
 
@@ -101,9 +102,8 @@ def _make(base: BootstrappedBase, state: Path, report: Callable[[str], None], ge
         layer.close()
         if code != 0:
             raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors])
-        report(
-            f"base {base.reference}: {layer.size / 1e6:.0f} MB, {layer.stored / 1e6:.0f} compressed; loading"
-        )
+        sizes = f"{format_bytes(layer.size)}, {format_bytes(layer.stored)} compressed"
+        report(f"base {base.reference}: {sizes}; loading")
         _load(base, layer)
 
 

@@ -20,6 +20,7 @@ from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -241,7 +242,10 @@ def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Imag
     if needed > free:
         names = ", ".join(f"`{image.name}`" for image in absent)
         message = f"not enough disk space to build {names}"
-        facts = (("needed", f"about {_gigabytes(needed)}"), ("free", f"{_gigabytes(free)} in {directory}"))
+        facts = (
+            ("needed", f"about {format_bytes(needed)}"),
+            ("free", f"{format_bytes(free)} in {directory}"),
+        )
         hint = "check `docker system df`; `docker builder prune` removes unused build cache"
         raise EngineError(Diagnostic(message, facts=facts, hint=hint))
 
@@ -254,7 +258,3 @@ def _engine_directory() -> Path | None:
     except FileNotFoundError:
         return None
     return Path(path) if path and Path(path).is_dir() else None
-
-
-def _gigabytes(number: int) -> str:
-    return f"{number / 1e9:.1f} GB"

@@ -17,11 +17,12 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.cache import Store
 from bakehouse.fetch.certificates import bundle_of
 from bakehouse.fetch.connection import shown
-from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer, megabytes
+from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer
 from bakehouse.fetch.local_mirror import Hashes, Mirrors
 from bakehouse.fetch.required_files import KINDS, Wanted, WantedFile, debs, wanted
 from bakehouse.fetch.sources import Machine, folder_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
 
 _MOST_FILES = 20
@@ -114,7 +115,7 @@ def require_known(needed: Wanted) -> None:
     """Refuse what can't be looked for by its sha256."""
     if needed.unknown:
         rows = tuple((one.file, ", ".join(needed.images[one])) for one in needed.unknown)
-        message = f"nobody knows the sha256 of {_files(len(rows))}"
+        message = f"nobody knows the sha256 of {format_count(len(rows), 'file')}"
         hint = "`./bake lock` finds it out and writes it down"
         raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MOST_FILES]),), hint=hint))
 
@@ -140,7 +141,7 @@ def missing_files_error(failed: Sequence[Transfer], needed: Wanted) -> Diagnosti
     for said, files in same.items():
         tables.append(Table("missing", _rows(files, needed)))
         tables.append(Table("said of them" if len(files) > 1 else "said of it", said))
-    message = f"{_files(len(failed))} can't be had"
+    message = f"{format_count(len(failed), 'file')} can't be had"
     hint = "put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
@@ -148,7 +149,7 @@ def missing_files_error(failed: Sequence[Transfer], needed: Wanted) -> Diagnosti
 def storage_error(failures: Sequence[Exception]) -> Diagnostic:
     """What keeps files from lying here: which files they are says nothing of it."""
     reasons = tuple(Reason(one) for one in dict.fromkeys(map(_why, failures)))
-    message = f"{_files(len(failures))} can't be kept on this machine"
+    message = f"{format_count(len(failures), 'file')} can't be kept on this machine"
     hint = (
         "`fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them"
     )
@@ -188,15 +189,15 @@ def _bases(image: Image) -> tuple[str, ...]:
 
 def summary(transfers: Sequence[Transfer]) -> str:
     """Counts and bytes, kind by kind."""
-    lines = []
+    rows = []
     for kind, name in KINDS.items():
         of_kind = [one for one in transfers if one.file.kind == kind]
         if of_kind:
             size = sum(one.path.stat().st_size for one in of_kind if one.path)
             fetched = sum(one.fetched for one in of_kind)
-            new = f", {megabytes(fetched)} fetched now" if fetched else ""
-            lines.append(f"{name:16} {len(of_kind):5}  {megabytes(size):>10}{new}\n")
-    return "".join(lines)
+            new = f", {format_bytes(fetched)} fetched now" if fetched else ""
+            rows.append((name, f"{len(of_kind):,}", f"{format_bytes(size)}{new}"))
+    return format_table(rows, align="lr")
 
 
 def _said(one: Transfer) -> tuple[tuple[str, str], ...]:
@@ -209,10 +210,6 @@ def _rows(files: Sequence[WantedFile], needed: Wanted) -> tuple[tuple[str, ...],
     rows = [(one.file, f"for {', '.join(needed.images.get(one, ()))}") for one in files[:_MOST_FILES]]
     more = [(f"and {len(files) - _MOST_FILES} more", "")] if len(files) > _MOST_FILES else []
     return (*rows, *more)
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
 
 
 def _why(error: Exception) -> str:

@@ -11,6 +11,7 @@ from typing import Self, TextIO
 
 from bakehouse.build.timings import BuildTimes, StepTime, Work
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step, Tick
+from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Redrawn, clip, in_colour
 
 _HEARTBEAT_SECONDS = 30.0
@@ -110,7 +111,7 @@ class Progress:
                 self._write("", self._facts("cached" if work.is_cached else "done", work, now))
             return
         how = "failed after" if work.step.error else "done in"
-        text = f"{work.label}: {how} {_time(seconds)}{_bytes(work)} ({_images(work)})"
+        text = f"{work.label}: {how} {format_seconds(seconds)}{_bytes(work)} ({_images(work)})"
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
     def _tell_running(self, now: float) -> None:
@@ -128,7 +129,7 @@ class Progress:
                 self._write(text, self._facts("started", work, now))
             elif now - last >= _HEARTBEAT_SECONDS:
                 self._told[work.step.digest] = now
-                since = f"running for {_time(work.seconds(now))}{_bytes(work)} ({_images(work)})"
+                since = f"running for {format_seconds(work.seconds(now))}{_bytes(work)} ({_images(work)})"
                 doing = f": {clip(work.doing, 90)}" if work.doing else ""
                 self._write(f"{work.label}: {since}{doing}", self._facts("running", work, now))
 
@@ -146,7 +147,7 @@ class Progress:
             self._stream.write(json.dumps({"at": round(elapsed, 3), **facts}) + "\n")
         else:
             self._rows.erase()
-            self._stream.write(f"{_time(elapsed):>7}  {text}\n")
+            self._stream.write(f"{format_seconds(elapsed):>7}  {text}\n")
         self._stream.flush()
 
     def _draw(self, now: float) -> None:
@@ -156,21 +157,15 @@ class Progress:
     def _table(self, now: float) -> Sequence[str]:
         running = [work for work in self._times.shown() if work.is_running and not work.is_cached]
         running.sort(key=lambda work: work.started or 0.0)
-        rows = [f"{_time(now - self._began):>7}  {self.summary()}, {len(running)} running"]
+        rows = [f"{format_seconds(now - self._began):>7}  {self.summary()}, {len(running)} running"]
         width = max((len(work.label) for work in running[:_MOST_ROWS]), default=0)
         for work in running[:_MOST_ROWS]:
             last = work.doing or _command(work.step.text)
             what = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
-            rows.append(f"{_time(work.seconds(now)):>9}  {what}  {last}")
+            rows.append(f"{format_seconds(work.seconds(now)):>9}  {what}  {last}")
         if len(running) > _MOST_ROWS:
             rows.append(f"{'':9}  and {len(running) - _MOST_ROWS} more")
         return rows
-
-
-def _time(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
 def _images(work: Work) -> str:
@@ -185,8 +180,8 @@ def _bytes(work: Work) -> str:
     moved, total = work.moved()
     if moved < _MEGABYTE:
         return ""
-    of = f" of {total / _MEGABYTE:.0f}" if total else ""
-    return f", {moved / _MEGABYTE:.0f}{of} MB"
+    of = f" of {format_bytes(total)}" if total else ""
+    return f", {format_bytes(moved)}{of}"
 
 
 def _command(text: str) -> str:

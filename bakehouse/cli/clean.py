@@ -5,9 +5,9 @@ import shutil
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
 from bakehouse.fetch.cache import Store
-from bakehouse.fetch.downloader import megabytes
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
 
@@ -37,11 +37,10 @@ def run(workspace: Workspace, say: Reporter, *, everything: bool, cache: bool = 
     files, size = store.weigh()
     if cache:
         store.clear()
-        say(f"removed {files} files of the cache, {megabytes(size)}: {store.root}")
+        say(f"removed {format_count(files, 'file')} of the cache, {format_bytes(size)}: {store.root}")
     elif size:
-        say(
-            f"the cache has {files} files, {megabytes(size)}: {store.root}; `./bake clean --cache` removes it"
-        )
+        count = format_count(files, "file")
+        say(f"the cache has {count}, {format_bytes(size)}: {store.root}; `./bake clean --cache` removes it")
     return (
         f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of dead runs, "
         f"{len(removed)} images\n"

@@ -15,6 +15,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import release_gate
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.sagemaker import snippets
+from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 
 IMAGE = "pytorch-cpu"
@@ -47,7 +48,9 @@ def run(workspace: Workspace, say: Reporter) -> str:
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
     work = timings.spent(progress.steps())
-    inside = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(work.items()) if seconds >= 1)
+    inside = ", ".join(
+        f"{name} {format_seconds(seconds)}" for name, seconds in sorted(work.items()) if seconds >= 1
+    )
     lines = [
         tables.built_table(built).rstrip("\n"),
         tables.smoke_table(reports).rstrip("\n"),
@@ -58,7 +61,11 @@ def run(workspace: Workspace, say: Reporter) -> str:
         snippets.snippet(records[0]).code.rstrip("\n"),
         "",
         "time spent:",
-        *(f"  {step.ljust(7)} {seconds:6.1f} s" for step, seconds in account.seconds.items()),
+        format_table(
+            ((step, format_seconds(seconds)) for step, seconds in account.seconds.items()),
+            align="lr",
+            indent="  ",
+        ).rstrip("\n"),
         *([f"  steps of the build, which run beside each other: {inside}"] if inside else []),
     ]
     return "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
+from bakehouse.util.format import format_table
 from bakehouse.util.terminal import in_colour
 
 _RED, _BLUE, _BOLD, _PLAIN = "\033[31;1m", "\033[34m", "\033[1m", "\033[0m"
@@ -53,8 +54,8 @@ def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
     for text, reason in zip(texts, diagnostic.reasons, strict=True):
         place = f"   {paint(_short(reason.location), _BLUE)}" if reason.location else ""
         lines.append(text.ljust(width) + place if place else text)
-    name_width = max((len(name) for name, _ in diagnostic.facts), default=0)
-    lines += [f"  {name.ljust(name_width)}  {_printable(value)}" for name, value in diagnostic.facts]
+    facts = [(name, _printable(value)) for name, value in diagnostic.facts]
+    lines += format_table(facts, indent="  ").splitlines()
     lines += [f"    | {_printable(line)}".rstrip() for line in diagnostic.tail]
     for table in diagnostic.tables:
         lines += ["", *_table(table)]
@@ -66,9 +67,8 @@ def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
 def _table(table: Table) -> list[str]:
     """The title, and the rows with their columns aligned; the last one is as wide as it is."""
     rows = [[_printable(cell) for cell in row] for row in table.rows]
-    widths = [min(max(map(len, column)), _REASON_WIDTH) for column in zip(*rows, strict=True)][:-1]
-    told = ["  ".join([*map(str.ljust, row, widths), *row[len(widths) :]]).rstrip() for row in rows]
-    return [_printable(table.title) + (":" if rows else ""), *(f"  {row}" for row in told)]
+    lines = format_table(rows, indent="  ", max_width=_REASON_WIDTH).splitlines()
+    return [_printable(table.title) + (":" if rows else ""), *lines]
 
 
 def annotation(diagnostic: Diagnostic) -> str:

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from bakehouse.build.progress import Mode, mode_for
-from bakehouse.fetch.downloader import Fetcher, Transfer, megabytes, rate
+from bakehouse.fetch.downloader import Fetcher, Transfer
+from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Redrawn
 
 _REDRAW_SECONDS = 0.5
@@ -55,23 +56,20 @@ class FetchProgress:
     def _summary(self, transfers: Sequence[Transfer], now: float) -> str:
         here = sum(one.path is not None for one in transfers)
         fetched = sum(one.fetched for one in transfers)
-        seconds = max(now - self._began, 0.1)
-        return (
-            f"{here} of {self._count} files are here, {megabytes(fetched)} fetched, {rate(fetched, seconds)}"
-        )
+        rate = format_bytes(fetched / max(now - self._began, 0.1))
+        return f"{here} of {self._count} files are here, {format_bytes(fetched)} fetched, {rate}/s"
 
     def _draw(self, transfers: Sequence[Transfer], now: float) -> None:
         self._drawn = now
         running = [one for one in transfers if one.source and not one.done.is_set()]
-        rows = [f"{now - self._began:5.0f} s  {self._summary(transfers, now)}"]
+        rows = [f"{format_seconds(now - self._began):>7}  {self._summary(transfers, now)}"]
         for one in running[:_MOST_ROWS]:
-            of = f" of {megabytes(one.total)}" if one.total else ""
-            rows.append(
-                f"{now - one.began:7.0f} s  {one.file.file}  {megabytes(one.received)}{of}  {one.source}"
-            )
+            of = f" of {format_bytes(one.total)}" if one.total else ""
+            received = f"{format_bytes(one.received)}{of}"
+            rows.append(f"{format_seconds(now - one.began):>9}  {one.file.file}  {received}  {one.source}")
         self._rows.draw(rows)
 
     def _write(self, text: str, now: float) -> None:
         self._rows.erase()
-        self._stream.write(f"{now - self._began:5.0f} s  {text}\n")
+        self._stream.write(f"{format_seconds(now - self._began):>7}  {text}\n")
         self._stream.flush()

@@ -13,6 +13,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace, select_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.format import format_count
 
 BANNER = "<!-- Made by `./bake render`: change the recipes instead. -->"
 _FRAMEWORKS = (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"))
@@ -113,8 +114,8 @@ def table(entries: Iterable[Entry]) -> str:
     count = sum(map(len, families.values()))
     reached = [entry.level for found in families.values() for entry in found]
     told = ", ".join(f"{reached.count(level)} {level.value}" for level in Level if level in reached)
-    images = "1 image" if count == 1 else f"{count} images"
-    recipes = "1 recipe" if len(families) == 1 else f"{len(families)} recipes"
+    images = format_count(count, "image")
+    recipes = format_count(len(families), "recipe")
     blocks = [
         f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {told}.\n\n"
         "Built: with the real parts. Rehearsed: every step was executed, with stand-ins for what could not\n"

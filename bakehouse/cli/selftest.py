@@ -7,6 +7,7 @@ import time
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import provision
 from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.util.format import format_seconds
 from bakehouse.util.terminal import Reporter
 
 
@@ -41,6 +42,7 @@ def run(say: Reporter, *, pure: bool) -> None:
         began = time.monotonic()
         if subprocess.run([sys.executable, "-m", tool, *words], cwd=HOME, check=False).returncode:
             failed.append(name)
-        say(f"--- {name}: {'failed' if name in failed else 'passed'} in {time.monotonic() - began:.1f} s")
+        result = "failed" if name in failed else "passed"
+        say(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")
     if failed:
         raise SelfTestError(Diagnostic("failed: " + ", ".join(failed)))

@@ -19,6 +19,7 @@ from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.resolve import diff, explain, outdated, what_if
 from bakehouse.resolve.phrases import location_text, requirement_text
 from bakehouse.resolve.resolver import Resolution
+from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.suggest import suggestion
 
 _FEW = 4
@@ -31,12 +32,7 @@ def listing(workspace: Workspace, patterns: Sequence[str], *, as_json: bool) -> 
     if as_json:
         found = [image_table.as_object(one) for one in image_table.inventory(workspace, recipes)]
         return json.dumps(found, indent=2) + "\n"
-    name_width = max(len(one.name) for one in recipes)
-    status_width = max(len(one.status) for one in recipes)
-    lines = [
-        f"{one.name.ljust(name_width)}  {one.status.ljust(status_width)}  {one.summary}" for one in recipes
-    ]
-    return "\n".join(lines) + "\n"
+    return format_table((one.name, one.status, one.summary) for one in recipes)
 
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:
@@ -138,20 +134,19 @@ def plan_table(plan: Plan) -> str:
     for image in plan.images:
         for stage in image.stages:
             users.setdefault(stage.key, []).append(image.name)
-    lines = [f"{key[:8]}  {plan.stages[key].name.ljust(28)}  {', '.join(users[key])}" for key in plan.stages]
-    lines += [f"{image.key[:8]}  image {image.name.ljust(22)}  {_weight(image)}" for image in plan.images]
-    return "\n".join(lines) + "\n"
+    rows = [(key[:8], stage.name, ", ".join(users[key])) for key, stage in plan.stages.items()]
+    rows += [(image.key[:8], f"image {image.name}", _weight(image)) for image in plan.images]
+    return format_table(rows)
 
 
 def _weight(image: Image) -> str:
-    return f"{len(image.stages)} stages, {image.wheel_bytes / 1e6:,.0f} MB of Python packages to fetch"
+    stages = format_count(len(image.stages), "stage")
+    return f"{stages}, {format_bytes(image.wheel_bytes)} of Python packages to fetch"
 
 
 def built_table(built: Sequence[BuiltImage]) -> str:
     """Each built image with its digest and weight."""
-    width = max(len(one.image.name) for one in built)
-    lines = [f"{one.image.name.ljust(width)}  {one.digest[:19]}  {megabytes(one.bytes)}" for one in built]
-    return "\n".join(lines) + "\n"
+    return format_table((one.image.name, one.digest[:19], format_bytes(one.bytes)) for one in built)
 
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
@@ -207,10 +202,4 @@ def released(records: Sequence[ReleaseRecord]) -> str:
         )
         for record in records
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)] if rows else []
-    lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def megabytes(number: int) -> str:
-    return f"{number / 1e6:,.0f} MB"
+    return format_table(rows)

@@ -11,6 +11,7 @@ from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_failure import First, by_time, first_to_fail, is_killed, told_cause
 from bakehouse.cluster.nccl_log import Transports, transports
 from bakehouse.cluster.ranks import MPI_ABORT
+from bakehouse.util.format import format_seconds
 
 REASON_CHARACTERS = 1024
 """What SageMaker keeps of /opt/ml/output/failure."""
@@ -130,18 +131,21 @@ def text(found: JobReport) -> str:
     """What a person reads at the end of a run."""
     width = max(len(one.host) for one in found.hosts)
     groups = max(len(one.group) for one in found.hosts)
-    lines = [f"{found.job}: {found.status} after {found.seconds:.1f} s, as SageMaker would say"]
+    lines = [f"{found.job}: {found.status} after {format_seconds(found.seconds)}, as SageMaker would say"]
     if found.reason:
         lines.append(f"  {_first_line(found.reason)}")
     for one in found.hosts:
-        when = f" after {one.seconds:.1f} s" if one.seconds is not None else ""
+        when = f" after {format_seconds(one.seconds)}" if one.seconds is not None else ""
         where = f"{one.host.ljust(width)}  {one.group.ljust(groups)}  {one.instance_type}"
         lines.append(f"  {where}  {one.end}{when}")
     if found.seed is not None:
         lines.append(f"  hosts were dealt to groups by --seed {found.seed}")
     for loss in found.losses:
-        lines.append(f"  after {loss.at:.1f} s {loss.what}")
-        lines += [f"    {one.host.ljust(width)}  {one.end}, {one.seconds:.1f} s later" for one in loss.others]
+        lines.append(f"  after {format_seconds(loss.at)} {loss.what}")
+        lines += [
+            f"    {one.host.ljust(width)}  {one.end}, {format_seconds(one.seconds)} later"
+            for one in loss.others
+        ]
     if found.cause:
         what = "first to fail" if found.status is Status.FAILED else "not ended"
         rank = f"rank {found.failed_rank} on " if found.failed_rank is not None else ""

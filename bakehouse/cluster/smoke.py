@@ -28,6 +28,7 @@ from bakehouse.cluster.smoke_results import (
 )
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.util.format import format_seconds
 from bakehouse.util.terminal import Reporter
 
 KEY_FOLDERS = ("/etc/ssh", "/root/.ssh")
@@ -171,7 +172,7 @@ def _transport(built: BuiltImage, gpus: int) -> str:
 
 
 def _line(result: CheckResult) -> str:
-    seconds = f" in {result.seconds:.1f} s" if result.outcome is not Outcome.NOT_TESTED else ""
+    seconds = f" in {format_seconds(result.seconds)}" if result.outcome is not Outcome.NOT_TESTED else ""
     reason = f": {result.reason}" if result.reason else ""
     return f"{result.name} {result.outcome}{seconds}{reason}"
 

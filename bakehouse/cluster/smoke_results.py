@@ -10,6 +10,7 @@ from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.util.format import format_seconds
 
 COMPONENTS = "components"
 PRIVATE_KEYS = "no_private_keys"
@@ -150,7 +151,7 @@ def _failing_host(job: TrainingJob, end: JobResult, failed: RankFailure | None) 
 
 def _exit_words(job: TrainingJob, end: JobResult, failed: RankFailure | None) -> str:
     code = next((code for code in end.exit_codes if code), None)
-    words = f"{'none' if code is None else code} after {end.seconds:.1f} s"
+    words = f"{'none' if code is None else code} after {format_seconds(end.seconds)}"
     done = {note.rank for note in end.events if note.step is RankStep.FINISHED}
     if failed and not end.timed_out and (others := set(range(job.ranks)) - done - {failed.rank}):
         words += f"; {_ranks(sorted(others))} went down with it"

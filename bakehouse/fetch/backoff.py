@@ -3,6 +3,7 @@
 import time
 
 from bakehouse.fetch.http_client import SourceError
+from bakehouse.util.format import format_bytes, format_seconds
 
 PATIENCE = 20.0
 """Seconds without an answer for any file, after which those that are waited for count as not to be had."""
@@ -64,7 +65,7 @@ class Pace:
         if (seconds := time.monotonic() - self._since) < _SLOW_SECONDS:
             return
         if self._bytes < _LEAST_BYTES:
-            reason = f"gave {self._bytes / 1000:.1f} kB in {seconds:.0f} s: too slow"
+            reason = f"gave {format_bytes(self._bytes)} in {format_seconds(seconds)}: too slow"
             raise SourceError(reason, is_down=True)
         self._since, self._bytes = time.monotonic(), 0
 

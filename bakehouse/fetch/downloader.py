@@ -21,6 +21,7 @@ from bakehouse.fetch.local_mirror import Mirrors
 from bakehouse.fetch.required_files import WantedFile
 from bakehouse.fetch.sources import Offer
 from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.format import format_bytes, format_seconds
 
 AT_ONCE = 8
 _OPEN_SECONDS = 16.0
@@ -304,15 +305,7 @@ class Fetcher:
                 raise SourceError(reason, is_worth_a_retry=True)
 
 
-def megabytes(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 10**9 else f"{count / 1e6:.1f} MB"
-
-
-def rate(count: int, seconds: float) -> str:
-    return f"{count / 1e6 / seconds:.1f} MB/s"
-
-
 def _arrived(one: Transfer) -> str:
     seconds = max(time.monotonic() - one.began, 0.1)
-    how = f"{megabytes(one.fetched)} in {seconds:.0f} s, {rate(one.fetched, seconds)}"
+    how = f"{format_bytes(one.fetched)} in {format_seconds(seconds)}, {format_bytes(one.fetched / seconds)}/s"
     return f"fetched {one.file.file}: {how}, from {one.source}"

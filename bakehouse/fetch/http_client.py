@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.fetch.connection import PORTS, Settings, place, server, shown
 from bakehouse.fetch.credentials import Logins
+from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
     import urllib3
@@ -208,7 +209,7 @@ class Page:
             for chunk in self._response.stream(_CHUNK, decode_content=True):
                 found += chunk
                 if len(found) > most:
-                    reason = f"its page is larger than {most / 1e6:.0f} MB"
+                    reason = f"its page is larger than {format_bytes(most)}"
                     raise SourceError(reason)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _told(error, self._proxy) from None

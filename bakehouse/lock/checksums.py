@@ -17,6 +17,7 @@ from bakehouse.fetch.required_files import WantedFile
 from bakehouse.fetch.sources import Machine, Offer
 from bakehouse.lock.python import Index, resolve
 from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Sha256
 from bakehouse.util.yaml_reader import is_in_flow
 
@@ -238,13 +239,13 @@ def _digest(offer: Offer, size: int | None, say: Callable[[str], None]) -> tuple
         if size is not None and reply.total not in (None, size):
             reason = f"has {reply.total} bytes under that name, not {size}: refused"
             raise SourceError(reason)
-        of = f" of {reply.total / 1e6:.0f}" if reply.total else ""
+        of = f" of {format_bytes(reply.total)}" if reply.total else ""
         for chunk in reply.chunks():
             digest.update(chunk)
             read += len(chunk)
             if read - told >= _TOLD_BYTES:
                 told = read
-                say(f"{read / 1e6:.0f}{of} MB")
+                say(f"{format_bytes(read)}{of}")
         if reply.total is not None and read != reply.total:
             reason = f"was cut after {read} of {reply.total} bytes"
             raise SourceError(reason)

@@ -33,6 +33,7 @@ from bakehouse.plan.workspace import Workspace, nearest_name, resolve_all
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
 OnEvent = Callable[[Event], None]
@@ -238,7 +239,7 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Reporter, *, upgrade: bool)
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
         own = sum(file.name not in brought for file in files)
-        count = "1 package" if len(files) == 1 else f"{len(files)} packages"
+        count = format_count(len(files), "package")
         yield f"{lock.name}: {count}, {own} of them not brought by components"
 
 

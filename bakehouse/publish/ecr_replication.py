@@ -9,6 +9,7 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import short
 from bakehouse.util.deadline import NEVER, OverdueError, bounded
+from bakehouse.util.format import format_seconds
 from bakehouse.util.terminal import Reporter
 
 
@@ -72,7 +73,7 @@ def _await(
 def _late(target: EcrRegistry, published: PublishedImage, since: float) -> PublishError:
     message = (
         f"Amazon ECR has not replicated `{published.image}` to {target.region} "
-        f"in {time.monotonic() - since:.0f} s"
+        f"in {format_seconds(time.monotonic() - since)}"
     )
     facts = (("image", published.image_uri), ("digest", short(published.digest)))
     hint = "run the same command again later: what is there stays"

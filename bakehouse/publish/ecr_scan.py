@@ -14,6 +14,7 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.util.aws import summarize
 from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.format import format_seconds
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -76,7 +77,7 @@ def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, w
                 return found
             last = f"its scan is still {answer['imageScanStatus']['status']}"
         if waiting.is_over(since):
-            return Scan(why_not=f"{last} after {time.monotonic() - since:.0f} s")
+            return Scan(why_not=f"{last} after {format_seconds(time.monotonic() - since)}")
         time.sleep(waiting.pause)
 
 

@@ -34,6 +34,7 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import Registry
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -102,7 +103,7 @@ def _tell_bytes(published: Sequence[PublishedImage], say: Reporter) -> None:
     if len(published) < 2 or any(one.sent is None for one in published):
         return
     sent, whole = sum(one.sent or 0 for one in published), sum(one.bytes for one in published)
-    say(f"{len(published)} images of {whole / 1e6:.1f} MB: {sent / 1e6:.1f} MB had to be sent")
+    say(f"{len(published)} images of {format_bytes(whole)}: {format_bytes(sent)} had to be sent")
 
 
 def promote_image(project: Project, image: Image, say: Reporter, terms: PublishOptions) -> ReleaseRecord:

@@ -21,6 +21,7 @@ from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.registry.transfer import Fault, Pusher, StallPolicy, TransferError
 from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Digest, check_names
 from bakehouse.util.terminal import Reporter
 
@@ -137,9 +138,9 @@ class _Push:
         published = self.tags.published(tag, manifest, was_there=found is not None, candidate=staged)
         published = replace(published, sent=_sent(manifest, pushed))
         if pushed and published.sent is not None:
-            there = (manifest.layer_bytes - published.sent) / 1e6
-            spared = f", {there:.1f} MB were there already" if there else ""
-            self._tell(f"{published.sent / 1e6:.1f} MB sent{spared}")
+            there = manifest.layer_bytes - published.sent
+            spared = f", {format_bytes(there)} were there already" if there else ""
+            self._tell(f"{format_bytes(published.sent)} sent{spared}")
         return published
 
     @property
@@ -181,7 +182,11 @@ class _Push:
             raise self.refusals.sent_another(manifest.digest)
         elif reasons := unfit(manifest, self.refusals.form):
             raise self.refusals.unfit(reasons, pushed=False)
-        size = f" ({len(manifest.layers)} layers, {manifest.bytes / 1e6:.1f} MB)" if manifest else ""
+        size = (
+            f" ({format_count(len(manifest.layers), 'layer')}, {format_bytes(manifest.bytes)})"
+            if manifest
+            else ""
+        )
         what = f"{short(self.built.digest)}{size}"
         self.progress(f"{self.name}: pushing {what} to {self.refusals.place}:{self.tag}")
         form = self.refusals.form

@@ -17,6 +17,7 @@ from bakehouse.registry import registry_keeper
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.file_lock import exclusive, shared
 from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_bytes
 
 _OWNER_HEADER = "Bakehouse-Registry"
 _PORT_INSIDE = 5000
@@ -66,7 +67,7 @@ class EmbeddedRegistry:
         free = shutil.disk_usage(self._state).free
         if free >= _SCARCE_BYTES:
             return ()
-        return (Reason(f"the disk that holds `{self._state}` has {free / 1e6:.1f} MB left"),)
+        return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
 
     def __enter__(self) -> "EmbeddedRegistry":
         with contextlib.ExitStack() as use:

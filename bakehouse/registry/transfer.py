@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bakehouse.registry.manifest import Manifest
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.deadline import NEVER
+from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -199,11 +200,11 @@ class Layers:
         status, _, total = state
         news = status.partition(" ")[0]
         if news != before.partition(" ")[0] and news not in ("Preparing", "Waiting", "Pushing"):
-            size = f" ({total / 1e6:.1f} MB)" if total else ""
+            size = f" ({format_bytes(total)})" if total else ""
             self._progress(f"layer {layer} {_STATES.get(status, status)}{size}")
         elif time.monotonic() - self._said_at >= self._every:
             states = self._states.values()
             done = sum(total if name == "Pushed" else current for name, current, total in states)
             everything = sum(total for _, _, total in states)
-            self._progress(f"{done / 1e6:.1f} of {everything / 1e6:.1f} MB pushed")
+            self._progress(f"{format_bytes(done)} of {format_bytes(everything)} pushed")
             self._said_at = time.monotonic()

@@ -11,6 +11,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
 
 _MOST_PACKAGES = 12
@@ -137,7 +138,7 @@ def _bytes(resolution: Resolution) -> dict[str, int]:
 def _change(before: int, after: int) -> str:
     if before == after:
         return ""
-    return f"{before / 1e6:,.0f} → {after / 1e6:,.0f} MB of Python packages"
+    return f"{format_bytes(before)} → {format_bytes(after)} of Python packages"
 
 
 def _packages(before: Resolution, after: Resolution) -> Iterator[str]:
@@ -150,11 +151,9 @@ def _packages(before: Resolution, after: Resolution) -> Iterator[str]:
     changed += [f"+ {second[name].name} {second[name].version}" for name in second.keys() - first.keys()]
     changed += [f"- {first[name].name} {first[name].version}" for name in first.keys() - second.keys()]
     if changed:
-        sizes = [sum(one.bytes for one in found.values()) / 1e6 for found in (first, second)]
-        packages = (
-            "1 Python package differs" if len(changed) == 1 else f"{len(changed)} Python packages differ"
-        )
-        yield f"  {packages}; to fetch: {sizes[0]:,.0f} → {sizes[1]:,.0f} MB"
+        sizes = [sum(one.bytes for one in found.values()) for found in (first, second)]
+        packages = format_count(len(changed), "Python package differs", "Python packages differ")
+        yield f"  {packages}; to fetch: {format_bytes(sizes[0])} → {format_bytes(sizes[1])}"
         changed.sort(key=lambda text: text.lstrip("+- ").lower())
         yield from (f"      {one}" for one in changed[:_MOST_PACKAGES])
         if rest := changed[_MOST_PACKAGES:]:

@@ -13,6 +13,7 @@ from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.explain import describe_changes, involved_names
 from bakehouse.resolve.phrases import location_text
 from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.util.format import format_table
 
 CALLS = 30
 """How often the resolver is asked about one part."""
@@ -64,14 +65,16 @@ def table(resolution: Resolution, catalog: Catalog) -> str:
     found = outdated(resolution, catalog)
     if not found:
         return f"{resolution.recipe.name}: every part is the newest known\n"
-    names = [f"{one.choice.name} {one.choice.version}" for one in found]
-    first, second = max(map(len, names)), max(len(one.newest) for one in found)
-    third = min(max(len(one.verdict) for one in found), _WIDEST)
-    lines = [resolution.recipe.name]
-    for name, one in zip(names, found, strict=True):
-        told = f"  {name.ljust(first)}  newest {one.newest.ljust(second)}  {one.verdict.ljust(third)}"
-        lines.append(f"{told}  {location_text(one.location) if one.location else ''}".rstrip())
-    return "\n".join(lines) + "\n"
+    rows = [
+        (
+            f"{one.choice.name} {one.choice.version}",
+            f"newest {one.newest}",
+            one.verdict,
+            location_text(one.location) if one.location else "",
+        )
+        for one in found
+    ]
+    return f"{resolution.recipe.name}\n{format_table(rows, indent='  ', max_width=_WIDEST)}"
 
 
 def summary(resolutions: Iterable[Resolution], catalog: Catalog) -> str:
@@ -81,8 +84,7 @@ def summary(resolutions: Iterable[Resolution], catalog: Catalog) -> str:
         for choice, newest in newer_releases(resolution, catalog):
             found.setdefault((choice.name, newest), Counter())[choice.version] += 1
     rows = [(name, newest, _counted(versions)) for (name, newest), versions in sorted(found.items())]
-    first, second = (max((len(row[column]) for row in rows), default=0) for column in range(2))
-    return "".join(f"{name.ljust(first)}  {newest.ljust(second)}  {told}\n" for name, newest, told in rows)
+    return format_table(rows)
 
 
 def _counted(versions: Counter[str]) -> str:

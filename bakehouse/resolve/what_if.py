@@ -18,6 +18,7 @@ from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
+from bakehouse.util.format import format_table
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import Scalar
 
@@ -161,8 +162,7 @@ def resolve_assuming(recipe: Recipe, wanted: Assumptions, catalog: Catalog) -> R
 
 def summarize_images(recipes: Sequence[Recipe], wanted: Assumptions, catalog: Catalog) -> str:
     """A line for each image: that it fits, or the fewest changes with which it would."""
-    width = max(len(one.name) for one in recipes)
-    lines = []
+    rows = []
     for number, recipe in enumerate(recipes):
         search = AlternativeSearch(with_assumptions(recipe, wanted, catalog), catalog, CALLS_FOR_EACH)
         told = "fits"
@@ -170,8 +170,8 @@ def summarize_images(recipes: Sequence[Recipe], wanted: Assumptions, catalog: Ca
             told = "does not fit"
             if number < _MOST_SEARCHED and (found := search.nearest(1).combinations):
                 told += f"; it would with {describe_changes(found[0])}"
-        lines.append(f"{recipe.name.ljust(width)}  {told}")
-    return "\n".join(lines) + "\n"
+        rows.append((recipe.name, told))
+    return format_table(rows)
 
 
 def resolve_on_bases(wanted: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:

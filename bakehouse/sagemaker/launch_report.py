@@ -10,6 +10,7 @@ from bakehouse.cluster.failure import Cause, Scene, cause
 from bakehouse.cluster.job_report import TAIL_LINES, Status
 from bakehouse.errors import Diagnostic, LaunchError, SmokeError
 from bakehouse.sagemaker.follow import Followed
+from bakehouse.util.format import format_seconds
 
 INTERRUPTED = 130
 """What a shell says of a program that Ctrl-C ended."""
@@ -94,7 +95,7 @@ def text(found: LaunchReport) -> str:
     """What a person reads at the end of following a job."""
     if found.status is None:
         return _left(found)
-    after = f" after {found.seconds:.1f} s" if found.seconds is not None else ""
+    after = f" after {format_seconds(found.seconds)}" if found.seconds is not None else ""
     billed = f", {found.billed} s are billed" if found.billed is not None else ""
     lines = [f"{found.job}: {found.status}{after}{billed}"]
     lines += [f"  {line.strip()}" for line in found.reason.splitlines() if line.strip()]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.instance_types import Instance, find_instance
 from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.util.format import format_count, format_table
 
 STEPS = 100
 """Costs are told for so many steps."""
@@ -108,7 +109,7 @@ def size(
     chosen = [find_instance(known, name) for name in helpers] or _usual_helpers(known)
     for helper in chosen:
         if not helper.vcpus or helper.gpus:
-            has = f"has {_many(helper.gpus, 'GPU')}" if helper.gpus else "has no known number of vCPUs"
+            has = f"has {format_count(helper.gpus, 'GPU')}" if helper.gpus else "has no known number of vCPUs"
             problems.add(Diagnostic(f"`{helper.name}` {has}", hint=f"helpers are such as `{HELPERS[-1]}`"))
     problems.raise_as(UsageError)
     given = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))
@@ -123,7 +124,7 @@ def size(
         if not larger:
             notes.append(f"no larger type of {trainer.family} has {need.vcpus_per_gpu:g} vCPUs for a GPU")
     if given.gpus > need.gpus:
-        notes.append(f"asked for {_many(need.gpus, 'GPU')}; {given.name} bring {given.gpus}")
+        notes.append(f"asked for {format_count(need.gpus, 'GPU')}; {given.name} bring {given.gpus}")
     mixes += [mix for mix in measured if mix not in mixes]
     rows = tuple(_row(mix, need, prices or {}, measured) for mix in mixes)
     unpriced = sorted({name for mix in mixes for name in mix.counts} - {*(prices or {})})
@@ -136,15 +137,12 @@ def text(sizing: Sizing) -> str:
     """The answer as a table, with what it means for the job below."""
     need, [first, *_] = sizing.need, sizing.rows
     wanted = f"{need.vcpus_per_gpu:g} vCPUs each: {need.gpus * need.vcpus_per_gpu:g} vCPUs"
-    lines = [f"{_many(need.gpus, 'GPU')} with {wanted}", ""]
+    lines = [f"{format_count(need.gpus, 'GPU')} with {wanted}", ""]
     table = [["instances", "vCPU:GPU", "vCPUs", "enough", "per hour", "s/step", f"{STEPS} steps", ""]]
     table += [_cells(row, first) for row in sizing.rows]
     shown = [column for column in zip(*table, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in shown]
-    for cells in zip(*shown, strict=True):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        lines.append(line.rstrip())
-    return "\n".join([*lines, "", *sizing.notes]) + "\n"
+    lines.append(format_table(zip(*shown, strict=True)))
+    return "\n".join([*lines, *sizing.notes]) + "\n"
 
 
 def _cells(row: Row, first: Row) -> list[str]:
@@ -266,17 +264,15 @@ def _cluster(rows: Sequence[Row], need: Need) -> tuple[str, ...]:
     """What the smallest mix that is enough means for the job's settings; of none, the first."""
     mix = next((row.mix for row in rows if row.is_enough), rows[0].mix)
     spread = f", {mix.instance.gpus} on each of {mix.count} instances" if mix.count > 1 else ""
-    lines = [f"{mix.name}: {_many(mix.gpus, 'rank')}{spread}"]
+    lines = [f"{mix.name}: {format_count(mix.gpus, 'rank')}{spread}"]
     if need.batch:
-        lines.append(f"global batch: {_many(mix.gpus, 'replica')} x {need.batch} = {mix.gpus * need.batch}")
+        lines.append(
+            f"global batch: {format_count(mix.gpus, 'replica')} x {need.batch} = {mix.gpus * need.batch}"
+        )
     if mix.helper:
         groups = f"train={mix.instance.name}:{mix.count} data={mix.helper.name}:{mix.helpers}"
         lines.append(f"instance groups: {groups}; the launcher belongs to `train`")
     return tuple(lines)
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _number(value: float | None) -> str:

@@ -3,11 +3,8 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from bakehouse.analysis import size_text as size_tables
 from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
-from bakehouse.analysis.size_text import size_text
 from bakehouse.analysis.sizes import (
     Copies,
     FileKind,
@@ -198,15 +195,6 @@ def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
     assert (image["twice_bytes"], image["unseen_bytes"]) == (10_020_000, 1_300_000)
     assert document["against"][0]["is_same"] is True
     assert document["fleet"] is None
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (5_400, "5 kB"), (99_999, "100 kB"), (150_000, "0.1 MB"),
-     (1_240_000_000, "1.24 GB"), (-83_240_000, "-83.2 MB")],
-)  # fmt: skip
-def test_sizes_are_told_in_the_unit_that_fits(number: int, text: str) -> None:
-    assert size_text(number) == text
 
 
 def test_what_trimming_took_and_could_take() -> None:

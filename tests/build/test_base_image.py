@@ -86,7 +86,7 @@ def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: En
     assert said == [
         "base bakehouse/debian:12-12345678: Debian bookworm with ca-certificates, python3",
         "base bakehouse/debian:12-12345678: extracting archives",
-        "base bakehouse/debian:12-12345678: 0 MB, 0 compressed; loading",
+        "base bakehouse/debian:12-12345678: 5 bytes, 25 bytes compressed; loading",
     ]
 
 

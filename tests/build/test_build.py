@@ -105,7 +105,7 @@ def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
         bakehouse.build()
     lines = failure_text(caught.value.diagnostics[0]).splitlines()
     assert lines[0] == "error: not enough disk space to build `a`"
-    assert lines[1] == "  needed  about 2000000000.0 GB"
+    assert lines[1] == "  needed  about 2000000000.00 GB"
     assert lines[2].startswith("  free    ")
     assert lines[2].endswith(f" GB in {bakehouse.folder}/commands")
     assert lines[4] == ("hint: check `docker system df`; `docker builder prune` removes unused build cache")

@@ -151,14 +151,12 @@ def test_an_artifact_that_a_lock_names_too_has_its_size(machine: Gathering) -> N
 def test_counts_and_bytes_of_each_kind_are_told(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     assert machine.fetch() == (
-        "wheels               1      0.0 MB, 0.0 MB fetched now\n"
-        "Python sources       1      0.0 MB, 0.0 MB fetched now\n"
-        "archives             1      0.0 MB, 0.0 MB fetched now\n"
+        "wheels          1  7 bytes, 7 bytes fetched now\n"
+        "Python sources  1  8 bytes, 8 bytes fetched now\n"
+        "archives        1  10 bytes, 10 bytes fetched now\n"
     )
     assert machine.fetch() == (
-        "wheels               1      0.0 MB\n"
-        "Python sources       1      0.0 MB\n"
-        "archives             1      0.0 MB\n"
+        "wheels          1  7 bytes\nPython sources  1  8 bytes\narchives        1  10 bytes\n"
     )
 
 
@@ -341,7 +339,7 @@ def test_lines_where_nobody_watches(machine: Gathering) -> None:
         prefetch.download_all(needed, fetcher, lambda _: None)
         for _ in range(4):
             progress.show(fetcher)
-    assert stream.getvalue() == "   12 s  3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
+    assert stream.getvalue() == "   12 s  3 of 3 files are here, 25 bytes fetched, 2 bytes/s\n"
 
 
 def test_a_table_where_somebody_watches(machine: Gathering) -> None:
@@ -358,8 +356,10 @@ def test_a_table_where_somebody_watches(machine: Gathering) -> None:
         progress.show(fetcher)
         fetcher.say("a line")
         progress.show(fetcher)
-    row = "3 of 3 files are here, 0.0 MB fetched, 0.0 MB/s\n"
-    assert stream.getvalue() == (f"    1 s  {row}\033[1F\033[J    2 s  a line\n    2 s  {row}\033[1F\033[J")
+    row = "3 of 3 files are here, 25 bytes fetched"
+    assert stream.getvalue() == (
+        f"  1.0 s  {row}, 25 bytes/s\n\033[1F\033[J  2.0 s  a line\n  2.0 s  {row}, 12 bytes/s\n\033[1F\033[J"
+    )
 
 
 def test_a_row_takes_one_line_of_a_narrow_terminal() -> None:

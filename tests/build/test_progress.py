@@ -107,7 +107,7 @@ def test_bytes_are_told_where_they_matter() -> None:
     progress(Tick())
     assert stream.getvalue() == (
         "   40 s  base: FROM registry.example/base:1 (a)\n"
-        "   80 s  base: running for 80 s, 120 of 410 MB (a): sha256:1\n"
+        "   80 s  base: running for 80 s, 120.0 MB of 410.0 MB (a): sha256:1\n"
     )
 
 

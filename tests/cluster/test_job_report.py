@@ -36,9 +36,9 @@ def test_a_job_that_completed() -> None:
     assert found.passed
     assert text(found) == (
         """\
-mpi-cpu-1: Completed after 10.0 s, as SageMaker would say
+mpi-cpu-1: Completed after 10 s, as SageMaker would say
   algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
-  algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10.0 s
+  algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10 s
   no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC
   logs of hosts and ranks: build/runs/x
 """
@@ -62,7 +62,7 @@ def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> No
     )
     assert text(found) == (
         """\
-mpi-cpu-1: Failed after 10.0 s, as SageMaker would say
+mpi-cpu-1: Failed after 10 s, as SageMaker would say
   AlgorithmError: ValueError: no …
   algo-1  homogeneousCluster  ml.c5.xlarge  still running
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
@@ -218,9 +218,9 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     found = report(replace(THREE, kills={"algo-2": 10.0}), end, FOLDER)
 
     assert """\
-  after 10.0 s algo-2 was killed
+  after 10 s algo-2 was killed
     algo-1  exit 1, 3.4 s later
-    algo-3  still running, 50.0 s later
+    algo-3  still running, 50 s later
   first to fail: algo-2: killed by this run
 """ in text(found)
     assert found.hint == "algo-3 did not notice: let the script wait for others no longer than it has to"

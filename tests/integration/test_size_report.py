@@ -13,7 +13,6 @@ import pytest
 
 from bakehouse.analysis import image_archive
 from bakehouse.analysis.layers import Contents, File
-from bakehouse.analysis.size_text import size_text
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import size_report, workflow
@@ -23,6 +22,7 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
 from bakehouse.publish.releases import text_of
+from bakehouse.util.format import format_bytes
 from tests.analysis.test_fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine
@@ -176,7 +176,7 @@ def test_an_image_is_compared_with_its_last_release(
     told = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, top=10, against="release")
 
     lines = told.splitlines()
-    change = f"1.0 MB → {size_text(mpi_cpu[1].bytes)}"
+    change = f"1.0 MB → {format_bytes(mpi_cpu[1].bytes)}"
     assert lines[0].startswith(f"mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): {change} (+")
     assert [line.split() for line in lines if "torch" in line] == [["torch", "2.8.0", "→", "-"]]
 

@@ -270,7 +270,7 @@ def test_the_registrys_own_words_stand_beside_the_engines() -> None:
 
 
 def test_a_full_disk_on_this_side_is_a_reason() -> None:
-    full = Somewhere(disk=(Reason("the disk that holds `build/registry` has 0.0 MB left"),))
+    full = Somewhere(disk=(Reason("the disk that holds `build/registry` has 0 bytes left"),))
     error = refusals(full).broken_off(TransferError(Fault.TRANSIENT, "500 Internal Server Error"), None, 5)
     assert error.diagnostics[0].reasons == full.disk
 

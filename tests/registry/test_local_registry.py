@@ -22,7 +22,7 @@ def test_a_disk_with_room_is_no_trouble(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file system without room: /proc")
 def test_a_full_disk_is_named() -> None:
-    reason = Reason("the disk that holds `/proc` has 0.0 MB left")
+    reason = Reason("the disk that holds `/proc` has 0 bytes left")
     assert EmbeddedRegistry(Path("/proc")).known_problems() == (reason,)
 
 

@@ -99,7 +99,7 @@ def test_a_long_push_says_now_and_then_how_far_it_is() -> None:
     lines: list[str] = []
     layers = Layers(lines.append, every=0)
     layers.see(pushing(500_000))
-    assert lines == ["0.5 of 2.0 MB pushed"]
+    assert lines == ["0.5 MB of 2.0 MB pushed"]
 
 
 def test_no_movement_is_a_stall() -> None:

@@ -70,8 +70,8 @@ releases:
     assert (
         told
         == """\
-  ~ toolkit 1 → 2  1 → 3 MB of Python packages
-  2 Python packages differ; to fetch: 1 → 3 MB
+  ~ toolkit 1 → 2  1.0 MB → 3.0 MB of Python packages
+  2 Python packages differ; to fetch: 1.0 MB → 3.0 MB
       numpy 3.1000000 → 3.3000000
       + six 1.17
 """

@@ -589,7 +589,7 @@ def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
 
     assert (found.status, found.exit_code, found.host) == (Status.FAILED, 6, "algo-2")
     assert launch_report.text(replace(found, seconds=312.0)) == (
-        "failed: Failed after 312.0 s\n"
+        "failed: Failed after 5:12\n"
         "  AlgorithmError: ExecuteUserScriptError:\n"
         "  ExitCode 1, exit code: 1\n"
         "  algo-2 says: ModuleNotFoundError: No module named 'lightgbm'\n"

@@ -1,0 +1,55 @@
+"""Numbers, durations and tables as text: the one place that decides how they look."""
+
+from collections.abc import Iterable, Sequence
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes in decimal units: `1.24 GB`, `83.2 MB`, `5 kB`, `191 bytes`."""
+    size = abs(count)
+    if size < 1e3:
+        return format_count(round(count), "byte")
+    if size < 1e5:
+        return f"{count / 1e3:.0f} kB"
+    # What would be printed as 1000.0 MB is a gigabyte.
+    return f"{count / 1e6:.1f} MB" if size < 999.95e6 else f"{count / 1e9:.2f} GB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration: `0.4 s`, `83 s`, `2:05` for minutes, `1:02:05` for hours."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    # Rounding comes first: 179.7 seconds are 3:00, not 2:60.
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 file`, `6,394 files`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def format_table(
+    rows: Iterable[Sequence[str]], *, align: str = "", indent: str = "", max_width: int | None = None
+) -> str:
+    """Rows of cells as aligned lines, each with its newline; empty without rows.
+
+    `align` has `l` or `r` for each column; a column it does not name is aligned to the left. A cell longer
+    than `max_width` moves the rest of its line, but not its column.
+    """
+    cells = [[*row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if max_width is not None:
+        widths = [min(width, max_width) for width in widths]
+    sides = align.ljust(len(widths), "l")
+    lines = (
+        "  ".join(
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        )
+        for row in cells
+    )
+    return "".join(f"{indent}{line.rstrip()}\n" for line in lines)
