@@ -1,87 +1,173 @@
-"""Hands the files of a plan to the steps of its build, over HTTP: fetched when a step asks for them.
+"""HTTP server that gives build steps their files, downloading each file when a step asks for it.
 
-`sha256/<hash>/<file>` is a file, `simple/<project>/` a page of a package index. What no image of the plan
-wants is not there, and nothing else of the machine can be read.
+`serve` offers the files of a plan below a secret prefix: `sha256/<hash>/<file>` is a file,
+`simple/<project>/` is a page of a package index. `serve_stubs` offers a directory of stub packages as an apt
+repository. Nothing else on this machine can be read.
 """
 
 import contextlib
 import html
+import re
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import quote, unquote
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
-from bakehouse.build import fileserver
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import Wanted, WantedFile
 from bakehouse.fetch.simple_index import normal
 
+STUB_HOST = "stubs.bakehouse.invalid"
+"""Host name of the stub repository in a base's sources list; apt reaches the server as a proxy for it."""
+_PACKAGE_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%~!-]*")
+_IDLE_SECONDS = 1800
+"""pip keeps its connection open while it compiles, and uses it again."""
+
+Find = Callable[[str], "str | Path | None"]
+"""Returns an HTML page, a file or None for a quoted URL path."""
+
 
 @contextlib.contextmanager
 def serve(wanted: Wanted, fetcher: Fetcher, address: str) -> Iterator[str]:
-    """Serve on a free port of `address`, below a prefix nobody can guess; gives the URL of that prefix.
+    """Serve the files of a plan on a free port of `address`, and yield the URL with its secret prefix.
 
-    Raises OSError where this machine doesn't have the address.
+    Raises OSError if this machine does not have the address.
     """
+    index = FileIndex(wanted, fetcher)
     token = secrets.token_urlsafe(24)
-    handler = type("Handler", (_Handler,), {"shelf": FileIndex(wanted, fetcher), "token": token})
-    with fileserver.serve(handler, address) as url:
+
+    def find(path: str) -> str | Path | None:
+        prefix, *parts = [unquote(part) for part in path.split("/")[1:]] or [""]
+        if not secrets.compare_digest(prefix.encode(), token.encode()):
+            return None
+        match parts:
+            case ["sha256", sha256, name]:
+                return index.file(sha256, name)
+            case ["simple", project, ""]:
+                return index.page(project)
+        return None
+
+    with _serve(find, address) as url:
         yield f"{url}/{token}"
 
 
+@contextlib.contextmanager
+def serve_stubs(repository: Path, address: str) -> Iterator[str]:
+    """Serve a directory of stub packages as `/apt/` on a free port of `address`, and yield the URL.
+
+    Raises OSError if this machine does not have the address.
+    """
+
+    def find(path: str) -> Path | None:
+        match [part for part in unquote(path).split("/") if part not in ("", ".")]:
+            case ["apt", name] if _PACKAGE_FILE.fullmatch(name):
+                file = repository / name
+                return file if file.is_file() else None
+        return None
+
+    with _serve(find, address) as url:
+        yield url
+
+
 class FileIndex:
-    """The files of a plan."""
+    """Index of the files of a plan, by checksum and by Python project."""
 
     def __init__(self, wanted: Wanted, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._files = {(str(one.sha256), one.file): one for one in wanted.files if one.sha256}
+        self._files = {(str(file.sha256), file.file): file for file in wanted.files if file.sha256}
         self._projects: dict[str, list[WantedFile]] = {}
-        for one in self._files.values():
-            if one.kind in ("wheel", "sdist"):
-                self._projects.setdefault(normal(one.project), []).append(one)
-        self._with: dict[WantedFile, list[tuple[WantedFile, ...]]] = {}
+        for file in self._files.values():
+            if file.kind in ("wheel", "sdist"):
+                self._projects.setdefault(normal(file.project), []).append(file)
+        self._stages: dict[WantedFile, list[tuple[WantedFile, ...]]] = {}
         for stage in wanted.stages:
-            for one in stage:
-                self._with.setdefault(one, []).append(stage)
+            for file in stage:
+                self._stages.setdefault(file, []).append(stage)
 
     def file(self, sha256: str, name: str) -> Path | None:
-        """A file's path, once it is here; what its stage needs besides is on its way then too."""
+        """Download a file, start the downloads of its stage's other files, and return its path."""
         file = self._files.get((sha256, name))
         if file is None:
             return None
-        stages = self._with.get(file, [])
-        # One of several stages may have asked, and the others may be built already.
-        for beside in stages[0] if len(stages) == 1 else ():
-            if beside.sha256 and beside != file:
-                self._fetcher.ask(beside)
+        stages = self._stages.get(file, [])
+        # With several stages, any of them may have asked, and the others may be built already.
+        for other in stages[0] if len(stages) == 1 else ():
+            if other.sha256 and other != file:
+                self._fetcher.ask(other)
         try:
             return self._fetcher.get(file)
         except (MissingError, StoppedError, OSError):
             return None
 
     def page(self, project: str) -> str | None:
+        """Return the package index page of a Python project."""
         files = self._projects.get(normal(project))
         if files is None:
             return None
         lines = [
-            f'<a href="../../sha256/{one.sha256}/{quote(one.file)}#sha256={one.sha256}">'
-            f"{html.escape(one.file)}</a><br>\n"
-            for one in files
+            f'<a href="../../sha256/{file.sha256}/{quote(file.file)}#sha256={file.sha256}">'
+            f"{html.escape(file.file)}</a><br>\n"
+            for file in files
         ]
         return f"<!DOCTYPE html><html><body>\n{''.join(lines)}</body></html>\n"
 
 
-class _Handler(fileserver.Handler):
-    shelf: FileIndex
-    token: str
+@contextlib.contextmanager
+def _serve(find: Find, address: str) -> Iterator[str]:
+    with _Server((address, 0), type("Handler", (_Handler,), {"find": staticmethod(find)})) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://{address}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
-    def find(self, path: str) -> str | Path | None:
-        token, *parts = [unquote(part) for part in path.split("/")[1:]] or [""]
-        if not secrets.compare_digest(token.encode(), self.token.encode()):
-            return None
-        match parts:
-            case ["sha256", sha256, name]:
-                return self.shelf.file(sha256, name)
-            case ["simple", project, ""]:
-                return self.shelf.page(project)
-        return None
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_SECONDS
+    find: Find
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: the path of a request can contain the secret prefix."""
+
+    def _answer(self, *, with_body: bool) -> None:
+        content = self.find(urlsplit(self.path).path)
+        if content is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif isinstance(content, str):
+            body = content.encode()
+            self._send_headers("text/html; charset=utf-8", len(body))
+            if with_body:
+                self.wfile.write(body)
+        else:
+            with content.open("rb") as file:
+                self._send_headers("application/octet-stream", content.stat().st_size)
+                if with_body:
+                    self.connection.sendfile(file)
+
+    def _send_headers(self, content_type: str, length: int) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    """Many steps connect at once: a connection beyond the queue hangs until its client times out."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that disconnect during an answer."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build import bake as feeding
-from bakehouse.build import base_image, prefetch, standin_server, stub_bases, stub_files, stub_plan, verify
+from bakehouse.build import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Progress
 from bakehouse.build.stub_plan import Rehearsal, Stubs
@@ -125,11 +125,11 @@ def run_rehearsals(
     """
     root, outcome = state / "rehearsal", Outcome()
     with (
-        standin_server.serve(root / "apt", inputs.address) as url,
+        file_server.serve_stubs(root / "apt", inputs.address) as url,
         private_folder(state) as folder,
         ThreadPoolExecutor(1) as beside,
     ):
-        proxy = f'Acquire::http::Proxy::{standin_server.HOST} "{url}/";\n'
+        proxy = f'Acquire::http::Proxy::{file_server.STUB_HOST} "{url}/";\n'
         given = _with_apt(inputs, proxy, folder)
         own = [one.real.base for one in rehearsals if isinstance(one.real.base, BootstrappedBase)]
         for base in dict.fromkeys([debian, *own]):
@@ -186,7 +186,7 @@ def _write(one: Rehearsal, templates: Mapping[str, str], root: Path) -> None:
         if not path.is_file() or path.read_bytes() != content:
             write_whole(path, content)
         path.chmod(0o755 if file.is_executable else 0o644)
-    write_whole(root / "images" / one.real.name / "standins.lock", stub_plan.lock_text(one))
+    write_whole(root / "images" / one.real.name / "stubs.lock", stub_plan.lock_text(one))
 
 
 def _make_bases(

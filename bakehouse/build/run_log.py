@@ -93,5 +93,5 @@ def built_run(image: Image, today: date) -> Run:
     return Run(Level.BUILT, image.key, today.isoformat())
 
 
-def rehearsed_run(image: Image, standins: tuple[str, ...], today: date) -> Run:
-    return Run(Level.REHEARSED, image.key, today.isoformat(), standins)
+def rehearsed_run(image: Image, stubs: tuple[str, ...], today: date) -> Run:
+    return Run(Level.REHEARSED, image.key, today.isoformat(), stubs)

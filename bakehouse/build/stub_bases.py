@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from bakehouse.build.standin_server import HOST
+from bakehouse.build.file_server import STUB_HOST
 from bakehouse.build.stub_files import GENERIC, Tree, debian_package, make, unpacked
 from bakehouse.build.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.catalog.project import HOME
@@ -90,7 +90,7 @@ def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
         (GENERIC / "base" / "Dockerfile.j2").read_text(),
         need=need,
         debian=debian,
-        host=HOST,
+        host=STUB_HOST,
         python=python_of(provides),
         libraries=[] if need.bootstrapped else _libraries(need, provides),
         packages=packages,

@@ -1,6 +1,6 @@
 """Makes stand-ins: small files of the shape of parts that can't be had here, the same bytes every time.
 
-A component says what its own are like in `standins/<artifact or package>/`: a tree of files, in which
+A component says what its own are like in `stubs/<artifact or package>/`: a tree of files, in which
 `@version@`, and `@name@` of what it provides, are filled in; `file` there is what is no archive. Others get
 what any source or wheel has.
 """
@@ -32,7 +32,7 @@ _ARCHIVES: Mapping[str, Callable[[bytes], bytes]] = {
     ".tar": bytes,
 }
 _HOLE = re.compile(rb"@([a-z0-9_.-]+)@")
-GENERIC = HOME / "templates" / "rehearsal"
+GENERIC = HOME / "templates" / "stubs"
 NOTHING = "bakehouse-rehearsal-nothing"
 _VERSION = "0~rehearsal"
 _APT_ALIASES = (
@@ -179,7 +179,7 @@ def _own_folders(need: StubFile) -> list[Path]:
     names = [need.name, str(canonicalize_name(need.name))]
     if need.kind == "artifact" and need.file.endswith(".whl"):
         names.append(str(canonicalize_name(need.file.split("-")[0])))
-    folders = [need.folder / "standins" / name for name in dict.fromkeys(names)]
+    folders = [need.folder / "stubs" / name for name in dict.fromkeys(names)]
     return [folder for folder in folders if folder.is_dir()]
 
 

@@ -194,11 +194,11 @@ def stage_texts(dockerfile: str) -> dict[str, str]:
 def lock_text(rehearsal: Rehearsal) -> str:
     """What stands for what in an image, by checksum: the rehearsal lock."""
     rows = [
-        {"component": need.part.component, "file": need.file, "stand_in": digest, "for": need.text}
+        {"component": need.part.component, "file": need.file, "stub": digest, "for": need.text}
         for need, digest in rehearsal.files
     ]
     bases = [
-        {"component": need.part.component, "stand_in": reference, "for": need.text}
+        {"component": need.part.component, "stub": reference, "for": need.text}
         for need, reference in rehearsal.bases
     ]
     whole = {"image": rehearsal.real.name, "key": rehearsal.real.key, "status": REHEARSED}

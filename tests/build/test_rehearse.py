@@ -146,9 +146,7 @@ def test_apt_is_told_where_its_stand_ins_are(machine: Rehearsals) -> None:
 
     own, proxy = machine.given("apt").splitlines()
     assert own == "# the machine's apt"
-    assert re.fullmatch(
-        r'Acquire::http::Proxy::standins\.bakehouse\.invalid "http://127\.0\.0\.1:\d+/";', proxy
-    )
+    assert re.fullmatch(r'Acquire::http::Proxy::stubs\.bakehouse\.invalid "http://127\.0\.0\.1:\d+/";', proxy)
 
 
 def test_what_a_real_part_answers_wrongly_is_a_failure(machine: Rehearsals) -> None:

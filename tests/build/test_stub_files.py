@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from packaging.utils import parse_wheel_filename
 
-from bakehouse.build import standin_server, stub_files
+from bakehouse.build import file_server, stub_files
 from bakehouse.build.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Part
@@ -141,8 +141,8 @@ def served(tmp_path: Path) -> Path:
 
 
 def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) -> None:
-    with standin_server.serve(served, "127.0.0.1") as url:
-        request = Request(f"http://{standin_server.HOST}/apt/./Packages")
+    with file_server.serve_stubs(served, "127.0.0.1") as url:
+        request = Request(f"http://{file_server.STUB_HOST}/apt/./Packages")
         request.set_proxy(url.removeprefix("http://"), "http")
         text = urlopen(request).read().decode()
         name = next(line.removeprefix("Filename: ./") for line in text.splitlines() if "one_" in line)
@@ -151,7 +151,7 @@ def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) ->
 
 @pytest.mark.parametrize("path", ["secret", "../secret", "apt/../secret", "apt/%2e%2e%2fsecret", "apt/.."])
 def test_nothing_else_is_served(served: Path, path: str) -> None:
-    with standin_server.serve(served, "127.0.0.1") as url, pytest.raises(OSError, match="404"):
+    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(OSError, match="404"):
         urlopen(f"{url}/{path}")
 
 

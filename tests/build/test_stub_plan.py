@@ -218,9 +218,9 @@ def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: s
     [(target, bake)] = json.loads((folder / "docker-bake.json").read_text())["target"].items()
     assert target == one.target
     assert bake["tags"] == [made.reference]
-    lock = json.loads((folder / "standins.lock").read_text())
+    lock = json.loads((folder / "stubs.lock").read_text())
     assert lock["key"] == one.key
-    assert {row["stand_in"] for row in lock["files"]} == {digest for _, digest in made.files}
+    assert {row["stub"] for row in lock["files"]} == {digest for _, digest in made.files}
     for need, digest in made.files:
         assert (tmp_path / "rehearsal" / "files" / digest / need.file).is_file()
 

@@ -129,7 +129,7 @@ def test_mistakes_of_a_commit_are_placed_as_git_names_the_file(repository: Tree)
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "/", "../../../../..", "../../../../../outside"])
 def test_links_that_lead_out_of_the_repository_are_left_out(repository: Tree, target: str) -> None:
-    link(repository, "mine/components/python/standins/link", target)
+    link(repository, "mine/components/python/stubs/link", target)
     commit(repository)
 
     assert laid_out(repository) == ["mine/images/small.yaml"]

@@ -38,7 +38,7 @@ REMAINING = {
     "recipes/images": 1,
     "tasks.py": 17,
     "templates": 17,
-    "templates/rehearsal": 25,
+    "templates/stubs": 25,
 }
 """Violations that are left in each directory. These numbers may only fall."""
 

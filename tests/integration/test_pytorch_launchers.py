@@ -23,7 +23,7 @@ from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
 
 pytestmark = pytest.mark.engine
 
-STANDINS = f"bakehouse/test-pytorch-cpu-with-standins:{os.getpid()}"
+STUBS = f"bakehouse/test-pytorch-cpu-with-stubs:{os.getpid()}"
 """The image pytorch-cpu with stand-ins for SMDDP and SMP."""
 IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
 TORCHRUN = {"torch_distributed": {"enabled": True}}
@@ -47,7 +47,7 @@ LAUNCHES = {
         kills={"data": 150.0},
     ),
     "smddp-two-hosts": Case(
-        STANDINS,
+        STUBS,
         EXAMPLES / "smddp",
         groups=gpu_hosts(2),
         distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
@@ -70,7 +70,7 @@ LAUNCHES = {
     "torch-ddp-one-host": Case("pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, processes=2),
     "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
     "smddp": Case(
-        STANDINS,
+        STUBS,
         EXAMPLES / "smddp",
         groups=gpu_hosts(1),
         distribution={
@@ -88,7 +88,7 @@ LAUNCHES = {
         hyperparameters=TWO_RANKS,
     ),
     "smp-1": Case(
-        STANDINS,
+        STUBS,
         EXAMPLES / "smp1",
         groups=gpu_hosts(1),
         distribution={
@@ -97,7 +97,7 @@ LAUNCHES = {
         },
     ),
     "smp-2": Case(
-        STANDINS,
+        STUBS,
         EXAMPLES / "smp2",
         groups=gpu_hosts(1),
         distribution={
@@ -110,22 +110,22 @@ LAUNCHES = {
 
 
 @pytest.fixture(scope="module")
-def standins(fleet: Fleet) -> Iterator[str]:
+def stubs(fleet: Fleet) -> Iterator[str]:
     """The stand-ins' image, gone afterwards."""
     command = [
-        *("docker", "buildx", "build", "--quiet", "--load", "--tag", STANDINS),
+        *("docker", "buildx", "build", "--quiet", "--load", "--tag", STUBS),
         *("--label", f"bakehouse=tests-{os.getpid()}"),
         *("--build-arg", f"IMAGE={fleet.images['pytorch-cpu'].image.reference}"),
-        str(Path(__file__).with_name("standins")),
+        str(Path(__file__).with_name("stubs")),
     ]
     with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
-    yield STANDINS
-    subprocess.run(["docker", "image", "rm", "--force", STANDINS], check=True, capture_output=True)
+    yield STUBS
+    subprocess.run(["docker", "image", "rm", "--force", STUBS], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
-def reports(workspace: Workspace, fleet: Fleet, standins: str) -> dict[str, JobReport]:
+def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
         workflow.build_images(workspace, IMAGES, progress.report, workflow.Wishes(), progress)
     found = run_all(workspace, LAUNCHES)

@@ -396,7 +396,7 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     patterns = {re.sub(r"\$\{.*?\}", "*", lock) for lock in named}
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     found -= {path for path in found if "__pycache__" in path or path.startswith("files/")}
-    found -= {path for path in found if path.startswith("standins/")}
+    found -= {path for path in found if path.startswith("stubs/")}
     found -= {"component.yaml", "install.j2", "smoke.py"}
     assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
 
@@ -404,7 +404,7 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
     variants = [one for release in catalog().components[name].releases for one in release.variants]
-    found = {path.name for path in (RECIPES / "components" / name).glob("standins/*")}
+    found = {path.name for path in (RECIPES / "components" / name).glob("stubs/*")}
     found -= {artifact.name for one in variants for artifact in one.face.artifacts}
     if found:
         found -= {canonicalize_name(package.name) for one in variants for package in one.face.packages}

@@ -1,3 +1,0 @@
-#!/bin/sh
-# A stand-in: b2 is there already
-printf '%s\n' "$@" > bootstrap.options

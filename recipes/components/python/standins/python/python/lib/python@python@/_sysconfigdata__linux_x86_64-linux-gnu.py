@@ -1,1 +1,0 @@
-"""A stand-in of what names the compilers that this Python was made with: /install, clang++"""

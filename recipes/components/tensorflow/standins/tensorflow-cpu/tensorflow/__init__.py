@@ -1,3 +1,0 @@
-"""A stand-in."""
-
-__version__ = "@version@"

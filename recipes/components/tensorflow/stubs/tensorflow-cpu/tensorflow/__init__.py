@@ -1,0 +1,3 @@
+"""A stub."""
+
+__version__ = "@version@"

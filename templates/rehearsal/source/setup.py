@@ -1,5 +1,0 @@
-"""A stand-in: an empty package of the right name and version."""
-
-from setuptools import setup
-
-setup(name="@name@", version="@version@", packages=[])

@@ -1,0 +1,102 @@
+"""Makes this Python answer as another one: for rehearsals, where Debian's stands for those that aren't here.
+
+It takes the place of the package `encodings`, the first that an interpreter reads from a file, and hands over
+to the real one. Which version to answer is written beside the interpreter, or is in its name.
+"""
+
+import _io
+import sys
+
+
+def _first_line(path, start=""):
+    try:
+        with _io.FileIO(path) as file:
+            lines = str(file.read(), "ascii").splitlines()
+    except OSError:
+        return ""
+    return next((line[len(start) :].strip() for line in lines if line.startswith(start)), "")
+
+
+def _answer():
+    folder, _, name = (sys.executable or "").rpartition("/")
+    above = folder.rpartition("/")[0]
+    number = name[len("python3.") :] if name.startswith("python3.") else ""
+    return (
+        _first_line(above + "/pyvenv.cfg", "version = ")
+        or _first_line(above + "/rehearsed-python")
+        or ("3." + number if number.isdigit() else "")
+        or _first_line("/etc/rehearsed-python")
+    )
+
+
+class _VersionInfo(tuple):
+    major, minor, micro, releaselevel, serial = (
+        property(lambda own, number=number: own[number]) for number in range(5)
+    )
+
+
+_numbers = [int(one) for one in _answer().split(".") if one.isdigit()]
+if _numbers[:2] not in ([], [*sys.version_info[:2]]):
+    # No release has the patch number 99: what sees it knows that it sees no real one
+    sys.version_info = _VersionInfo((_numbers[0], _numbers[1], 99, "final", 0))
+    sys.hexversion = _numbers[0] << 24 | _numbers[1] << 16 | 99 << 8 | 0xF0
+    _own = ".".join(map(str, sys.implementation.version[:3]))
+    _told = f"{_numbers[0]}.{_numbers[1]}.99"
+    sys.version = f"{_told} (rehearsal, Jan 1 2026, 00:00:00) [stub, running {_own}]"
+
+
+def _special_forms(typing):
+    """Takes the forms that `typing_extensions`, pip's own too, makes for Pythons before 3.9."""
+    real = typing._SpecialForm.__init__
+
+    def form(self, getitem, doc=None):
+        if not isinstance(getitem, str):
+            real(self, getitem)
+            return
+        self._getitem, self._name, self.__doc__ = None, getitem, doc
+
+    typing._SpecialForm.__init__ = form
+
+
+def _rmtree(shutil):
+    """Takes the argument that pip gives it from Python 3.12 on."""
+    real = shutil.rmtree
+
+    def rmtree(path, *arguments, onexc=None, **options):
+        if onexc:
+            options["onerror"] = lambda function, place, raised: onexc(function, place, raised[1])
+        real(path, *arguments, **options)
+
+    rmtree.avoids_symlink_attacks = real.avoids_symlink_attacks
+    shutil.rmtree = rmtree
+
+
+class _Patched:
+    """Changes a module when it is imported."""
+
+    def __init__(self, name, patch):
+        self.name, self.patch = name, patch
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        found = (one.find_spec(name, path, target) for one in sys.meta_path)
+        spec = next(spec for spec in found if spec)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            self.patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if tuple(sys.version_info) < (3, 9):
+    sys.meta_path.insert(0, _Patched("typing", _special_forms))
+if tuple(sys.version_info) >= (3, 12) > sys.implementation.version:
+    sys.meta_path.insert(0, _Patched("shutil", _rmtree))
+
+with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
+    exec(compile(_file.read(), __file__, "exec"))
