@@ -1,6 +1,6 @@
-"""States how an image came to be: an in-toto statement with SLSA's provenance, not signed.
+"""Build provenance of an image: an unsigned in-toto statement with an SLSA predicate.
 
-It is made of what the plan pins and says `unknown` where nobody knows; nothing of the machine is in it.
+It records what the plan pins, `unknown` for the rest, and nothing about the build machine.
 """
 
 import json
@@ -9,7 +9,14 @@ from typing import Any
 
 from bakehouse import __version__
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.publish import purls
+from bakehouse.publish.sbom import (
+    UNKNOWN,
+    artifact_uri,
+    deb_purl,
+    distribution_purl,
+    reference_purl,
+    suite_purl,
+)
 from bakehouse.util.oci import PLATFORM, Digest
 
 MEDIA_TYPE = "application/vnd.in-toto+json"
@@ -17,11 +24,10 @@ PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _BUILD_TYPE = "urn:bakehouse:image:1"
 _BUILDER = "urn:bakehouse:bake"
-_UNKNOWN = "unknown"
 
 
 def text_of(image: Image, digest: Digest, revision: str) -> bytes:
-    """The statement about the image with this digest; `revision` is what `revisions` says of the recipes."""
+    """Return the statement about the image with this digest; `revision` is that of the recipes' checkout."""
     commit = revision.removesuffix("-dirty")
     statement = {
         "_type": _STATEMENT_TYPE,
@@ -37,15 +43,15 @@ def text_of(image: Image, digest: Digest, revision: str) -> bytes:
                     "format": image.format,
                 },
                 "internalParameters": {
-                    # Without a commit there is nothing that files could differ from.
+                    # Without a commit, `dirty` is undefined.
                     "recipes": {
-                        "revision": commit or _UNKNOWN,
-                        "dirty": commit != revision if commit else _UNKNOWN,
+                        "revision": commit or UNKNOWN,
+                        "dirty": commit != revision if commit else UNKNOWN,
                     },
                     "components": {
-                        one.component: _version(one.version, one.variant) for one in image.all_parts
+                        part.component: _version(part.version, part.variant) for part in image.all_parts
                     },
-                    # Their files are among the dependencies where they are locked
+                    # Locked packages are also listed as resolved dependencies.
                     "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
                 },
                 "resolvedDependencies": [
@@ -73,15 +79,15 @@ def _build_apt(image: Image) -> set[str]:
 def _base(image: Image) -> Iterator[dict[str, Any]]:
     base = image.base
     if isinstance(base, BootstrappedBase):
-        # All that it is made of is among the dependencies where the suite is locked
+        # The packages of a locked suite are listed as resolved dependencies.
         yield {
             "name": "base",
-            "uri": purls.of_suite(base.suite),
-            "annotations": {"packages": list(base.packages), "sha256": _UNKNOWN},
+            "uri": suite_purl(base.suite),
+            "annotations": {"packages": list(base.packages), "sha256": UNKNOWN},
         }
     else:
         sha256 = base.digest.removeprefix("sha256:") if base.digest else None
-        yield {"name": "base", "uri": purls.of_reference(base.reference), **_pinned(sha256)}
+        yield {"name": "base", "uri": reference_purl(base.reference), **_pinned(sha256)}
 
 
 def _recipes(commit: str) -> Iterator[dict[str, Any]]:
@@ -90,33 +96,31 @@ def _recipes(commit: str) -> Iterator[dict[str, Any]]:
 
 
 def _files(image: Image) -> Iterator[dict[str, Any]]:
-    """The artifacts of the recipe's components, each once."""
-    found = {
-        (one.file, one.address): {"name": one.file, "uri": purls.of_artifact(one), **_pinned(one.sha256)}
-        for stage in image.stages
-        for one in stage.artifacts.values()
-    }
-    yield from (found[key] for key in sorted(found))
+    """Artifacts of the recipe's components, each once."""
+    artifacts = {(one.file, one.address): one for stage in image.stages for one in stage.artifacts.values()}
+    for _, artifact in sorted(artifacts.items(), key=lambda item: item[0]):
+        yield {"name": artifact.file, "uri": artifact_uri(artifact), **_pinned(artifact.sha256)}
 
 
 def _packages(image: Image) -> Iterator[dict[str, Any]]:
-    """The Python packages of all locks, each file once."""
-    found = {
-        (one.file, one.sha256): {"name": one.file, "uri": purls.of_distribution(one), **_pinned(one.sha256)}
+    """Python packages of all locks, each file once."""
+    packages = {
+        (package.file, package.sha256): package
         for stage in image.stages
-        for one in (*stage.wheels, *stage.sdists)
+        for package in (*stage.wheels, *stage.sdists)
     }
-    yield from (found[key] for key in sorted(found))
+    for _, package in sorted(packages.items(), key=lambda item: item[0]):
+        yield {"name": package.file, "uri": distribution_purl(package), **_pinned(package.sha256)}
 
 
 def _debs(image: Image) -> Iterator[dict[str, Any]]:
-    """The distribution's packages that are locked, of the base, the build stages and the image."""
-    for one in sorted(image.debs, key=lambda one: one.file):
-        yield {"name": one.file, "uri": purls.of_deb(one), **_pinned(one.sha256)}
+    """Locked Debian packages of the base, the build stages and the image."""
+    for deb in sorted(image.debs, key=lambda deb: deb.file):
+        yield {"name": deb.file, "uri": deb_purl(deb), **_pinned(deb.sha256)}
 
 
 def _pinned(sha256: str | None) -> dict[str, Any]:
-    return {"digest": _sha256(sha256)} if sha256 else {"annotations": {"sha256": _UNKNOWN}}
+    return {"digest": _sha256(sha256)} if sha256 else {"annotations": {"sha256": UNKNOWN}}
 
 
 def _sha256(value: str) -> dict[str, str]:

@@ -116,7 +116,7 @@ class _Push:
 
     def run(self) -> PublishedImage:
         staged = self.publication.candidate
-        found = self.tags.is_there() if staged else self.tags.named(self._make_repository)
+        found = self.tags.is_there() if staged else self.tags.named(self._create_repository)
         if found:
             what = "staged" if staged else "published"
             self.progress(f"{self.name}: already {what} as {short(self.built.digest)}")
@@ -167,8 +167,8 @@ class _Push:
         remote = Repository(self.registry, self.repository, self.publication.retry_policy, tell)
         return ReleaseTags(remote, self.refusals)
 
-    def _make_repository(self) -> None:
-        self.registry.make_repository(self.repository, self.name)
+    def _create_repository(self) -> None:
+        self.registry.create_repository(self.repository, self.name)
 
     def _shown(self) -> Manifest | None:
         """The manifest that is going to be sent; what would be refused after the push is refused before."""
@@ -223,7 +223,7 @@ class _Push:
                     return
                 elif failure.fault is Fault.MISSING and not made:
                     made = True
-                    self._make_repository()
+                    self._create_repository()
                 elif failure.fault in _PASSING and self._may_try_again(failure, attempts):
                     attempts += 1
                 else:

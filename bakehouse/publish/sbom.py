@@ -1,20 +1,22 @@
-"""Writes the bill of materials of an image: what is installed in it, and what the plan knows of that.
+"""Bill of materials (SBOM) of an image in CycloneDX, and the package URLs (purl) that it uses.
 
-The same image gives the same bytes: there is no date in them, and the serial number is made of the digest.
+The same image gives the same bytes: they contain no date, and the serial number derives from the digest.
 """
 
 import json
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
 from bakehouse import __version__
-from bakehouse.analysis.packages import Distribution, Installed
+from bakehouse.analysis.packages import Distribution, Installed, SystemPackage
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
-from bakehouse.plan.model import Image
-from bakehouse.publish import purls
+from bakehouse.plan.model import Image, Part
 from bakehouse.util.oci import Digest
 
 if TYPE_CHECKING:
@@ -27,24 +29,24 @@ UNKNOWN = "unknown"
 
 
 def text_of(image: Image, digest: Digest, installed: Installed) -> bytes:
-    """A CycloneDX document about the image that has this digest."""
+    """Return the CycloneDX document of the image with this digest."""
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.output.json import JsonV1Dot6
 
-    purl = purls.of_image(image.name, digest)
-    about = Component(type=ComponentType.CONTAINER, name=image.name, version=digest, bom_ref=purl)
-    about.purl = _parsed(purl)
-    about.properties.update(_properties(image, installed))
-    components = [*_parts(image), *_system_packages(installed), *_distributions(image, installed)]
+    purl = image_purl(image.name, digest)
+    subject = Component(type=ComponentType.CONTAINER, name=image.name, version=digest, bom_ref=purl)
+    subject.purl = _parsed(purl)
+    subject.properties.update(_properties(image, installed))
+    components = [*_recipe_components(image), *_system_packages(installed), *_distributions(image, installed)]
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, purl), components=components)
-    bom.metadata.component = about
+    bom.metadata.component = subject
     bom.metadata.tools.components.add(
         Component(type=ComponentType.APPLICATION, name="bakehouse", version=__version__, bom_ref="bakehouse")
     )
-    bom.register_dependency(about, components)
+    bom.register_dependency(subject, components)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    # The library always writes one.
+    # The library always writes a timestamp.
     del document["metadata"]["timestamp"]
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
@@ -59,39 +61,39 @@ def _properties(image: Image, installed: Installed) -> Iterator["Property"]:
         yield Property(name="bakehouse:system-packages", value=UNKNOWN)
 
 
-def _parts(image: Image) -> Iterator["Component"]:
-    """The components of the recipe, each with the files that it was made from."""
+def _recipe_components(image: Image) -> Iterator["Component"]:
+    """Components of the recipe, each with its source files."""
     from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
     from cyclonedx.model.component import Component, ComponentType
 
-    files = {stage.part.component: stage.artifacts.values() for stage in image.stages}
+    artifacts = {stage.part.component: stage.artifacts.values() for stage in image.stages}
     for part in image.all_parts:
-        made = Component(
+        component = Component(
             type=ComponentType.LIBRARY,
             name=part.component,
             version=part.version,
             bom_ref=f"part:{part.component}",
-            purl=_parsed(purls.of_part(part)),
+            purl=_parsed(component_purl(part)),
         )
         if part.variant:
-            made.properties.add(Property(name="bakehouse:variant", value=part.variant))
-        for artifact in files.get(part.component, ()):
-            made.external_references.add(
+            component.properties.add(Property(name="bakehouse:variant", value=part.variant))
+        for artifact in artifacts.get(part.component, ()):
+            component.external_references.add(
                 ExternalReference(
                     type=ExternalReferenceType.DISTRIBUTION,
-                    url=XsUri(purls.of_artifact(artifact)),
+                    url=XsUri(artifact_uri(artifact)),
                     comment=artifact.file if artifact.sha256 else f"{artifact.file}, sha256 {UNKNOWN}",
                     hashes=_hashes(artifact.sha256),
                 )
             )
-        yield made
+        yield component
 
 
 def _system_packages(installed: Installed) -> Iterator["Component"]:
     from cyclonedx.model.component import Component, ComponentType
 
     for package in installed.packages or ():
-        purl = purls.of_system_package(package, installed.system, installed.system_version)
+        purl = system_package_purl(package, installed.system, installed.system_version)
         yield Component(
             type=ComponentType.LIBRARY,
             name=package.name,
@@ -102,21 +104,25 @@ def _system_packages(installed: Installed) -> Iterator["Component"]:
 
 
 def _distributions(image: Image, installed: Installed) -> Iterator["Component"]:
-    """Python's distributions, with the sha256 of those that are installed from a lock."""
+    """Installed Python distributions; those from a lock have its sha256."""
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentType
 
-    locked = {_identity(one): one.sha256 for stage in image.stages for one in (*stage.wheels, *stage.sdists)}
-    for one in installed.distributions:
-        purl = purls.of_distribution(one)
+    locked = {
+        _identity(package): package.sha256
+        for stage in image.stages
+        for package in (*stage.wheels, *stage.sdists)
+    }
+    for distribution in installed.distributions:
+        purl = distribution_purl(distribution)
         yield Component(
             type=ComponentType.LIBRARY,
-            name=one.name,
-            version=one.version,
-            bom_ref=f"{purl}#{one.folders[0]}",
+            name=distribution.name,
+            version=distribution.version,
+            bom_ref=f"{purl}#{distribution.folders[0]}",
             purl=_parsed(purl),
-            hashes=_hashes(locked.get(_identity(one))),
-            properties=[Property(name="bakehouse:folder", value=folder) for folder in one.folders],
+            hashes=_hashes(locked.get(_identity(distribution))),
+            properties=[Property(name="bakehouse:folder", value=folder) for folder in distribution.folders],
         )
 
 
@@ -134,3 +140,66 @@ def _parsed(purl: str) -> "PackageURL":
     from packageurl import PackageURL
 
     return PackageURL.from_string(purl)
+
+
+def image_purl(name: str, digest: Digest) -> str:
+    """Return the purl of an image, independent of its registry."""
+    return _purl("oci", name, digest)
+
+
+def component_purl(part: Part) -> str:
+    """Return the purl of a component of the catalogue."""
+    return _purl("generic", part.component, part.version)
+
+
+def system_package_purl(package: SystemPackage, system: str, version: str) -> str:
+    """Return the purl of a package of Debian or of a derivative."""
+    qualifiers = {"arch": package.architecture, "distro": f"{system}-{version}" if version else system}
+    return _purl("deb", package.name, package.version, namespace=system or "debian", **qualifiers)
+
+
+def deb_purl(deb: Deb) -> str:
+    """Return the URL of a locked package; the purl of Debian's where every mirror of the suite has it."""
+    return deb.url or _purl("deb", deb.name, deb.version, namespace="debian")
+
+
+def distribution_purl(package: Distribution | Package) -> str:
+    """Return the purl of a Python distribution, installed or locked."""
+    return _purl("pypi", package.name, package.version)
+
+
+def reference_purl(reference: str) -> str:
+    """Return the purl of an image by the reference that it is pulled by."""
+    repository, _, tag = reference.rpartition(":")
+    if not repository or "/" in tag:
+        repository, tag = reference, ""
+    return _purl("oci", repository.rpartition("/")[2], "", repository_url=repository, tag=tag)
+
+
+def suite_purl(suite: str) -> str:
+    """Return the purl of the Debian suite that a base is bootstrapped from."""
+    return _purl("generic", "apt-suite", suite)
+
+
+def artifact_uri(artifact: Artifact) -> str:
+    """Return the origin of a file: its URL, or the purl of its package in a package index."""
+    if artifact.kind == "url":
+        return public_url(artifact.source)
+    if artifact.kind == "debian":
+        name, _, version = artifact.source.partition("=")
+        return _purl("deb", name, version, namespace="debian", arch="source")
+    name, _, version = artifact.source.partition("==")
+    return _purl("pypi", name, version)
+
+
+def public_url(url: str) -> str:
+    """Return a URL without its possibly secret parts: user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _purl(kind: str, name: str, version: str, namespace: str = "", **qualifiers: str) -> str:
+    from packageurl import PackageURL
+
+    known = {key: value for key, value in qualifiers.items() if value}
+    return PackageURL(kind, namespace or None, name, version or None, known).to_string()

@@ -1,4 +1,4 @@
-"""Amazon ECR as a registry: its login, its repositories, with whatever credentials AWS is asked with."""
+"""Amazon ECR as a registry: login, and its repositories."""
 
 import base64
 import threading
@@ -9,9 +9,8 @@ from typing import Any
 
 from bakehouse.catalog.registry_settings import Creation
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
-from bakehouse.registry import ecr_repository
 from bakehouse.registry.ecr_endpoints import registry_host
-from bakehouse.registry.lifecycle import expiring_rule
+from bakehouse.registry.ecr_repository import EcrRepository
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.aws import Access, Aws, summarize
 from bakehouse.util.oci import ECR_HOST, Digest
@@ -19,7 +18,7 @@ from bakehouse.util.terminal import Reporter
 
 
 class EcrRegistry:
-    """A `Registry` in Amazon ECR; `host` and `region` are found out where they aren't given."""
+    """A `Registry` in Amazon ECR; `host` and `region` default to those of the AWS session."""
 
     def __init__(
         self,
@@ -31,16 +30,16 @@ class EcrRegistry:
         create: bool = False,
         creation: Creation | None = None,
     ) -> None:
-        named = ECR_HOST.fullmatch(host or "")
+        parts = ECR_HOST.fullmatch(host or "")
         self._given_host = host
-        self.aws = Aws(named["region"] if named else region, access)
-        owner = named["account"] if named else account
+        self.aws = Aws(parts["region"] if parts else region, access)
+        owner = parts["account"] if parts else account
         self.owner = {"registryId": owner} if owner else {}
-        """What requests name another account by."""
+        """Argument of requests that selects the account."""
         self._create = create
         self._creation = creation or Creation()
         self._token: Credentials | None = None
-        self._logging_in = threading.Lock()
+        self._login_lock = threading.Lock()
 
     @cached_property
     def host(self) -> str:
@@ -55,12 +54,12 @@ class EcrRegistry:
 
     @property
     def account(self) -> str:
-        """Whose registry it is."""
+        """Id of the account that owns the registry."""
         return self.owner.get("registryId") or self.aws.identity["Account"]
 
     def credentials(self, *, renew: bool = False) -> Credentials:
-        # What `expiresAt` promises is not relied on: a token is used until the registry refuses it.
-        with self._logging_in:
+        # `expiresAt` is not relied on: a token is used until the registry refuses it.
+        with self._login_lock:
             if self._token is None or renew:
                 with self.aws.translate_errors("log in to Amazon ECR"):
                     answer = self.api.get_authorization_token()
@@ -69,58 +68,54 @@ class EcrRegistry:
                 self._token = Credentials(username, password)
             return self._token
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         if not self._create:
             message = f"there is no repository `{repository}` in `{self.host}`"
-            hint = "add `--create`, or ask whoever owns the account for it"
+            hint = "add `--create`, or ask the owner of the account to create it"
             raise PublishError(Diagnostic(message, hint=hint))
-        ecr_repository.create(self.aws, self.api, self.owner, repository, alias, self._creation)
+        self._repository(repository, moving_tag).create()
 
-    def differences(self, repository: str, alias: str) -> tuple[Reason, ...]:
-        """What a repository that is there has otherwise than the settings say; it is not changed."""
-        return ecr_repository.differences(self.aws, self.api, self.owner, repository, alias, self._creation)
+    def differences(self, repository: str, moving_tag: str) -> tuple[Reason, ...]:
+        """Return how an existing repository differs from the settings; it is not changed."""
+        return self._repository(repository, moving_tag).differences()
 
     def require_not_expiring(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
-        """Raise PublishError where a lifecycle rule of the repository would some day expire such an image.
+        """Raise PublishError where a lifecycle rule of the repository would expire an image with these tags.
 
-        Where the rules can't be read, that is said: what was published is there all the same.
+        Without permission to read the policy, the check is skipped. If reading fails otherwise, print a
+        warning, because the image is published all the same.
         """
+        place = f"`{self.host}/{repository}`"
         try:
-            with self.aws.translate_errors(f"read the lifecycle policy of `{repository}`"):
-                policy = self._policy(repository)
+            rule = self._repository(repository).expiring_rule(tags)
         except RegistryAuthError:
-            # Who may push need not be let to read it.
             return
         except PublishError as error:
-            if isinstance(error.__cause__, self.api.exceptions.LifecyclePolicyNotFoundException):
-                return
-            place = f"`{self.host}/{repository}`"
-            words = summarize(error)
-            progress(f"warning: could not read the lifecycle policy of {place}; not checked: {words}")
+            reason = summarize(error)
+            progress(f"warning: could not read the lifecycle policy of {place}; not checked: {reason}")
             return
-        if rule := expiring_rule(policy, tags):
-            message = f"`{self.host}/{repository}` would lose it: {rule}"
-            hint = "limit the rule to untagged images: what the ledger holds has to stay"
+        if rule:
+            message = f"{place} would expire the image: {rule}"
+            hint = "limit the rule to untagged images, because recorded images must stay"
             raise PublishError(Diagnostic(message, hint=hint))
 
-    def _policy(self, repository: str) -> str:
-        answer = self.api.get_lifecycle_policy(repositoryName=repository, **self.owner)
-        return str(answer["lifecyclePolicyText"])
+    def _repository(self, name: str, moving_tag: str = "") -> EcrRepository:
+        return EcrRepository(self.aws, self.api, self.owner, name, moving_tag, self._creation)
 
     def pushed(self, repository: str, digest: Digest) -> str:
-        """When a digest was pushed; who did it is in another service's log."""
+        """Return when a digest was pushed; the log of CloudTrail has the identity."""
         with self.aws.translate_errors(f"describe the images of `{repository}`"):
-            found = self.api.describe_images(
+            answer = self.api.describe_images(
                 repositoryName=repository, imageIds=[{"imageDigest": digest}], **self.owner
             )
-        at = found["imageDetails"][0].get("imagePushedAt")
-        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, CloudTrail's PutImage tells by whom" if at else ""
+        at = answer["imageDetails"][0].get("imagePushedAt")
+        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC; CloudTrail's PutImage names the user" if at else ""
 
     def principal(self) -> str:
         try:
             return self.aws.principal()
         except PublishError:
-            # It is part of a refusal, which is told also where nobody can say who we are.
+            # It is part of an error message, which is printed even where STS does not answer.
             return "the AWS session"
 
     def known_problems(self) -> tuple[Reason, ...]:

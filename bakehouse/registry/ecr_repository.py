@@ -1,7 +1,9 @@
-"""Makes repositories of Amazon ECR as the settings want them, and tells where one that is there differs."""
+"""Repositories of Amazon ECR: creation, comparison with the settings, and lifecycle rules."""
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,74 +12,139 @@ from bakehouse.errors import PublishError, Reason, RegistryAuthError
 from bakehouse.util.aws import Aws
 
 SIGNATURES = ("sha256-*.sig", "sha256-*.att", "sha256-*.sbom")
-"""The tags that cosign sets anew with each signature, attestation and SBOM: they have to be free to move.
+"""Tags that cosign moves with each signature, attestation and SBOM.
 
-With the alias they are four filters, and ECR takes five.
+With the moving tag they are four tag patterns; ECR allows five.
 """
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _SID = "BakehousePull"
+_KEEP_ALL = 10_000
+"""A rule that keeps this many images exempts them from later rules; it expires none in practice."""
 
 
-def create(
-    aws: Aws, api: Any, owner: Mapping[str, str], repository: str, alias: str, creation: Creation
-) -> None:
-    """Make a repository whose tags are immutable but for the alias and signatures; others are left alone."""
-    where = {"repositoryName": repository, **owner}
-    arguments: dict[str, Any] = {
-        "imageTagMutability": "IMMUTABLE_WITH_EXCLUSION",
-        "imageTagMutabilityExclusionFilters": [
-            {"filterType": "WILDCARD", "filter": pattern} for pattern in (alias, *SIGNATURES)
-        ],
-        "imageScanningConfiguration": {"scanOnPush": creation.scan_on_push},
-        "tags": [{"Key": key, "Value": value} for key, value in sorted(creation.tags.items())],
-    }
-    if creation.encryption:
-        arguments["encryptionConfiguration"] = _encryption(creation.encryption)
-    with aws.translate_errors(f"create the repository `{repository}`"):
+@dataclass(frozen=True, slots=True)
+class EcrRepository:
+    """One repository, with the settings that Bakehouse would create it with."""
+
+    aws: Aws
+    api: Any
+    owner: Mapping[str, str]
+    """`registryId` of the account, where it is not that of the credentials."""
+    name: str
+    moving_tag: str
+    creation: Creation
+
+    @property
+    def _arguments(self) -> dict[str, str]:
+        return {"repositoryName": self.name, **self.owner}
+
+    def create(self) -> None:
+        """Create the repository with immutable tags, except the moving tag and signatures.
+
+        A repository that exists already is left unchanged.
+        """
+        creation = self.creation
+        arguments: dict[str, Any] = {
+            "imageTagMutability": "IMMUTABLE_WITH_EXCLUSION",
+            "imageTagMutabilityExclusionFilters": [
+                {"filterType": "WILDCARD", "filter": pattern} for pattern in (self.moving_tag, *SIGNATURES)
+            ],
+            "imageScanningConfiguration": {"scanOnPush": creation.scan_on_push},
+            "tags": [{"Key": key, "Value": value} for key, value in sorted(creation.tags.items())],
+        }
+        if creation.encryption:
+            arguments["encryptionConfiguration"] = _encryption(creation.encryption)
+        with self.aws.translate_errors(f"create the repository `{self.name}`"):
+            try:
+                self.api.create_repository(**self._arguments, **arguments)
+            except self.api.exceptions.RepositoryAlreadyExistsException:
+                # Another push created it meanwhile.
+                return
+        if policy := lifecycle_policy(creation):
+            with self.aws.translate_errors(f"set the lifecycle policy of `{self.name}`"):
+                self.api.put_lifecycle_policy(**self._arguments, lifecyclePolicyText=policy)
+        # Only ARNs of accounts need the partition, which costs a request.
+        partition = str(self.aws.identity["Arn"]).split(":")[1] if creation.pull_accounts else "aws"
+        if policy_document := pull_policy(creation, partition):
+            with self.aws.translate_errors(f"let other accounts pull from `{self.name}`"):
+                self.api.set_repository_policy(**self._arguments, policyText=json.dumps(policy_document))
+
+    def differences(self) -> tuple[Reason, ...]:
+        """Return how an existing repository differs from the settings.
+
+        Omits settings that the credentials may not read. Empty where the repository does not exist.
+        """
+        where = {"registryId": self.owner["registryId"]} if self.owner else {}
         try:
-            api.create_repository(**where, **arguments)
-        except api.exceptions.RepositoryAlreadyExistsException:
-            # Another pusher made it meanwhile.
-            return
-    if policy := lifecycle_policy(creation):
-        with aws.translate_errors(f"set the lifecycle policy of `{repository}`"):
-            api.put_lifecycle_policy(**where, lifecyclePolicyText=policy)
-    # Whose ARNs are named is asked only where some are.
-    partition = _partition(aws) if creation.pull_accounts else "aws"
-    if statements := pull_policy(creation, partition):
-        with aws.translate_errors(f"let other accounts pull from `{repository}`"):
-            api.set_repository_policy(**where, policyText=json.dumps(statements))
-
-
-def differences(
-    aws: Aws, api: Any, owner: Mapping[str, str], repository: str, alias: str, creation: Creation
-) -> tuple[Reason, ...]:
-    """What a repository has otherwise than it would be made; nothing is changed.
-
-    What may not be read is left out. Nothing where there is no such repository yet.
-    """
-    where = {"registryId": owner["registryId"]} if owner else {}
-    try:
-        with aws.translate_errors(f"look at the repository `{repository}`"):
-            [found] = api.describe_repositories(repositoryNames=[repository], **where)["repositories"]
-    except RegistryAuthError:
-        return ()
-    except PublishError as error:
-        if isinstance(error.__cause__, api.exceptions.RepositoryNotFoundException):
+            with self.aws.translate_errors(f"look at the repository `{self.name}`"):
+                answer = self.api.describe_repositories(repositoryNames=[self.name], **where)
+        except RegistryAuthError:
             return ()
-        raise
-    told = [*_tags(found, alias), *_settings(found, creation)]
-    if creation.tags:
-        told += _resource_tags(aws, api, found, creation)
-    if wanted := lifecycle_policy(creation):
-        told += _lifecycle(aws, api, {"repositoryName": repository, **owner}, wanted)
-    if creation.pull_accounts or creation.pull_organization:
-        told += _policies(aws, api, {"repositoryName": repository, **owner}, creation)
-    return tuple(Reason(one) for one in told)
+        except PublishError as error:
+            if isinstance(error.__cause__, self.api.exceptions.RepositoryNotFoundException):
+                return ()
+            raise
+        [description] = answer["repositories"]
+        clauses = [*_mutability(description, self.moving_tag), *_settings(description, self.creation)]
+        # What the credentials may not read is not compared.
+        for comparison in (self._resource_tags(description), self._lifecycle(), self._pull_policy()):
+            with contextlib.suppress(RegistryAuthError):
+                clauses += comparison
+        return tuple(Reason(clause) for clause in clauses)
+
+    def expiring_rule(self, tags: Collection[str]) -> str:
+        """Return the lifecycle rule that would expire an image with these tags; empty where none would."""
+        with self.aws.translate_errors(f"read the lifecycle policy of `{self.name}`"):
+            try:
+                answer = self.api.get_lifecycle_policy(**self._arguments)
+            except self.api.exceptions.LifecyclePolicyNotFoundException:
+                return ""
+        return expiring_rule(str(answer["lifecyclePolicyText"]), tags)
+
+    def _resource_tags(self, description: Mapping[str, Any]) -> Iterator[str]:
+        if not self.creation.tags:
+            return
+        with self.aws.translate_errors("read the tags of the repository"):
+            answer = self.api.list_tags_for_resource(resourceArn=description["repositoryArn"])
+        tags = {tag["Key"]: tag["Value"] for tag in answer["tags"]}
+        for key, value in sorted(self.creation.tags.items()):
+            if tags.get(key) != value:
+                state = f"is `{tags[key]}`" if key in tags else "is missing"
+                yield f"its tag `{key}` {state}, not `{value}`"
+
+    def _lifecycle(self) -> Iterator[str]:
+        expected = lifecycle_policy(self.creation)
+        if not expected:
+            return
+        with self.aws.translate_errors("read the repository's lifecycle policy"):
+            try:
+                actual = self.api.get_lifecycle_policy(**self._arguments)["lifecyclePolicyText"]
+            except self.api.exceptions.LifecyclePolicyNotFoundException:
+                actual = ""
+        if not actual:
+            yield "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
+        elif json.loads(actual) != json.loads(expected):
+            yield "its lifecycle policy differs from `untagged_days` or `lifecycle`"
+
+    def _pull_policy(self) -> Iterator[str]:
+        """Accounts that may not pull. Only ids are compared; conditions are ignored."""
+        if not self.creation.pull_accounts and not self.creation.pull_organization:
+            return
+        with self.aws.translate_errors("read the repository's policy"):
+            try:
+                text = self.api.get_repository_policy(**self._arguments)["policyText"]
+            except self.api.exceptions.RepositoryPolicyNotFoundException:
+                text = ""
+        for account in self.creation.pull_accounts:
+            if account not in text:
+                yield f"its policy does not name the account {account} of `pull_accounts`"
+        organization = self.creation.pull_organization
+        if organization and organization not in text:
+            yield f"its policy does not name the organization {organization} of `pull_organization`"
 
 
 def lifecycle_policy(creation: Creation) -> str:
-    """The policy that a repository gets, for images without tags alone: what the ledger holds has some."""
+    """Return the lifecycle policy of a new repository; the default one expires only untagged images."""
     if creation.lifecycle:
         return creation.lifecycle.read_text(encoding="utf-8")
     if not creation.untagged_days:
@@ -98,14 +165,14 @@ def lifecycle_policy(creation: Creation) -> str:
 
 
 def pull_policy(creation: Creation, partition: str = "aws") -> dict[str, Any]:
-    """The policy that lets accounts, and those of an organisation, pull; empty where nobody else is to."""
+    """Return the policy that lets accounts and an organization pull; empty where none are configured."""
     statements = []
     if creation.pull_accounts:
         accounts = [f"arn:{partition}:iam::{account}:root" for account in creation.pull_accounts]
         statements.append(_statement(_SID, {"AWS": accounts}))
     if creation.pull_organization:
-        only = {"StringEquals": {"aws:PrincipalOrgID": creation.pull_organization}}
-        statements.append({**_statement(f"{_SID}Organization", "*"), "Condition": only})
+        condition = {"StringEquals": {"aws:PrincipalOrgID": creation.pull_organization}}
+        statements.append({**_statement(f"{_SID}Organization", "*"), "Condition": condition})
     return {"Version": "2012-10-17", "Statement": statements} if statements else {}
 
 
@@ -113,98 +180,86 @@ def _statement(sid: str, principal: object) -> dict[str, Any]:
     return {"Sid": sid, "Effect": "Allow", "Principal": principal, "Action": list(_PULL)}
 
 
-def _encryption(wanted: str) -> dict[str, str]:
-    if wanted in ("AES256", "KMS"):
-        return {"encryptionType": wanted}
-    return {"encryptionType": "KMS", "kmsKey": wanted}
+def _encryption(setting: str) -> dict[str, str]:
+    if setting in ("AES256", "KMS"):
+        return {"encryptionType": setting}
+    return {"encryptionType": "KMS", "kmsKey": setting}
 
 
-def _partition(aws: Aws) -> str:
-    return str(aws.identity["Arn"]).split(":")[1]
-
-
-def _tags(found: Mapping[str, Any], alias: str) -> Iterator[str]:
-    """What is said of tags: release tags have to stay, the alias and signatures have to be free to move."""
-    mutability = str(found.get("imageTagMutability", "MUTABLE"))
-    patterns = [one["filter"] for one in found.get("imageTagMutabilityExclusionFilters", ())]
+def _mutability(description: Mapping[str, Any], moving_tag: str) -> Iterator[str]:
+    """Release tags must be immutable; the moving tag and signatures must not."""
+    mutability = str(description.get("imageTagMutability", "MUTABLE"))
+    patterns = [one["filter"] for one in description.get("imageTagMutabilityExclusionFilters", ())]
+    release = f"{moving_tag}-20260101-00000000"
     if mutability == "MUTABLE" or (mutability == "MUTABLE_WITH_EXCLUSION" and not patterns):
-        yield "its tags are not immutable: whoever may push can move a release's tag"
+        yield "its tags are mutable, so a push can move a release's tag"
         return
     if mutability == "MUTABLE_WITH_EXCLUSION":
-        # There the patterns are of tags that stay.
-        if not any(fnmatchcase(f"{alias}-20260101-00000000", pattern) for pattern in patterns):
-            yield "its tags are not immutable: no pattern of its exceptions is for releases"
+        # Here the patterns select the immutable tags.
+        if not _matches(patterns, release):
+            yield "its tags are mutable, and no pattern of immutable tags matches releases"
         return
-    if not any(fnmatchcase(alias, pattern) for pattern in patterns):
-        yield f"its tags are immutable without an exception for `{alias}`: `--alias` can't move it"
+    if not _matches(patterns, moving_tag):
+        yield f"its tags are immutable without an exception for `{moving_tag}`, so `--move-tag` fails"
     signature = f"sha256-{'0' * 64}"
-    lacking = [one for one in SIGNATURES if not _excepts(patterns, one.replace("sha256-*", signature))]
-    if lacking:
-        names = ", ".join(f"`{one}`" for one in lacking)
-        yield f"its tags are immutable without an exception for {names}: an image can be signed once"
-    if any(fnmatchcase(f"{alias}-20260101-00000000", pattern) for pattern in patterns):
-        yield "an exception to its immutability is for releases too: their tags can be moved"
+    missing = [one for one in SIGNATURES if not _matches(patterns, one.replace("sha256-*", signature))]
+    if missing:
+        names = ", ".join(f"`{pattern}`" for pattern in missing)
+        yield f"its tags are immutable without an exception for {names}, so an image can be signed only once"
+    if _matches(patterns, release):
+        yield "an exception to its immutability matches releases, so their tags can be moved"
 
 
-def _excepts(patterns: list[str], tag: str) -> bool:
+def _matches(patterns: Collection[str], tag: str) -> bool:
     return any(fnmatchcase(tag, pattern) for pattern in patterns)
 
 
-def _settings(found: Mapping[str, Any], creation: Creation) -> Iterator[str]:
-    scans = bool(found.get("imageScanningConfiguration", {}).get("scanOnPush"))
+def _settings(description: Mapping[str, Any], creation: Creation) -> Iterator[str]:
+    scans = bool(description.get("imageScanningConfiguration", {}).get("scanOnPush"))
     if creation.scan_on_push and not scans:
-        yield "it does not scan on push, as `scan_on_push` wants"
-    has = found.get("encryptionConfiguration", {})
-    wanted = _encryption(creation.encryption) if creation.encryption else {}
-    if wanted and (
-        has.get("encryptionType", "AES256") != wanted["encryptionType"]
-        or wanted.get("kmsKey") not in (None, has.get("kmsKey"))
+        yield "it does not scan on push, but `scan_on_push` is set"
+    actual = description.get("encryptionConfiguration", {})
+    expected = _encryption(creation.encryption) if creation.encryption else {}
+    if expected and (
+        actual.get("encryptionType", "AES256") != expected["encryptionType"]
+        or expected.get("kmsKey") not in (None, actual.get("kmsKey"))
     ):
-        what = has.get("kmsKey") or has.get("encryptionType", "AES256")
-        yield f"it is encrypted with {what}, which can't be changed, not with {creation.encryption}"
+        encryption = actual.get("kmsKey") or actual.get("encryptionType", "AES256")
+        yield f"it is encrypted with {encryption}, not with {creation.encryption}; this cannot be changed"
 
 
-def _resource_tags(aws: Aws, api: Any, found: Mapping[str, Any], creation: Creation) -> Iterator[str]:
-    try:
-        with aws.translate_errors("read the tags of the repository"):
-            tags = api.list_tags_for_resource(resourceArn=found["repositoryArn"])["tags"]
-    except RegistryAuthError:
-        return
-    has = {one["Key"]: one["Value"] for one in tags}
-    for key, value in sorted(creation.tags.items()):
-        if has.get(key) != value:
-            what = f"is `{has[key]}`" if key in has else "is missing"
-            yield f"its tag `{key}` {what}, not `{value}`"
+def expiring_rule(policy: str, tags: Collection[str]) -> str:
+    """Return the rule of a policy that would expire an image with these tags; empty where none would.
+
+    The first rule that selects an image decides; ECR's later rules do not apply to it.
+    """
+    for rule in sorted(json.loads(policy)["rules"], key=lambda rule: int(rule["rulePriority"])):
+        if _selects(rule["selection"], tags):
+            return "" if _keeps_all(rule["selection"]) else _description(rule)
+    return ""
 
 
-def _lifecycle(aws: Aws, api: Any, where: Mapping[str, str], wanted: str) -> Iterator[str]:
-    try:
-        with aws.translate_errors("read the repository's lifecycle policy"):
-            has = api.get_lifecycle_policy(**where)["lifecyclePolicyText"]
-    except RegistryAuthError:
-        return
-    except PublishError as error:
-        if not isinstance(error.__cause__, api.exceptions.LifecyclePolicyNotFoundException):
-            raise
-        yield "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants"
-        return
-    if json.loads(has) != json.loads(wanted):
-        yield "its lifecycle policy is another than `untagged_days` or `lifecycle` wants"
+def _selects(selection: Mapping[str, Any], tags: Collection[str]) -> bool:
+    if selection["tagStatus"] == "any":
+        return True
+    if selection["tagStatus"] == "untagged":
+        return not tags
+    prefixes = [f"{prefix}*" for prefix in selection.get("tagPrefixList", ())]
+    # Each pattern of a rule has to match a tag of the image.
+    patterns = [*prefixes, *selection.get("tagPatternList", ())]
+    return all(any(fnmatchcase(tag, pattern) for tag in tags) for pattern in patterns)
 
 
-def _policies(aws: Aws, api: Any, where: Mapping[str, str], creation: Creation) -> Iterator[str]:
-    """The accounts that may not pull, as far as the policy tells; conditions are taken at their word."""
-    try:
-        with aws.translate_errors("read the repository's policy"):
-            text = api.get_repository_policy(**where)["policyText"]
-    except RegistryAuthError:
-        return
-    except PublishError as error:
-        if not isinstance(error.__cause__, api.exceptions.RepositoryPolicyNotFoundException):
-            raise
-        text = ""
-    for account in creation.pull_accounts:
-        if account not in text:
-            yield f"its policy does not name the account {account}, which is to pull"
-    if creation.pull_organization and creation.pull_organization not in text:
-        yield f"its policy does not name the organisation {creation.pull_organization}, which is to pull"
+def _keeps_all(selection: Mapping[str, Any]) -> bool:
+    return selection["countType"] == "imageCountMoreThan" and int(selection["countNumber"]) >= _KEEP_ALL
+
+
+def _description(rule: Mapping[str, Any]) -> str:
+    selection = rule["selection"]
+    number = selection["countNumber"]
+    if selection["countType"] == "imageCountMoreThan":
+        when = f"all but the newest {number}"
+    else:
+        when = f"after {number} {selection.get('countUnit', 'days')}"
+    described = f" ({rule['description']})" if rule.get("description") else ""
+    return f"rule {rule['rulePriority']}{described} expires {selection['tagStatus']} images, {when}"

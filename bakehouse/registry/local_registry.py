@@ -57,7 +57,7 @@ class EmbeddedRegistry:
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return None
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         pass  # Pushing makes it.
 
     def principal(self) -> str:

@@ -32,10 +32,10 @@ class Registry(Protocol):
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         """How to log in; `renew` when what was given before was not accepted."""
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         """Called when the registry does not know the repository: make it, or raise what to do.
 
-        `alias` is the one tag there that may move.
+        `moving_tag` is the only tag there that may move.
         """
 
     def principal(self) -> str:
@@ -67,8 +67,8 @@ class DeadlineRegistry:
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return bounded(lambda: self._registry.credentials(renew=renew), self._until)
 
-    def make_repository(self, repository: str, alias: str) -> None:
-        bounded(lambda: self._registry.make_repository(repository, alias), self._until)
+    def create_repository(self, repository: str, moving_tag: str) -> None:
+        bounded(lambda: self._registry.create_repository(repository, moving_tag), self._until)
 
     def principal(self) -> str:
         # It is part of what is told at the end.
@@ -100,7 +100,7 @@ class NamedRegistry:
             self._known = (self._login(self.host),)
         return self._known[0]
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         pass
 
     def principal(self) -> str:

@@ -103,7 +103,7 @@ def test_a_missing_repository_is_not_made_unasked(
     assert caught.value.diagnostics == (
         Diagnostic(
             f"there is no repository `{push.repository}` in `{ecr_standin.host}`",
-            hint="add `--create`, or ask whoever owns the account for it",
+            hint="add `--create`, or ask the owner of the account to create it",
         ),
     )
 
@@ -169,7 +169,7 @@ def test_an_immutable_tag_is_never_overwritten(
     facts = dict(caught.value.diagnostics[0].facts)
     assert facts["there"] == other.digest
     assert re.fullmatch(
-        r"20[0-9-]{8} [0-9:]{5} UTC, CloudTrail's PutImage tells by whom", facts["there, pushed"]
+        r"20[0-9-]{8} [0-9:]{5} UTC; CloudTrail's PutImage names the user", facts["there, pushed"]
     )
     assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
 

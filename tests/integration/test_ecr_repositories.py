@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.registry_settings import Creation
-from bakehouse.registry import ecr_repository
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import lifecycle_policy, pull_policy
+from bakehouse.util.aws import Aws
 from tests.support.ecr import EcrStandin
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
@@ -40,7 +40,7 @@ def differences(ecr_standin: EcrStandin, name: str, creation: Creation | None = 
 
 
 def test_a_repository_is_made_as_the_settings_say(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, WANTED).make_repository(name, "mpi-cpu")
+    registry(ecr_standin, WANTED).create_repository(name, "mpi-cpu")
     client = ecr_standin.client
     [made] = client.describe_repositories(repositoryNames=[name])["repositories"]
     assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
@@ -91,24 +91,22 @@ def test_a_lifecycle_policy_of_a_file_is_taken_as_it_is(
     text = json.dumps({"rules": [{"rulePriority": 7, "selection": days, "action": {"type": "expire"}}]})
     (tmp_path / "policy.json").write_text(text)
     creation = Creation(lifecycle=tmp_path / "policy.json")
-    registry(ecr_standin, creation).make_repository(name, "mpi-cpu")
+    registry(ecr_standin, creation).create_repository(name, "mpi-cpu")
     policy = ecr_standin.client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
     assert json.loads(policy) == json.loads(text)
 
 
 def test_tags_that_can_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
     ecr_standin.client.create_repository(repositoryName=name)
-    assert differences(ecr_standin, name) == [
-        "its tags are not immutable: whoever may push can move a release's tag"
-    ]
+    assert differences(ecr_standin, name) == ["its tags are mutable, so a push can move a release's tag"]
 
 
 def test_tags_that_can_not_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
     ecr_standin.client.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
     assert differences(ecr_standin, name) == [
-        "its tags are immutable without an exception for `mpi-cpu`: `--alias` can't move it",
-        "its tags are immutable without an exception for `sha256-*.sig`, `sha256-*.att`, `sha256-*.sbom`: "
-        "an image can be signed once",
+        "its tags are immutable without an exception for `mpi-cpu`, so `--move-tag` fails",
+        "its tags are immutable without an exception for `sha256-*.sig`, `sha256-*.att`, `sha256-*.sbom`, "
+        "so an image can be signed only once",
     ]
 
 
@@ -119,47 +117,44 @@ def test_an_exception_that_lets_releases_move_is_told(ecr_standin: EcrStandin, n
         imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": "*"}],
     )
     assert differences(ecr_standin, name) == [
-        "an exception to its immutability is for releases too: their tags can be moved"
+        "an exception to its immutability matches releases, so their tags can be moved"
     ]
 
 
 def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, Creation(tags={"team": "web"})).make_repository(name, "mpi-cpu")
+    registry(ecr_standin, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
     wanted = replace(WANTED, tags={"team": "ml", "cost": "7"})
-    registry(ecr_standin, wanted).make_repository(name, "mpi-cpu")
+    registry(ecr_standin, wanted).create_repository(name, "mpi-cpu")
     assert differences(ecr_standin, name, wanted) == [
-        "it does not scan on push, as `scan_on_push` wants",
-        f"it is encrypted with AES256, which can't be changed, not with {KEY}",
+        "it does not scan on push, but `scan_on_push` is set",
+        f"it is encrypted with AES256, not with {KEY}; this cannot be changed",
         "its tag `cost` is missing, not `7`",
         "its tag `team` is `web`, not `ml`",
-        "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants",
-        "its policy does not name the account 210987654321, which is to pull",
-        "its policy does not name the organisation o-a1b2c3d4e5, which is to pull",
+        "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one",
+        "its policy does not name the account 210987654321 of `pull_accounts`",
+        "its policy does not name the organization o-a1b2c3d4e5 of `pull_organization`",
     ]
 
 
 def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, Creation()).make_repository(name, "mpi-cpu")
+    registry(ecr_standin, Creation()).create_repository(name, "mpi-cpu")
     wanted = Creation(untagged_days=14)
     assert differences(ecr_standin, name, wanted) == [
-        "it has no lifecycle policy, as `untagged_days` or `lifecycle` wants"
+        "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
     ]
     ecr_standin.client.put_lifecycle_policy(
         repositoryName=name, lifecyclePolicyText=lifecycle_policy(Creation(untagged_days=3))
     )
     assert differences(ecr_standin, name, wanted) == [
-        "its lifecycle policy is another than `untagged_days` or `lifecycle` wants"
+        "its lifecycle policy differs from `untagged_days` or `lifecycle`"
     ]
 
 
-def test_who_we_are_is_asked_only_where_accounts_are_to_pull(
+def test_the_identity_is_requested_only_for_pull_accounts(
     ecr_standin: EcrStandin, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(_: object) -> str:
-        raise AssertionError
-
-    monkeypatch.setattr(ecr_repository, "_partition", unknown)
-    registry(ecr_standin, Creation(pull_organization="o-a1b2c3d4e5")).make_repository(name, "mpi-cpu")
+    monkeypatch.delattr(Aws, "identity")
+    registry(ecr_standin, Creation(pull_organization="o-a1b2c3d4e5")).create_repository(name, "mpi-cpu")
     assert ecr_standin.client.get_repository_policy(repositoryName=name)["policyText"]
 
 

@@ -298,8 +298,9 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
         team.registry.require_not_expiring(team.repository, released.tags, print)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{ecr_standin.host}/{team.repository}` would lose it: rule 1 expires any images, after 14 days",
-            hint="limit the rule to untagged images: what the ledger holds has to stay",
+            f"`{ecr_standin.host}/{team.repository}` would expire the image: "
+            "rule 1 expires any images, after 14 days",
+            hint="limit the rule to untagged images, because recorded images must stay",
         ),
     )
 

@@ -224,7 +224,7 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
     with pytest.raises(PublishError) as caught:
         push(project, image)
     assert caught.value.diagnostics[0].message == (
-        f"`{ecr_standin.host}/{repository(project)}` would lose it: "
+        f"`{ecr_standin.host}/{repository(project)}` would expire the image: "
         "rule 1 expires any images, all but the newest 3"
     )
     assert Ledger(project).records("mpi-cpu") == ()

@@ -29,7 +29,7 @@ class Somewhere:
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return None
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         raise AssertionError
 
     def principal(self) -> str:

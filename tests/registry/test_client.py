@@ -37,7 +37,7 @@ class Server:
         self.renewed += renew
         return Credentials("ci", self.passwords[min(self.renewed, len(self.passwords) - 1)])
 
-    def make_repository(self, repository: str, alias: str) -> None:
+    def create_repository(self, repository: str, moving_tag: str) -> None:
         raise AssertionError
 
     def principal(self) -> str:

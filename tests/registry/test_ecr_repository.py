@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.registry.lifecycle import expiring_rule
+from bakehouse.registry.ecr_repository import expiring_rule
 
 TAGS = ("mpi-cpu-20261120-7c1e44b0",)
 DAYS = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
