@@ -1,4 +1,4 @@
-"""Shows a build while it runs: a short table on a terminal, plain lines elsewhere, JSON lines on request."""
+"""Progress of a build: a short table on a terminal, plain lines elsewhere, JSON lines on request."""
 
 import json
 import os
@@ -10,16 +10,17 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from bakehouse.build.timings import BuildTimes, StepTime, Work
-from bakehouse.engine.buildkit_events import EXPORT, Event, Step, Tick
+from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.util.format import format_bytes, format_seconds
+from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.terminal import Redrawn, clip, in_colour
 
-_HEARTBEAT_SECONDS = 30.0
 _REDRAW_SECONDS = 0.5
-_MOST_ROWS = 6
-_MOST_IMAGES, _FEW_IMAGES = 6, 3
+_MAX_ROWS = 6
+_MAX_RUNNING = 3
+_MAX_IMAGES, _FIRST_IMAGES = 6, 3
 _BRIEF_SECONDS = 1.0
-"""Steps that take less are counted, not told."""
+"""Shorter steps are counted, not reported."""
 _MEGABYTE = 1_000_000
 _NOISE = re.compile(r" --[a-z]+=\S+| <<-?[\"']?\w+[\"']?(?: \(.*\)$)?|(?<=FROM )docker\.io/|@sha256:\w+")
 
@@ -31,16 +32,16 @@ class Mode(StrEnum):
 
 
 def mode_for(stream: TextIO) -> Mode:
-    """A table where somebody watches, lines elsewhere."""
+    """Return TABLE for a terminal, LINES for other streams."""
     return Mode.TABLE if stream.isatty() and os.environ.get("TERM") != "dumb" else Mode.LINES
 
 
 class Progress:
-    """Takes a build's events and writes what a person wants to know of them."""
+    """Receives the events of a build and prints its progress."""
 
     @classmethod
     def on(cls, stream: TextIO, *, json: bool = False) -> Self:
-        """As the stream is looked at: a table where somebody watches, lines elsewhere, JSON where asked."""
+        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request."""
         return cls(stream, Mode.JSON if json else mode_for(stream), colour=in_colour(stream))
 
     def __init__(
@@ -55,11 +56,11 @@ class Progress:
         self._stream, self._mode, self._clock = stream, mode, clock
         self._rows = Redrawn(stream, colour=colour, width=width)
         self._times = BuildTimes()
-        self._began = clock()
-        self._drawn = 0.0
-        self._told: dict[str, float] = {}
-        """When a step was last spoken of; infinity once it has ended."""
-        self._heard = clock()
+        self._began = self._last_line = clock()
+        self._last_draw = 0.0
+        self._started: set[str] = set()
+        """Digests of the steps whose start was printed."""
+        self._ended: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -73,65 +74,73 @@ class Progress:
     def __call__(self, event: Event) -> None:
         work = self._times.note(event)
         now = self._clock()
-        if not isinstance(event, Tick):
-            self._heard = now
         if isinstance(event, Step) and work and work.is_shown:
             if work.completed:
-                self._tell_end(work, now)
-            elif work.is_running and self._told.get(work.step.digest) == float("inf"):
-                # It was stopped, and the next call of buildx takes it up again.
-                del self._told[work.step.digest]
+                self._report_end(work, now)
+            elif work.is_running and work.step.digest in self._ended:
+                # The step was stopped, and the next call of buildx runs it again.
+                self._ended.discard(work.step.digest)
+                self._started.discard(work.step.digest)
         if self._mode is Mode.TABLE:
-            if now - self._drawn >= _REDRAW_SECONDS:
+            if now - self._last_draw >= _REDRAW_SECONDS:
                 self._draw(now)
         else:
-            self._tell_running(now)
+            self._report_running(now)
 
     def report(self, text: str) -> None:
-        """Write one line of one's own."""
+        """Print a line of another source."""
         self._write(text, {"event": "note", "text": text})
 
     def steps(self) -> tuple[StepTime, ...]:
-        """How long each step took so far."""
+        """Return the duration of each step so far."""
         return self._times.steps(self._clock())
 
     def summary(self) -> str:
-        """`12 steps done, 9 of them cached`, of all that was told."""
+        """Return the counts of completed and cached steps, such as `12 steps, 9 of them cached`."""
         ended = [work for work in self._times.shown() if work.completed and work.step.text != EXPORT]
         cached = sum(work.is_cached for work in ended)
         return f"{len(ended)} steps, {cached} of them cached"
 
-    def _tell_end(self, work: Work, now: float) -> None:
-        if self._told.get(work.step.digest) == float("inf"):
+    def _report_end(self, work: Work, now: float) -> None:
+        if work.step.digest in self._ended:
             return
-        self._told[work.step.digest] = float("inf")
+        self._ended.add(work.step.digest)
         seconds = work.seconds(now)
         if work.is_cached or (seconds < _BRIEF_SECONDS and not work.step.error):
             if self._mode is Mode.JSON:
                 self._write("", self._facts("cached" if work.is_cached else "done", work, now))
             return
-        how = "failed after" if work.step.error else "done in"
-        text = f"{work.label}: {how} {format_seconds(seconds)}{_bytes(work)} ({_images(work)})"
+        outcome = "failed after" if work.step.error else "done in"
+        text = f"{work.label}: {outcome} {format_seconds(seconds)}{_bytes(work)} ({_images(work)})"
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
-    def _tell_running(self, now: float) -> None:
+    def _report_running(self, now: float) -> None:
         running = [work for work in self._times.shown() if work.is_running]
-        if not running and now - self._heard >= _HEARTBEAT_SECONDS:
-            self._heard = now
-            self.report(f"nothing runs, and the engine has said nothing for {_HEARTBEAT_SECONDS:.0f} s")
         for work in running:
-            if work.seconds(now) < _BRIEF_SECONDS:
-                continue
-            last = self._told.get(work.step.digest)
-            if last is None:
-                self._told[work.step.digest] = now
+            if work.seconds(now) >= _BRIEF_SECONDS and work.step.digest not in self._started:
+                self._started.add(work.step.digest)
                 text = f"{work.label}: {_command(work.step.text)} ({_images(work)})"
                 self._write(text, self._facts("started", work, now))
-            elif now - last >= _HEARTBEAT_SECONDS:
-                self._told[work.step.digest] = now
-                since = f"running for {format_seconds(work.seconds(now))}{_bytes(work)} ({_images(work)})"
-                doing = f": {clip(work.doing, 90)}" if work.doing else ""
-                self._write(f"{work.label}: {since}{doing}", self._facts("running", work, now))
+        if now - self._last_line < SILENT_SECONDS:
+            return
+        if self._mode is Mode.JSON and running:
+            for work in running:
+                self._write("", self._facts("running", work, now))
+        else:
+            self.report(self._heartbeat(running, now))
+
+    def _heartbeat(self, running: Sequence[Work], now: float) -> str:
+        """Return the line for a build that printed nothing for a while."""
+        # Steps of BuildKit's own are not shown, but can take long, such as asking a registry for a base.
+        works = running or [work for work in self._times.works.values() if work.is_running]
+        if not works:
+            return "still waiting for the engine: no step is running"
+        works = sorted(works, key=lambda work: work.started or 0.0)
+        steps = [f"{work.label} ({format_seconds(work.seconds(now))}{_bytes(work)})" for work in works]
+        if len(steps) > _MAX_RUNNING:
+            steps[_MAX_RUNNING:] = [f"{len(steps) - _MAX_RUNNING} more"]
+        doing = works[0].doing if len(works) == 1 else ""
+        return f"still running: {', '.join(steps)}{f': {clip(doing, 90)}' if doing else ''}"
 
     def _facts(self, event: str, work: Work, now: float) -> dict[str, object]:
         moved, total = work.moved()
@@ -142,7 +151,8 @@ class Progress:
         return facts | ({"error": work.step.error} if work.step.error else {})
 
     def _write(self, text: str, facts: dict[str, object]) -> None:
-        elapsed = self._clock() - self._began
+        self._last_line = self._clock()
+        elapsed = self._last_line - self._began
         if self._mode is Mode.JSON:
             self._stream.write(json.dumps({"at": round(elapsed, 3), **facts}) + "\n")
         else:
@@ -151,39 +161,39 @@ class Progress:
         self._stream.flush()
 
     def _draw(self, now: float) -> None:
-        self._drawn = now
+        self._last_draw = now
         self._rows.draw(self._table(now))
 
     def _table(self, now: float) -> Sequence[str]:
         running = [work for work in self._times.shown() if work.is_running and not work.is_cached]
         running.sort(key=lambda work: work.started or 0.0)
         rows = [f"{format_seconds(now - self._began):>7}  {self.summary()}, {len(running)} running"]
-        width = max((len(work.label) for work in running[:_MOST_ROWS]), default=0)
-        for work in running[:_MOST_ROWS]:
-            last = work.doing or _command(work.step.text)
-            what = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
-            rows.append(f"{format_seconds(work.seconds(now)):>9}  {what}  {last}")
-        if len(running) > _MOST_ROWS:
-            rows.append(f"{'':9}  and {len(running) - _MOST_ROWS} more")
+        width = max((len(work.label) for work in running[:_MAX_ROWS]), default=0)
+        for work in running[:_MAX_ROWS]:
+            doing = work.doing or _command(work.step.text)
+            step = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
+            rows.append(f"{format_seconds(work.seconds(now)):>9}  {step}  {doing}")
+        if len(running) > _MAX_ROWS:
+            rows.append(f"{'':9}  and {len(running) - _MAX_ROWS} more")
         return rows
 
 
 def _images(work: Work) -> str:
-    """The images of a step; of many, the first few."""
+    """Return the images of a step; only the first few of many."""
     names = list(work.images)
-    if len(names) <= _MOST_IMAGES:
+    if len(names) <= _MAX_IMAGES:
         return ", ".join(names)
-    return f"{', '.join(names[:_FEW_IMAGES])} and {len(names) - _FEW_IMAGES} more"
+    return f"{', '.join(names[:_FIRST_IMAGES])} and {len(names) - _FIRST_IMAGES} more"
 
 
 def _bytes(work: Work) -> str:
     moved, total = work.moved()
     if moved < _MEGABYTE:
         return ""
-    of = f" of {format_bytes(total)}" if total else ""
-    return f", {format_bytes(moved)}{of}"
+    of_total = f" of {format_bytes(total)}" if total else ""
+    return f", {format_bytes(moved)}{of_total}"
 
 
 def _command(text: str) -> str:
-    """A step's text without its mounts, digests, and the beginning of what it takes from a heredoc."""
+    """Return the text of a step without its mounts, digests and heredoc."""
     return clip(_NOISE.sub("", " ".join(text.split())), 70)

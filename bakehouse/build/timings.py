@@ -1,4 +1,4 @@
-"""Keeps what a build does and has done, from its events: which steps, for which images, for how long."""
+"""Durations and activities of the steps of a build, collected from its events."""
 
 import re
 from collections.abc import Iterable
@@ -20,22 +20,22 @@ _FETCHES = re.compile(r"\b(?:fetch|curl|wget) ")
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """How long one step took; a step that images share is one step."""
+    """Duration of one step; a step that images share is one step."""
 
     stage: str
-    """Empty for the export of an image."""
+    """Stage name; empty for the export of an image."""
     position: str
     text: str
     images: tuple[str, ...]
     seconds: float
     cached: bool
     spent: tuple[tuple[Activity, float], ...]
-    """The seconds by what the step was doing, as far as its log tells."""
+    """Seconds for each activity, as far as the step's log shows them."""
 
 
 @dataclass(slots=True)
 class Work:
-    """One step of the graph as it stands, over all the images it belongs to."""
+    """Current state of one step, for all the images it belongs to."""
 
     step: Step
     images: dict[str, Step] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class Work:
 
     @property
     def started(self) -> float | None:
-        return min((one.started for one in self.images.values() if one.started), default=None)
+        return min((step.started for step in self.images.values() if step.started), default=None)
 
     @property
     def completed(self) -> float | None:
-        """When it was done; None while it waits or runs."""
-        ends = [one.completed for one in self.images.values() if one.started]
+        """Time of completion; None while the step waits or runs."""
+        ends = [step.completed for step in self.images.values() if step.started]
         return max(end for end in ends if end) if ends and all(ends) else None
 
     @property
@@ -61,11 +61,11 @@ class Work:
 
     @property
     def is_cached(self) -> bool:
-        return any(one.cached for one in self.images.values())
+        return any(step.cached for step in self.images.values())
 
     @property
     def is_shown(self) -> bool:
-        """BuildKit's own small steps are nobody's concern, nor is the merging of linked layers."""
+        """False for small internal steps of BuildKit and for merges of `COPY --link` layers."""
         if self.step.stage == "internal":
             return self.step.text.startswith("load build context")
         return self.step.stage != "auth" and not self.step.text.startswith("LINK ")
@@ -75,26 +75,27 @@ class Work:
         if self.step.text == EXPORT:
             return "export"
         if self.step.stage == "internal":
-            return "context"
-        # FROM is the first step of many stages, and has the name of any of them.
+            return "context" if self.is_shown else self.step.text
+        # Many stages share a FROM step, which has the name of one of them.
         is_base = self.step.text.startswith("FROM ")
         return "base" if is_base else f"{self.step.stage} {self.step.position}".strip()
 
     @property
     def doing(self) -> str:
-        """Its last line of log, or what it is moving."""
-        under_way = [one.name for one in self.transfers.values() if not one.completed]
-        return next(iter(self.tail.lines()), under_way[-1] if under_way else "")
+        """Last line of the step's log, or the name of its current transfer."""
+        transfers = [transfer.name for transfer in self.transfers.values() if not transfer.completed]
+        return next(iter(self.tail.lines()), transfers[-1] if transfers else "")
 
     def seconds(self, now: float) -> float:
-        """How long it ran, or has been running."""
+        """Return the duration of the step, up to `now` if it still runs."""
         return max(0.0, (self.completed or now) - self.started) if self.started else 0.0
 
     def moved(self) -> tuple[int, int]:
-        """Bytes moved, and to be moved; the second is 0 where that isn't known."""
-        known = all(one.total for one in self.transfers.values())
-        total = sum(one.total for one in self.transfers.values()) if known else 0
-        return sum(one.current for one in self.transfers.values()), total
+        """Return the bytes transferred and the total; the total is 0 if it is unknown."""
+        transfers = self.transfers.values()
+        is_known = all(transfer.total for transfer in transfers)
+        total = sum(transfer.total for transfer in transfers) if is_known else 0
+        return sum(transfer.current for transfer in transfers), total
 
     def note(self, step: Step) -> None:
         self.step = step
@@ -130,36 +131,36 @@ class Work:
 
 
 class BuildTimes:
-    """All steps of a bake call, by digest."""
+    """Steps of a bake call, by digest."""
 
     def __init__(self) -> None:
         self.works: dict[str, Work] = {}
 
     def note(self, event: Event) -> Work | None:
-        """Take an event in; gives the step it is about."""
+        """Record an event and return the step it belongs to."""
         if isinstance(event, Step):
             work = self.works.setdefault(event.digest, Work(event))
             work.note(event)
             return work
-        if isinstance(event, Log | Transfer) and (found := self.works.get(event.digest)):
+        if isinstance(event, Log | Transfer) and (owner := self.works.get(event.digest)):
             if isinstance(event, Log):
-                found.log(event.text, event.time)
+                owner.log(event.text, event.time)
             else:
-                found.transfers[event.name] = event
-            return found
+                owner.transfers[event.name] = event
+            return owner
         return None
 
     def shown(self) -> list[Work]:
         return [work for work in self.works.values() if work.is_shown and work.images]
 
     def steps(self, now: float) -> tuple[StepTime, ...]:
-        """Every step that ran or was cached, in the order of their beginnings."""
+        """Return all steps that ran or were cached, in order of their start."""
         started = [work for work in self.shown() if work.started]
         return tuple(work.time(now) for work in sorted(started, key=lambda work: work.started or 0.0))
 
 
 def spent(steps: Iterable[StepTime]) -> dict[Activity, float]:
-    """Seconds by what was done; steps run beside each other, so that the sum is more than the clock says."""
+    """Return the total seconds of each activity; parallel steps add up to more than the elapsed time."""
     total: dict[Activity, float] = {}
     for step in steps:
         for activity, seconds in step.spent:
@@ -168,7 +169,7 @@ def spent(steps: Iterable[StepTime]) -> dict[Activity, float]:
 
 
 def _first_activity(step: Step) -> Activity:
-    """What a step does before it says anything."""
+    """Return the activity of a step that has not logged anything yet."""
     if step.text == EXPORT:
         return "export"
     return "download" if _FETCHES.search(step.text) else "other"

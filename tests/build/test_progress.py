@@ -1,4 +1,4 @@
-"""What a person sees of a build."""
+"""Progress output of builds."""
 
 import io
 import json
@@ -46,21 +46,23 @@ def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
         clock.now += 1.5
         progress(Tick())
         progress(Log("d", "cc one.c\ncc two.c\n", 1001.0))
-        clock.now += 31.0
-        progress(Tick())
-        progress(Tick())
+        for _ in range(4 * 31):
+            clock.now += 0.25
+            progress(Tick())
         clock.now += 2.0
         progress(step(completed=1034.5))
         progress(step(completed=1034.5, target="b"))
     assert stream.getvalue() == (
         "  0.0 s  base bakehouse/debian:12: made\n"
         "  1.5 s  metis 2/4: RUN make (a, b)\n"
-        "   32 s  metis 2/4: running for 32 s (a, b): cc two.c\n"
+        "   12 s  still running: metis 2/4 (12 s): cc two.c\n"
+        "   22 s  still running: metis 2/4 (22 s): cc two.c\n"
+        "   32 s  still running: metis 2/4 (32 s): cc two.c\n"
         "   34 s  metis 2/4: done in 34 s (a, b)\n"
     )
 
 
-def test_brief_and_cached_steps_are_counted_not_told() -> None:
+def test_brief_and_cached_steps_are_counted_not_reported() -> None:
     progress, _, stream = shown(Mode.LINES)
     progress(step(completed=1000.2))
     progress(step(completed=1090.0, digest="e", cached=True))
@@ -68,13 +70,13 @@ def test_brief_and_cached_steps_are_counted_not_told() -> None:
     assert progress.summary() == "2 steps, 1 of them cached"
 
 
-def test_a_failing_step_is_told_however_brief() -> None:
+def test_a_failing_step_is_reported_however_brief() -> None:
     progress, _, stream = shown(Mode.LINES)
     progress(step(completed=1000.2, error="exit code: 1"))
     assert stream.getvalue() == "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
 
 
-def test_a_step_that_was_stopped_and_runs_again_is_told_again() -> None:
+def test_a_step_that_was_stopped_and_runs_again_is_reported_again() -> None:
     progress, clock, stream = shown(Mode.LINES)
     progress(step(completed=1000.2, error="context canceled"))
     clock.now += 1.0
@@ -89,15 +91,61 @@ def test_a_step_that_was_stopped_and_runs_again_is_told_again() -> None:
     )
 
 
-def test_an_engine_that_says_nothing_is_told_of() -> None:
+def test_an_engine_that_sends_no_events_is_reported() -> None:
     progress, clock, stream = shown(Mode.LINES)
     for _ in range(3):
         progress(Tick())
-        clock.now += 16
-    assert stream.getvalue() == "   32 s  nothing runs, and the engine has said nothing for 30 s\n"
+        clock.now += 6
+    progress(Tick())
+    assert stream.getvalue() == "   12 s  still waiting for the engine: no step is running\n"
 
 
-def test_bytes_are_told_where_they_matter() -> None:
+def test_the_heartbeat_names_the_longest_running_steps() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    for number in range(5):
+        progress(step(1000.0 + number, digest=str(number), stage=f"stage{number}"))
+    progress(Transfer("0", "sha256:1", 5_000_000, 0, False))
+    clock.now += 10
+    progress(Tick())
+    clock.now += 10
+    progress(Tick())
+    assert stream.getvalue().splitlines()[-1] == (
+        "   20 s  still running: stage0 2/4 (20 s, 5.0 MB), stage1 2/4 (19 s), stage2 2/4 (18 s), 2 more"
+    )
+
+
+def test_the_heartbeat_of_an_export() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(Step("e", "a", "", "", "exporting to image", 1000.0))
+    clock.now += 2
+    progress(Transfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
+    clock.now += 10
+    progress(Tick())
+    assert stream.getvalue() == (
+        "  2.0 s  export: exporting to image (a)\n"
+        "   12 s  still running: export (12 s): unpacking to docker.io/bakehouse/a:1\n"
+    )
+
+
+def test_steps_of_buildkit_itself_are_reported_only_when_they_take_long() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(Step("m", "a", "internal", "", "load metadata for vendor/base:1", 1000.0))
+    clock.now += 9
+    progress(Tick())
+    assert stream.getvalue() == ""
+    clock.now += 4
+    progress(Tick())
+    assert stream.getvalue() == "   13 s  still running: load metadata for vendor/base:1 (13 s)\n"
+
+
+def test_minutes_never_have_sixty_seconds() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    clock.now += 179.7
+    progress.report("hello")
+    assert stream.getvalue() == "   3:00  hello\n"
+
+
+def test_bytes_are_shown_where_they_matter() -> None:
     progress, clock, stream = shown(Mode.LINES)
     progress(step(text=f"FROM registry.example/base:1@sha256:{'0' * 64}"))
     progress(Transfer("d", "sha256:1", 120_000_000, 410_000_000, False))
@@ -107,7 +155,7 @@ def test_bytes_are_told_where_they_matter() -> None:
     progress(Tick())
     assert stream.getvalue() == (
         "   40 s  base: FROM registry.example/base:1 (a)\n"
-        "   80 s  base: running for 80 s, 120.0 MB of 410.0 MB (a): sha256:1\n"
+        "   80 s  still running: base (80 s, 120.0 MB of 410.0 MB): sha256:1\n"
     )
 
 
@@ -119,7 +167,7 @@ def test_the_text_of_a_heredoc_step_has_no_heredoc() -> None:
     assert stream.getvalue() == "  2.0 s  metis 2/4: RUN (a)\n"
 
 
-def test_an_export_says_what_it_is_at() -> None:
+def test_an_export_shows_its_current_transfer() -> None:
     progress, clock, stream = shown(Mode.TABLE)
     progress(Step("e", "a", "", "", "exporting to image", 1000.0))
     progress(Transfer("e", "exporting layers", 0, 0, True))

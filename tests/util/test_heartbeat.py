@@ -1,0 +1,56 @@
+"""Heartbeat lines of silent steps."""
+
+import time
+
+import pytest
+
+from bakehouse.util import heartbeat as module
+from bakehouse.util.heartbeat import Heartbeat, heartbeat
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_silent_step_is_reported_every_ten_seconds() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    beat = Heartbeat(lines.append, "running: apt-get update", clock)
+    for _ in range(4 * 25):
+        beat.tick()
+        clock.now += 0.25
+    assert lines == [
+        "still running: apt-get update (10 s)",
+        "still running: apt-get update (20 s)",
+    ]
+
+
+def test_a_new_step_starts_from_zero() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    beat = Heartbeat(lines.append, "running: one", clock)
+    clock.now = 9.0
+    beat.restart("running: two")
+    clock.now = 18.0
+    beat.tick()
+    assert lines == []
+    clock.now = 19.0
+    beat.tick()
+    assert lines == ["still running: two (10 s)"]
+
+
+def test_a_blocking_call_is_reported_from_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_TICK_SECONDS", 0.01)
+    lines: list[str] = []
+    with heartbeat(lines.append, "waiting for a lock"):
+        until = time.monotonic() + 10
+        while not lines and time.monotonic() < until:
+            time.sleep(0.01)
+    assert lines[0] == "still waiting for a lock (0.0 s)"
+    count = len(lines)
+    time.sleep(0.05)
+    assert len(lines) == count
