@@ -9,7 +9,7 @@ from bakehouse.errors import Location
 from bakehouse.util.files import is_file, is_folder
 from bakehouse.util.yaml_fields import Fields
 
-CODE_FOLDER = "/opt/ml/code"
+CODE_DIRECTORY = "/opt/ml/code"
 MAX_FILES = 10_000
 MAX_BYTES = 200_000_000
 """They are committed below `images/`, and lie in memory while images are planned."""
@@ -80,7 +80,7 @@ def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
         child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
     elif not is_file(source / entry_point):
         child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
-    return _folder(source, CODE_FOLDER, child, child.place("directory")), entry_point
+    return _folder(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
 
 
 def beside(fields: Fields, key: str, folder: Path) -> Path | None:

@@ -1,6 +1,6 @@
-"""Runs a training job as SageMaker runs it: one container a host, named, configured and started alike.
+"""Run a training job as SageMaker does: one container per host, on a network of its own.
 
-The hosts `algo-1`, `algo-2`, … share a network of their own; the toolkit in the image starts the ranks.
+The hosts are named `algo-1`, `algo-2`, …. The SageMaker Training Toolkit in the image starts the ranks.
 """
 
 import time
@@ -16,107 +16,109 @@ from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec, E
 
 STOP_GRACE = 3.0
 _KILLED = 137
-_TURN = 0.25
-"""Seconds between two looks at the hosts."""
+_POLL_SECONDS = 0.25
 
 OutputHandler = Callable[[str, bytes], None]
-"""Gets a host's name and what it printed, as it comes."""
+"""Receives a host's name and a piece of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostResult:
-    """What became of one host."""
+    """Result of one host."""
 
     host: str
     exit_code: int | None
-    """None: it was still running at the deadline, or when another host's failure ended the job."""
+    """None if the host still ran at the deadline or when another host's failure ended the job."""
     out_of_memory: bool = False
     success: bool = False
     failure: str | None = None
-    """What /opt/ml/output/failure says, where it was written."""
+    """Content of /opt/ml/output/failure, if it exists."""
     model: Mapping[str, int] = field(default_factory=dict)
-    """The model's files and their sizes."""
+    """Files of the model with their sizes."""
     seconds: float | None = None
-    """When it ended, after the start of the job; None where it was ended with the job."""
+    """Seconds from the job's start to the host's end; None if the host was ended with the job."""
     full: tuple[str, ...] = ()
-    """Which folders could take no more, where the job limits them."""
+    """Full directories, if the job limits their size."""
 
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """What this run took from the job, for the others to notice."""
+    """A fault that the job asked for, and the hosts that could notice it."""
 
     description: str
-    """`algo-2 was killed`, `data and dnn were cut off from each other`."""
+    """For example `algo-2 was killed`, `data and dnn were cut off from each other`."""
     at: float
-    """When, after the start of the job."""
+    """Seconds after the job's start."""
     killed_host: str = ""
-    """The host that is gone with it."""
     witnesses: tuple[str, ...] = ()
-    """The hosts that ran then, and could notice."""
+    """Hosts that were running."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended."""
+    """Result of a job."""
 
     hosts: tuple[HostResult, ...]
     events: tuple[RankEvent, ...]
-    """What the ranks noted about themselves, in the order of time."""
+    """Events that the ranks recorded, oldest first."""
     logs: Mapping[str, str]
-    """What each host printed."""
+    """Output of each host."""
     rank_logs: Mapping[str, SplitLog]
-    """The same, taken apart by ranks."""
+    """Output of each host, split by rank."""
     timed_out: bool
     seconds: float
     stopped: bool = False
-    """Somebody asked it to stop before it ended by itself."""
+    """The job was stopped before it ended by itself."""
     faults: tuple[InjectedFault, ...] = ()
 
     @property
     def exit_codes(self) -> tuple[int | None, ...]:
-        return tuple(end.exit_code for end in self.hosts)
+        return tuple(host.exit_code for host in self.hosts)
 
 
 def run(
     engine: Engine,
     job: TrainingJob,
-    folder: Path,
+    logs: Path,
     *,
-    heard: OutputHandler = lambda host, data: None,
-    kept: Mapping[str, Path] | None = None,
+    on_output: OutputHandler = lambda host, data: None,
+    collect: Mapping[str, Path] | None = None,
 ) -> JobResult:
-    """Run `job` to its end or its deadline; its logs stay in `folder`, nothing stays in the engine.
+    """Run `job` to its end or deadline. Logs are written to `logs`; nothing remains in the engine.
 
-    `heard` gets what the hosts print. `kept` names folders of the hosts, and folders here below which what
-    each host left there is written, by the host's name.
+    `collect` maps directories of the hosts to local directories. The files of each host are copied there,
+    into a subdirectory with the host's name.
     """
     with ExitStack() as stack:
         network = stack.enter_context(engine.network(job.name))
         hosts = {
             host: stack.enter_context(engine.container(_spec(job, host, network))) for host in job.host_names
         }
-        watch = _Watch(hosts, job)
+        monitor = _Monitor(hosts, job)
         for host, container in hosts.items():
-            container.start(folder / f"{host}.log", partial(heard, host))
+            container.start(logs / f"{host}.log", partial(on_output, host))
             if job.netem:
                 container.impair_network(job.netem)
-        ended = watch.to_the_end()
-        timed_out = len(ended) < len(hosts) and not watch.stopped and not watch.failed
-        seconds = watch.elapsed()
-        for host in hosts.keys() - ended.keys():
+        exits = monitor.wait()
+        timed_out = len(exits) < len(hosts) and not monitor.stopped and not monitor.failed
+        seconds = monitor.elapsed()
+        for host in hosts.keys() - exits.keys():
             hosts[host].stop(STOP_GRACE)
-        ends = tuple(_host_end(job, host, hosts[host], ended.get(host), watch.ended_at) for host in hosts)
-        notes = read_events(
+        results = tuple(
+            _host_result(job, host, hosts[host], exits.get(host), monitor.ended_at) for host in hosts
+        )
+        events = read_events(
             content
             for container in hosts.values()
             for content in container.read(f"{ML}/output/data/ranks").values()
         )
-        for path, target in (kept or {}).items():
+        for path, target in (collect or {}).items():
             for host, container in hosts.items():
                 container.copy(path, target / host)
-    logs, split = _keep_logs(job, folder)
-    return JobResult(ends, notes, logs, split, timed_out, seconds, watch.stopped, tuple(watch.losses))
+    host_logs, rank_logs = _split_logs(job, logs)
+    return JobResult(
+        results, events, host_logs, rank_logs, timed_out, seconds, monitor.stopped, tuple(monitor.faults)
+    )
 
 
 def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
@@ -131,7 +133,7 @@ def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
         files=input_files(job, host),
         mounts=MOUNTS,
         room=dict.fromkeys(LIMITED, job.volume_bytes) if job.volume_bytes else {},
-        folders={f"{ML}/input/data/{name}": folder for name, folder in job.channel_directories.items()},
+        folders={f"{ML}/input/data/{name}": path for name, path in job.channel_directories.items()},
         gpus=job.gpus_of(host),
         cpus=group.cpus,
         memory=job.memory,
@@ -139,17 +141,17 @@ def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
     )
 
 
-class _Watch:
-    """Waits for the hosts, and does to them in time what the job says happens."""
+class _Monitor:
+    """Waits for the hosts and injects the job's faults at their times."""
 
     def __init__(self, hosts: Mapping[str, Container], job: TrainingJob) -> None:
         self._hosts = hosts
         self._job = job
         self._started = time.monotonic()
         self._deadline = job.deadline
-        self._alive = dict(job.kills)
-        self._whole = list(job.partitions)
-        self.losses: list[InjectedFault] = []
+        self._pending_kills = dict(job.kills)
+        self._pending_partitions = list(job.partitions)
+        self.faults: list[InjectedFault] = []
         self.ended_at: dict[str, float] = {}
         self.stopped = False
         self.failed = False
@@ -157,75 +159,75 @@ class _Watch:
     def elapsed(self) -> float:
         return time.monotonic() - self._started
 
-    def to_the_end(self) -> dict[str, ContainerExit]:
-        """Who ended by the deadline; after the first failure the others get the job's grace."""
-        ended: dict[str, ContainerExit] = {}
-        while len(ended) < len(self._hosts) and self._deadline > self.elapsed():
-            self._disturb(ended)
-            for host in sorted(self._hosts.keys() - ended.keys()):
-                end = self._hosts[host].wait(_TURN)
+    def wait(self) -> dict[str, ContainerExit]:
+        """Return the exits until the deadline. After the first failure, the others get the job's grace."""
+        exits: dict[str, ContainerExit] = {}
+        while len(exits) < len(self._hosts) and self._deadline > self.elapsed():
+            self._inject_faults(exits)
+            for host in sorted(self._hosts.keys() - exits.keys()):
+                end = self._hosts[host].wait(_POLL_SECONDS)
                 if end:
-                    ended[host] = end
-                    self._note_end(host, end)
-        return ended
+                    exits[host] = end
+                    self._record_exit(host, end)
+        return exits
 
-    def _note_end(self, host: str, end: ContainerExit) -> None:
+    def _record_exit(self, host: str, end: ContainerExit) -> None:
         now = self.elapsed()
         self.ended_at[host] = now
-        # How the others take the loss of a host that was killed here is what its killing is for.
-        was_killed = end.exit_code == _KILLED and any(loss.killed_host == host for loss in self.losses)
+        # The others have to notice the loss of a killed host by themselves, so it does not end the job.
+        was_killed = end.exit_code == _KILLED and any(fault.killed_host == host for fault in self.faults)
         if end.exit_code and not was_killed:
             self.failed = True
             if not self.stopped:
                 self._deadline = min(self._deadline, now + self._job.grace)
 
-    def _disturb(self, ended: Mapping[str, ContainerExit]) -> None:
+    def _inject_faults(self, exits: Mapping[str, ContainerExit]) -> None:
         if self.failed:
-            # What ends the job has happened already.
+            # The job is ending already.
             return
         now = self.elapsed()
-        for host in [host for host, at in self._alive.items() if at <= now]:
-            del self._alive[host]
-            if host not in ended:
+        for host in [host for host, at in self._pending_kills.items() if at <= now]:
+            del self._pending_kills[host]
+            if host not in exits:
                 self._hosts[host].signal("SIGKILL")
-                self._note_loss(f"{host} was killed", ended, killed=host)
-        for cut in [cut for cut in self._whole if cut.at <= now]:
-            self._whole.remove(cut)
-            self._cut(cut)
-            self._note_loss(f"{cut.first} and {cut.second} were cut off from each other", ended)
+                self._record_fault(f"{host} was killed", exits, killed=host)
+        for partition in [partition for partition in self._pending_partitions if partition.at <= now]:
+            self._pending_partitions.remove(partition)
+            self._cut_off(partition)
+            description = f"{partition.first} and {partition.second} were cut off from each other"
+            self._record_fault(description, exits)
         if self._job.stop_after is not None and now >= self._job.stop_after and not self.stopped:
             self.stopped = True
             self._deadline = min(self._deadline, now + self._job.stop_grace)
-            for host in self._hosts.keys() - ended.keys():
+            for host in self._hosts.keys() - exits.keys():
                 self._hosts[host].signal("SIGTERM")
 
-    def _cut(self, cut: NetworkPartition) -> None:
-        sides = [[self._hosts[host] for host in self._job.hosts_of(name)] for name in (cut.first, cut.second)]
+    def _cut_off(self, partition: NetworkPartition) -> None:
+        sides = [
+            [self._hosts[host] for host in self._job.hosts_of(name)]
+            for name in (partition.first, partition.second)
+        ]
         addresses = [[address for host in side if (address := host.address())] for side in sides]
         for side, others in zip(sides, reversed(addresses), strict=True):
             for host in side:
                 host.refuse(others)
 
-    def _note_loss(self, what: str, ended: Mapping[str, ContainerExit], killed: str = "") -> None:
-        dead = {*ended, *(loss.killed_host for loss in self.losses), killed}
+    def _record_fault(self, description: str, exits: Mapping[str, ContainerExit], killed: str = "") -> None:
+        dead = {*exits, *(fault.killed_host for fault in self.faults), killed}
         witnesses = tuple(sorted(self._hosts.keys() - dead))
-        self.losses.append(InjectedFault(what, self.elapsed(), killed, witnesses))
+        self.faults.append(InjectedFault(description, self.elapsed(), killed, witnesses))
 
 
-def _host_end(
-    job: TrainingJob,
-    host: str,
-    container: Container,
-    ended: ContainerExit | None,
-    ended_at: Mapping[str, float],
+def _host_result(
+    job: TrainingJob, host: str, container: Container, end: ContainerExit | None, ended_at: Mapping[str, float]
 ) -> HostResult:
     failure = container.read(f"{ML}/output/failure")
-    # A rank may have had too little memory on a host that was ended with the job.
-    stopped = ended or container.wait(STOP_GRACE)
+    # A rank may have run out of memory on a host that was ended with the job.
+    last_end = end or container.wait(STOP_GRACE)
     return HostResult(
         host,
-        ended.exit_code if ended else None,
-        bool(stopped and stopped.out_of_memory),
+        end.exit_code if end else None,
+        bool(last_end and last_end.out_of_memory),
         bool(container.sizes(f"{ML}/output/success")),
         failure["failure"].decode(errors="replace") if failure else None,
         container.sizes(f"{ML}/model"),
@@ -234,14 +236,14 @@ def _host_end(
     )
 
 
-def _keep_logs(job: TrainingJob, folder: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
-    """Write a log of its own for each rank, beside the hosts'."""
-    logs, split = {}, {}
+def _split_logs(job: TrainingJob, directory: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
+    """Split each host's log by rank and write a file for each rank."""
+    logs, rank_logs = {}, {}
     for host in job.host_names:
-        place = job.rank_hosts.index(host) if host in job.rank_hosts else 0
-        logs[host] = (folder / f"{host}.log").read_text(errors="replace")
-        split[host] = split_log(logs[host], place * job.processes_per_host)
-        for rank, text in split[host].ranks.items():
-            # mpirun prints on its own host what the ranks of all hosts print.
-            (folder / f"{job.host_of(rank)}-rank-{rank}.log").write_text(text)
-    return logs, split
+        index = job.rank_hosts.index(host) if host in job.rank_hosts else 0
+        logs[host] = (directory / f"{host}.log").read_text(errors="replace")
+        rank_logs[host] = split_log(logs[host], index * job.processes_per_host)
+        for rank, text in rank_logs[host].ranks.items():
+            # mpirun prints the output of all hosts' ranks on its own host.
+            (directory / f"{job.host_of(rank)}-rank-{rank}.log").write_text(text)
+    return logs, rank_logs

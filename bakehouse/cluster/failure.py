@@ -1,85 +1,111 @@
-"""Reads from the log of what failed first why it failed: a table of what programs are known to say.
+"""The first failure of a job, and its cause according to the log.
 
-Only the end of a log counts, from a little before the exception that ended the process: what was said before
-was survived. What no rule knows is told with the exception's own words, and an end without any not at all.
+A table of known messages gives the causes. Only the end of a log is searched, starting shortly before the
+exception that ended the process, because the program survived earlier errors. Unknown causes are reported
+with the exception's own text. Logs without an exception have no cause.
 """
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_BEFORE = 15
-"""Lines before a traceback that belong to it: what native code says before Python hears of it."""
-_END = 60
-"""Lines at the end of a log without a traceback that may tell why."""
-_LATE = 200
-"""Lines at the end of a log in which the last traceback has to end: toolkits print more after it."""
-_LONGEST = 300
-_TOO_LONG = 200_000
-"""Characters of a log's end that are read."""
+from bakehouse.cluster.cluster import HostResult, JobResult
+from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.ranks import RankFailure, first_failure, launcher_failures
+
+_LINES_BEFORE = 15
+"""Lines before a traceback that belong to it: messages of native code."""
+_END_LINES = 60
+"""Lines to search at the end of a log without a traceback."""
+_LATE_LINES = 200
+"""The last traceback must end in this many last lines. Toolkits print more lines after it."""
+_MAX_MESSAGE = 300
+_MAX_LOG = 200_000
+"""Characters to read from the end of a log."""
+_MAX_LINE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """Where a log was written."""
+class LogContext:
+    """The origin of a log."""
 
     host: str
     hosts: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
-    """Folders of this host that could take no more."""
+    """Full directories of this host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a process failed."""
+    """Reason of a failure."""
 
-    words: str
+    message: str
     hint: str = ""
     lines: tuple[str, ...] = ()
-    """The log up to where it is said."""
+    """The log up to the message."""
     is_consequence: bool = False
-    """Another process failed, and this one noticed."""
+    """Another process failed and this one noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """The host or rank that failed first."""
+
+    host: str
+    rank: int | None
+    reason: str
+    """Exit according to the launcher or the rank."""
+    log: str
+    """File name."""
+    text: str
+    full: tuple[str, ...]
+
+    @property
+    def by_signal(self) -> bool:
+        """The process was killed from outside, so its log does not contain the reason."""
+        return bool(re.search(r"signal|exited with -", self.reason))
 
 
 class _Rule(NamedTuple):
     pattern: re.Pattern[str]
-    words: str
+    message: str
     hint: str = ""
 
 
-_TAKEN = "something on {host} listens there already: take another port, or end it first"
-_NAMES = "the hosts of this job are {hosts}; SM_HOSTS names them on each"
-_SILENT = "whoever is to listen there has not started, has ended, or can't be reached from {host}"
-_ROOM = (
-    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
-    "`./bake run` has this machine's disk"
+_PORT_HINT = "use another port, or stop the program on {host} that listens on it"
+_NAME_HINT = "use a host of this job: {hosts}; SM_HOSTS lists them"
+_CONNECTION_HINT = "check whether the server has started, ended early, or is unreachable from {host}"
+_SPACE_HINT = (
+    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
-_RANKS = "a host takes as many ranks as `processes_per_host` says"
+_SLOTS_HINT = "set `processes_per_host` to the number of ranks on each host"
 
 _RULES = (
     _Rule(
-        re.compile(r"port: (?P<port>\d+),[^\n]*name: EADDRINUSE"), "port {port} is taken on {host}", _TAKEN
+        re.compile(r"port: (?P<port>\d+),[^\n]*name: EADDRINUSE"),
+        "port {port} is taken on {host}",
+        _PORT_HINT,
     ),
     _Rule(
         re.compile(r"Address already in use \(while attempting to bind on address \('[^']*', (?P<port>\d+)"),
         "port {port} is taken on {host}",
-        _TAKEN,
+        _PORT_HINT,
     ),
     _Rule(
         re.compile(r"Failed to add port to server: [^\n]* for '[^'\n]*:(?P<port>\d+)'"),
         "port {port} is taken on {host}",
-        _TAKEN,
+        _PORT_HINT,
     ),
-    _Rule(re.compile(r"\[Errno 98\] Address already in use"), "a port is taken on {host}", _TAKEN),
+    _Rule(re.compile(r"\[Errno 98\] Address already in use"), "a port is taken on {host}", _PORT_HINT),
     _Rule(
         re.compile(
             r"network addresses of \((?P<name>[\w.-]+), \d+\) cannot be retrieved \(gai error"
             r"[\s\S]*timed out after \d+ms while trying to connect to \((?P=name), "
         ),
         "the name {name} can't be resolved",
-        _NAMES,
+        _NAME_HINT,
     ),
     _Rule(
         re.compile(
@@ -87,39 +113,45 @@ _RULES = (
             r"(?:socket\.gaierror|urllib\.error\.URLError): [^\n]*Name or service not known"
         ),
         "the name {name} can't be resolved",
-        _NAMES,
+        _NAME_HINT,
     ),
-    _Rule(re.compile(r"Failed to resolve '(?P<name>[^']+)'"), "the name {name} can't be resolved", _NAMES),
+    _Rule(re.compile(r"Failed to resolve '(?P<name>[^']+)'"), "the name {name} can't be resolved", _NAME_HINT),
     _Rule(
         re.compile(r"Could not resolve hostname (?P<name>[^\s:]+)"),
         "the name {name} can't be resolved",
-        _NAMES,
+        _NAME_HINT,
     ),
-    _Rule(re.compile(r"Name or service not known"), "a host's name can't be resolved", _NAMES),
+    _Rule(re.compile(r"Name or service not known"), "a host name can't be resolved", _NAME_HINT),
     _Rule(
         re.compile(r"timed out after \d+ms while trying to connect to \((?P<name>[\w.-]+), (?P<port>\d+)\)"),
-        "nothing answered on port {port} of {name}",
-        _SILENT,
+        "port {port} of {name} did not answer",
+        _CONNECTION_HINT,
     ),
     _Rule(
-        re.compile(r"\[Errno 111\] Connection refused"), "nothing listens where {host} connects to", _SILENT
+        re.compile(r"\[Errno 111\] Connection refused"),
+        "a connection from {host} was refused: no server listens there",
+        _CONNECTION_HINT,
     ),
-    _Rule(re.compile(r"\[Errno 113\] No route to host"), "no way leads where {host} connects to", _SILENT),
+    _Rule(
+        re.compile(r"\[Errno 113\] No route to host"),
+        "{host} has no route to the host that it connects to",
+        _CONNECTION_HINT,
+    ),
     _Rule(
         re.compile(r"(?:\[Errno 110\] Connection timed out|TimeoutError: timed out)"),
-        "nobody answered {host} in time",
-        _SILENT,
+        "a connection from {host} timed out",
+        _CONNECTION_HINT,
     ),
     _Rule(
         re.compile(r"\[Errno 28\] No space left on device: '(?P<path>[^']+)'"),
-        "no room is left for {path}",
-        _ROOM,
+        "no space is left for {path}",
+        _SPACE_HINT,
     ),
-    _Rule(re.compile(r"No space left on device"), "no room is left on {host}", _ROOM),
+    _Rule(re.compile(r"No space left on device"), "no space is left on {host}", _SPACE_HINT),
     _Rule(
         re.compile(r"(?P<error>ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^'\n]*')"),
         "{error}",
-        "name what `{name}` comes from in the image's recipe, or in a `requirements.txt` beside the script, "
+        "add the package of `{name}` to the image's recipe, or to a `requirements.txt` beside the script, "
         "which the toolkit installs",
     ),
     _Rule(
@@ -128,94 +160,175 @@ _RULES = (
             r"(?P<error>(?:SyntaxError|IndentationError|TabError): [^\n]+)"
         ),
         "{error} ({file}, line {line})",
-        "`python -m py_compile {file}` tells the same without a job",
+        "run `python -m py_compile {file}`, which finds the error without a job",
     ),
     _Rule(
         re.compile(r"can't open file '(?P<file>[^']+)': \[Errno 2\]"),
-        "there is no script {file}",
-        "`--entry-point` is a path below `--source-dir`, or below /opt/ml/code where the image brings it",
+        "the script {file} does not exist",
+        "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the "
+        "code",
     ),
     _Rule(
         re.compile(r"not enough slots available in the system to satisfy the (?P<count>\d+)"),
         "mpirun was asked for {count} ranks, more than the hosts have slots",
-        _RANKS,
+        _SLOTS_HINT,
     ),
     _Rule(
         re.compile(r"mpirun: Error: unknown option \"(?P<option>[^\"]+)\""),
-        "mpirun knows no option {option}",
-        "`custom_mpi_options` are those of the image's mpirun: `mpirun --help` in it has them all",
+        "mpirun has no option {option}",
+        "run `mpirun --help` in the image; `custom_mpi_options` takes the options of that mpirun",
     ),
 )
-"""What is looked for first comes first. Each was seen in a log; see the tests."""
+"""Known causes; the first match counts. Each was observed in a log; see the tests."""
 
 _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error")
-"""What is said of a folder that is full: PyTorch doesn't say why it could not write."""
+"""Messages about a full directory. PyTorch's do not state the reason."""
 _RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):?$")
 _EXCEPTION = re.compile(r"^\s?(?:(?:[a-z_]\w*\.)+\w+|[A-Z]\w*)(?:: .*)?$")
 _SYNTAX = re.compile(r"^\s*(?:SyntaxError|IndentationError|TabError): ")
 _CONSEQUENCES = (re.compile(r"ChildFailedError"), re.compile(r"Connection (?:closed|reset) by peer"))
-"""What is raised because another process failed, the least telling first."""
+"""Exceptions because another process failed, least informative first."""
 _EXIT = re.compile(r"^ExitCode (?P<code>-?\d+)$", re.M)
 
 
-def cause(log: str, scene: Scene, rank: int | None = None) -> Cause | None:
-    """Why the process failed that wrote a log; None where it doesn't say.
+def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause | None:
+    """Return the cause of a failure according to a log, or None if the log does not contain one.
 
-    Of a log that several ranks share, the lines of `rank` count where PyTorch has marked them.
+    If several ranks share the log, only lines that PyTorch marked with `rank` count.
     """
-    lines = _lines(log[-_TOO_LONG:], rank)
+    lines = _lines(log[-_MAX_LOG:], rank)
     start, end = _exception(lines)
-    # What Python said before its exception was survived; native code says what it has to before.
-    before = [line for line in lines[max(0, start - _BEFORE) : start] if "[Errno" not in line]
-    window = "\n".join([*before, *lines[start:end]] if end else lines[-_END:])
-    told = tuple(lines[:end] if end else lines)
-    words = {"host": scene.host, "hosts": ", ".join(scene.hosts)}
-    if scene.full and _FULL.search(window):
-        return Cause(
-            f"{' and '.join(scene.full)} {'is' if len(scene.full) == 1 else 'are'} full", _ROOM, told
-        )
+    # Python survived the errors before its last exception, but native code prints its message before that.
+    before = [line for line in lines[max(0, start - _LINES_BEFORE) : start] if "[Errno" not in line]
+    window = "\n".join([*before, *lines[start:end]] if end else lines[-_END_LINES:])
+    log_lines = tuple(lines[:end] if end else lines)
+    if context.full and _FULL.search(window):
+        verb = "is" if len(context.full) == 1 else "are"
+        return Cause(f"{' and '.join(context.full)} {verb} full", _SPACE_HINT, log_lines)
     for rule in _RULES:
         if match := rule.pattern.search(window):
-            known = words | match.groupdict()
-            return Cause(rule.words.format(**known), rule.hint.format(**known), told)
+            values = {"host": context.host, "hosts": ", ".join(context.hosts), **match.groupdict()}
+            return Cause(rule.message.format(**values), rule.hint.format(**values), log_lines)
     if not end:
         return None
-    last = lines[end - 1].strip().rstrip('"')[:_LONGEST]
-    return Cause(last, lines=told, is_consequence=any(one.search(last) for one in _CONSEQUENCES))
+    message = lines[end - 1].strip().rstrip('"')[:_MAX_MESSAGE]
+    is_consequence = any(pattern.search(message) for pattern in _CONSEQUENCES)
+    return Cause(message, lines=log_lines, is_consequence=is_consequence)
 
 
-def script_end(log: str) -> str:
-    """How the toolkit says that the script ended; empty where it doesn't."""
+def find_first_failure(job: TrainingJob, result: JobResult, *, has_failed: bool) -> FirstFailure | None:
+    """Return the first failure of a job, or a host that did not end in time."""
+    full = {host.host: host.full for host in result.hosts}
+    if result.timed_out and not has_failed:
+        host = next(host.host for host in result.hosts if host.exit_code is None)
+        return FirstFailure(host, None, "", f"{host}.log", result.logs[host], full[host])
+    if not has_failed:
+        return None
+    killed = next((host.host for host in result.hosts if was_killed(job, host)), "")
+    if killed:
+        return FirstFailure(killed, None, "", f"{killed}.log", result.logs[killed], full[killed])
+    ranks = [_of_rank(job, result, failure) for failure in _rank_failures(result)]
+    if ranks:
+        return next((failure for failure in ranks if not _is_consequence(job, failure)), ranks[0])
+    # Open MPI 4 sometimes loses its message about the failed rank.
+    texts = {rank: text for log in result.rank_logs.values() for rank, text in log.ranks.items()}
+    for rank in sorted(texts):
+        failure = _of_rank(job, result, RankFailure(rank, ""))
+        if (cause := cause_of(job, failure)) and not cause.is_consequence:
+            return failure
+    host = next(host.host for host in in_order_of_end(result) if host.exit_code)
+    return FirstFailure(host, None, script_exit(result.logs[host]), f"{host}.log", result.logs[host], full[host])
+
+
+def cause_of(job: TrainingJob, failure: FirstFailure) -> Cause | None:
+    """Return the cause in the log of a failure; None if the process was killed from outside."""
+    if failure.by_signal:
+        return None
+    return find_cause(failure.text, LogContext(failure.host, job.host_names, failure.full), failure.rank)
+
+
+def was_killed(job: TrainingJob, host: HostResult) -> bool:
+    """Return whether the job's `kills` ended a host."""
+    return host.host in job.kills and host.exit_code == 137
+
+
+def in_order_of_end(result: JobResult) -> list[HostResult]:
+    """Return the hosts in the order in which they ended."""
+    return sorted(result.hosts, key=lambda host: (host.seconds is None, host.seconds or 0.0))
+
+
+def script_exit(log: str) -> str:
+    """Return the script's exit according to the toolkit; empty if the log does not contain it."""
     codes = [int(match["code"]) for match in _EXIT.finditer(log)]
     if not codes:
         return ""
     if codes[-1] < 0:
-        names = {one.value: one.name for one in signal.Signals}
-        return f"the script was ended by signal {names.get(-codes[-1], -codes[-1])}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"the script was killed by signal {names.get(-codes[-1], -codes[-1])}"
     return f"the script exited with {codes[-1]}"
+
+
+def last_lines(lines: Iterable[str], count: int) -> tuple[str, ...]:
+    """Return the last lines that are not empty, shortened for a terminal."""
+    return tuple(line.rstrip()[:_MAX_LINE] for line in lines if line.strip())[-count:]
+
+
+def _rank_failures(result: JobResult) -> tuple[RankFailure, ...]:
+    """Return the failed ranks, earliest first, that ranks or launchers report."""
+    lines = "".join(result.rank_logs[host.host].rest for host in in_order_of_end(result))
+    first, reported = first_failure(result.events, lines), launcher_failures(lines)
+    return reported if first is None or first in reported else (first,)
+
+
+def _of_rank(job: TrainingJob, result: JobResult, failure: RankFailure) -> FirstFailure:
+    host = job.host_of(failure.rank)
+    full = next(each.full for each in result.hosts if each.host == host)
+    for log in result.rank_logs.values():
+        if text := log.ranks.get(failure.rank):
+            name = f"{host}-rank-{failure.rank}.log"
+            return FirstFailure(host, failure.rank, failure.reason, name, text, full)
+    # The rank has no log of its own. Its output is in the log of the host whose launcher reports it.
+    reporter = next(
+        (name for name in result.logs if _reports(result.rank_logs[name].rest, failure.rank)), host
+    )
+    return FirstFailure(
+        host, failure.rank, failure.reason, f"{reporter}.log", result.logs[reporter], full
+    )
+
+
+def _is_consequence(job: TrainingJob, failure: FirstFailure) -> bool:
+    cause = cause_of(job, failure)
+    return cause is not None and cause.is_consequence
+
+
+def _reports(lines: str, rank: int) -> bool:
+    return any(failure.rank == rank for failure in launcher_failures(lines))
 
 
 def _lines(log: str, rank: int | None) -> list[str]:
     lines = log.splitlines()
-    mine = [line for line in lines if (tag := _RANK.match(line)) and int(tag["rank"]) == rank]
-    return [_RANK.sub("", line) for line in mine or lines]
+    own = [line for line in lines if (tag := _RANK.match(line)) and int(tag["rank"]) == rank]
+    return [_RANK.sub("", line) for line in own or lines]
 
 
 def _exception(lines: Sequence[str]) -> tuple[int, int]:
-    """Where the last exception begins and ends, one that is no consequence if there is; else both are 0."""
-    found = [span for span in _exceptions(lines) if span[1] > len(lines) - _LATE]
+    """Return start and end of the last exception, (0, 0) if there is none.
+
+    Exceptions that are consequences only count if there are no others.
+    """
+    spans = [span for span in _exceptions(lines) if span[1] > len(lines) - _LATE_LINES]
     for consequence in _CONSEQUENCES:
-        found = [span for span in found if not consequence.search(lines[span[1] - 1])] or found
-    return found[-1] if found else (0, 0)
+        spans = [span for span in spans if not consequence.search(lines[span[1] - 1])] or spans
+    return spans[-1] if spans else (0, 0)
 
 
 def _exceptions(lines: Sequence[str]) -> list[tuple[int, int]]:
-    found, start = [], None
+    spans, start = [], None
     for number, line in enumerate(lines):
         if _TRACEBACK.match(line):
             start = number
         elif _SYNTAX.match(line) or (start is not None and _EXCEPTION.match(line)):
-            found.append((number if start is None else start, number + 1))
+            spans.append((number if start is None else start, number + 1))
             start = None
-    return found
+    return spans

@@ -1,4 +1,4 @@
-"""A training job as SageMaker lays it out: its hosts and groups, and what lies below /opt/ml on each."""
+"""A training job as SageMaker runs it: hosts, instance groups, and the files below /opt/ml."""
 
 import json
 import time
@@ -8,15 +8,15 @@ from random import Random
 from typing import Any
 
 ML = "/opt/ml"
-CODE_FOLDER = f"{ML}/code"
+CODE_DIRECTORY = f"{ML}/code"
 MOUNTS = (f"{ML}/input", f"{ML}/output", f"{ML}/model", f"{ML}/checkpoints")
-"""Not /opt/ml itself: code baked at /opt/ml/code has to stay visible."""
+"""/opt/ml itself is not mounted, because that would hide the image's own /opt/ml/code."""
 LIMITED = (f"{ML}/model", f"{ML}/output", f"{ML}/checkpoints")
-"""What a job fills, in contrast to what it is given."""
+"""Directories that the job writes to; `volume_bytes` limits them."""
 CODE_CHANNEL = "code"
 INSTANCE_TYPE = "ml.c5.xlarge"
 HOMOGENEOUS = "homogeneousCluster"
-"""The name that SageMaker gives the one group of a job without groups."""
+"""SageMaker's name of the single group in a job without instance groups."""
 INTERFACE = "eth0"
 _CHANNEL: Mapping[str, Any] = {
     "TrainingInputMode": "File",
@@ -33,19 +33,19 @@ class Group:
     instance_type: str = INSTANCE_TYPE
     count: int = 1
     cpus: float | None = None
-    """The cores that each of its hosts may use; None is all that this machine has."""
+    """Cores of each host; None means all of this machine."""
     gpus: int = 0
-    """That each of its hosts has of this machine's."""
+    """GPUs of this machine for each host."""
 
 
 def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
-    """The one group of a job without groups."""
+    """Return the single group of a job without instance groups."""
     return (Group(count=count, gpus=gpus),)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPartition:
-    """Two groups, or hosts, between which no packet passes from a time on."""
+    """Two groups or hosts that are cut off from each other after `at` seconds."""
 
     first: str
     second: str
@@ -57,54 +57,54 @@ class TrainingJob:
     """A training job on one or more hosts."""
 
     image: str
-    """A digest of the engine's store."""
+    """Digest in the engine's image store."""
     name: str
     groups: tuple[Group, ...] = (Group(),)
     processes_per_host: int = 1
-    """Ranks a host."""
+    """Ranks on each host."""
     total_ranks: int | None = None
-    """Ranks of the whole job, where a launcher counts those, and not each host's."""
+    """Ranks of the whole job, for launchers that count these instead of ranks per host."""
     launcher_groups: tuple[str, ...] = ()
-    """The groups on whose hosts the launcher starts ranks; none means all."""
+    """Groups whose hosts run ranks; empty means all."""
     seed: int | None = None
-    """Deals hosts to groups at random, as SageMaker does; None deals them in order."""
+    """Seed of the random assignment of hosts to groups; None assigns them in order."""
     command: tuple[str, ...] = ()
-    """What the hosts run in place of the image's own start; empty: `train`, as SageMaker starts it."""
+    """Command of the hosts; empty means `train`, which SageMaker runs."""
     source: Mapping[str, bytes] = field(default_factory=dict)
-    """Training code, in a channel that the toolkit copies to /opt/ml/code when nothing lies there."""
+    """Training code in a channel; the toolkit copies it to /opt/ml/code if that is empty."""
     baked_code: Mapping[str, bytes] = field(default_factory=dict)
-    """Training code put beside what the image holds at /opt/ml/code."""
+    """Training code added to the image's own /opt/ml/code."""
     has_toolkit: bool = True
-    """Whether hyperparameters tell a toolkit what to start, each as JSON; else they are texts of the user."""
+    """Hyperparameters are JSON and configure the SageMaker Training Toolkit; otherwise they are plain text."""
     submit_directory: str = ""
-    """Where the toolkit fetches the training code from instead: an archive's address in S3."""
+    """S3 URI of a code archive, which the toolkit downloads instead."""
     entry_point: str = ""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    """The user's, and those that `distribution` turns into."""
+    """The user's hyperparameters and those of `distribution`."""
     channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     channel_directories: Mapping[str, str] = field(default_factory=dict)
-    """Further channels: folders of this machine, which the hosts can read."""
+    """More channels: directories of this machine, mounted read-only."""
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
-    """Bytes that each host may use; None is all that this machine has."""
+    """Bytes of memory of each host; None means no limit."""
     deadline: float = 120.0
     grace: float = 5.0
-    """How long the other hosts get to end by themselves once one has failed."""
+    """Seconds that the other hosts may run after one has failed."""
     stop_after: float | None = None
-    """When the job is stopped, as StopTrainingJob does: SIGTERM, and SIGKILL after `stop_grace`."""
+    """Seconds until the job is stopped like StopTrainingJob: SIGTERM, SIGKILL after `stop_grace`."""
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
-    """Hosts that die, and when."""
+    """Hosts to kill, with the seconds after the start."""
     partitions: tuple[NetworkPartition, ...] = ()
     netem: str = ""
-    """Delay and loss on the network of every host, as `tc … netem` is told."""
+    """Delay and packet loss of every host, in the syntax of `tc netem`."""
     volume_bytes: int | None = None
-    """Bytes that each of `LIMITED` holds at most on a host; None is what this machine's disk does."""
+    """Size of each `LIMITED` directory on a host; None means no limit."""
     image_name: str = ""
 
     @property
     def size(self) -> int:
-        """The number of hosts."""
+        """Number of hosts."""
         return sum(group.count for group in self.groups)
 
     @property
@@ -117,48 +117,48 @@ class TrainingJob:
 
     @property
     def hosts_by_group(self) -> dict[str, tuple[str, ...]]:
-        """Which hosts each group has: a name says nothing about its group."""
+        """Host names of each group. A host name does not reveal its group."""
         names = list(self.host_names)
         if self.seed is not None:
             Random(self.seed).shuffle(names)
-        dealt, start = {}, 0
+        hosts, start = {}, 0
         for group in self.groups:
-            dealt[group.name] = tuple(sorted(names[start : start + group.count]))
+            hosts[group.name] = tuple(sorted(names[start : start + group.count]))
             start += group.count
-        return dealt
+        return hosts
 
     def gpus_of(self, host: str) -> tuple[int, ...]:
-        """Which of this machine's GPUs a host has: each is one host's alone, since NCCL refuses to share."""
+        """Return the GPU numbers of a host. Hosts never share a GPU, because NCCL does not support that."""
         counts = [self.group_of(name).gpus for name in self.host_names]
-        place = self.host_names.index(host)
-        return tuple(range(sum(counts[:place]), sum(counts[: place + 1])))
+        index = self.host_names.index(host)
+        return tuple(range(sum(counts[:index]), sum(counts[: index + 1])))
 
     def hosts_of(self, name: str) -> tuple[str, ...]:
-        """The hosts of a group, or the host of that name."""
+        """Return the hosts of a group, or the host of that name."""
         return self.hosts_by_group.get(name) or tuple(host for host in self.host_names if host == name)
 
     def group_of(self, host: str) -> Group:
-        dealt = self.hosts_by_group
-        return next(group for group in self.groups if host in dealt[group.name])
+        hosts = self.hosts_by_group
+        return next(group for group in self.groups if host in hosts[group.name])
 
     @property
     def rank_hosts(self) -> tuple[str, ...]:
-        """The hosts that the launcher starts ranks on, in the toolkit's order."""
-        dealt = self.hosts_by_group
-        return tuple(sorted(host for name in self.launcher_groups or dealt for host in dealt[name]))
+        """Hosts that run ranks, in the toolkit's order."""
+        hosts = self.hosts_by_group
+        return tuple(sorted(host for name in self.launcher_groups or hosts for host in hosts[name]))
 
     @property
     def ranks(self) -> int:
         return self.total_ranks or len(self.rank_hosts) * self.processes_per_host
 
     def host_of(self, rank: int) -> str:
-        """Where a rank runs: launchers fill one host after the other."""
+        """Return the host of a rank. Launchers fill one host after the other."""
         return self.rank_hosts[min(rank // self.processes_per_host, len(self.rank_hosts) - 1)]
 
 
 def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
-    """All that lies below /opt/ml on one host before it starts: configuration, channels and code."""
-    dealt, group = job.hosts_by_group, job.group_of(host)
+    """Return the files below /opt/ml before a host starts: configuration, channels and code."""
+    hosts, group = job.hosts_by_group, job.group_of(host)
     resources = {
         "current_host": host,
         "current_instance_type": group.instance_type,
@@ -166,11 +166,11 @@ def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
         "hosts": sorted(job.host_names),
         "instance_groups": [
             {
-                "instance_group_name": one.name,
-                "instance_type": one.instance_type,
-                "hosts": list(dealt[one.name]),
+                "instance_group_name": group.name,
+                "instance_type": group.instance_type,
+                "hosts": list(hosts[group.name]),
             }
-            for one in job.groups
+            for group in job.groups
         ],
         "network_interface_name": INTERFACE,
     }
@@ -186,28 +186,28 @@ def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
         f"{ML}/input/config/{name}.json": json.dumps(content, indent=2, sort_keys=True).encode()
         for name, content in config.items()
     }
-    files |= {f"{CODE_FOLDER}/{path}": data for path, data in job.baked_code.items()}
+    files |= {f"{CODE_DIRECTORY}/{path}": data for path, data in job.baked_code.items()}
     for channel, content in channels.items():
         files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
     return files
 
 
-def as_texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Hyperparameters as version 3 of the SDK sends them: texts as they stand, anything else as JSON."""
+def encode_hyperparameters(values: Mapping[str, object]) -> dict[str, str]:
+    """Encode hyperparameters as SDK v3 does: strings unchanged, other values as JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 def job_name(image: str, now: float | None = None) -> str:
-    """A name as SageMaker takes it, of the image's and the time."""
-    letters = "".join(sign if sign.isalnum() else "-" for sign in image.rpartition("/")[2])
+    """Return a valid job name from the image name and the time."""
+    name = "".join(character if character.isalnum() else "-" for character in image.rpartition("/")[2])
     now = time.time() if now is None else now
     stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.gmtime(now))
-    return f"{letters.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"
+    return f"{name.strip('-')[:38].rstrip('-')}-{stamp}-{int(now % 1 * 1000):03}"
 
 
 def _hyperparameters(job: TrainingJob) -> dict[str, str]:
     if not job.has_toolkit:
-        return as_texts(job.hyperparameters)
+        return encode_hyperparameters(job.hyperparameters)
     parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
     if job.source:
         parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"

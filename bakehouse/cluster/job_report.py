@@ -1,4 +1,4 @@
-"""Says how a job ended as SageMaker would say it, and which rank, host and line to look at."""
+"""Report of a job: the status that SageMaker would give it, and the rank, host and log line of a failure."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,15 +6,23 @@ from enum import StrEnum
 from pathlib import Path
 
 from bakehouse.cluster.cluster import HostResult, InjectedFault, JobResult
-from bakehouse.cluster.failure import Cause, script_end
+from bakehouse.cluster.failure import (
+    Cause,
+    FirstFailure,
+    cause_of,
+    find_first_failure,
+    in_order_of_end,
+    last_lines,
+    script_exit,
+    was_killed,
+)
 from bakehouse.cluster.job import TrainingJob
-from bakehouse.cluster.job_failure import First, by_time, first_to_fail, is_killed, told_cause
-from bakehouse.cluster.nccl_log import Transports, transports
+from bakehouse.cluster.nccl_log import Transports, read_transports
 from bakehouse.cluster.ranks import MPI_ABORT
 from bakehouse.util.format import format_seconds
 
 REASON_CHARACTERS = 1024
-"""What SageMaker keeps of /opt/ml/output/failure."""
+"""SageMaker's limit for the content of /opt/ml/output/failure."""
 _SIGNALS = {134: "aborted", 137: "was killed", 139: "crashed (segmentation fault)", 143: "was terminated"}
 TAIL_LINES = 15
 
@@ -29,7 +37,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """How one host ended."""
+    """End of one host."""
 
     host: str
     group: str
@@ -40,50 +48,50 @@ class HostReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """How one host took a loss."""
+class HostReaction:
+    """End of a host after an injected fault."""
 
     host: str
     end: str
     seconds: float
-    """How long after the loss it ended, or was ended with the job."""
+    """Seconds from the fault to the host's end."""
 
 
 @dataclass(frozen=True, slots=True)
-class LossReport:
-    """What this run took from the job, and how long the others took to notice."""
+class FaultReport:
+    """An injected fault and the reactions of the other hosts."""
 
     what: str
     at: float
-    others: tuple[Notice, ...]
+    others: tuple[HostReaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """How a job ended."""
+    """Report of a job."""
 
     job: str
     status: Status
     reason: str
-    """FailureReason, or why it stopped; empty where it completed."""
+    """FailureReason, or the reason of a stop; empty if the job completed."""
     seconds: float
     seed: int | None
     hosts: tuple[HostReport, ...]
     failed_rank: int | None
     failed_host: str
     cause: str
-    """What this machine saw of the first failure, which SageMaker would not tell."""
+    """Cause of the first failure. SageMaker does not report it."""
     hint: str
     tail: tuple[str, ...]
     log: Path | None
-    """Of the rank or host that failed first."""
-    losses: tuple[LossReport, ...]
+    """Log of the rank or host that failed first."""
+    losses: tuple[FaultReport, ...]
     ranks: int
     gpus: int
-    """Of this machine, that its hosts had."""
+    """GPUs of this machine that the hosts had."""
     transports: Transports
     fallback: str
-    """Why the way that ranks talked is a failure, where it is."""
+    """Message if the ranks did not use EFA although their instance type has it."""
     folder: Path
 
     @property
@@ -92,170 +100,168 @@ class JobReport:
 
 
 def report(
-    job: TrainingJob, end: JobResult, folder: Path, efa_types: frozenset[str] = frozenset()
+    job: TrainingJob, result: JobResult, directory: Path, efa_types: frozenset[str] = frozenset()
 ) -> JobReport:
-    """What the end of a job means; `efa_types` are the instance types with EFA interfaces."""
-    status, reason = _status(job, end)
-    first = first_to_fail(job, end, has_failed=status is Status.FAILED)
-    found = told_cause(job, first) if first else None
-    seen = transports(end.logs.values())
+    """Report a job's result. `efa_types` are the instance types with EFA."""
+    status, reason = _status(job, result)
+    failure = find_first_failure(job, result, has_failed=status is Status.FAILED)
+    cause = cause_of(job, failure) if failure else None
+    transports = read_transports(result.logs.values())
     return JobReport(
         job=job.name,
         status=status,
         reason=reason,
-        seconds=round(end.seconds, 1),
+        seconds=round(result.seconds, 1),
         seed=job.seed,
-        hosts=tuple(_host(job, one) for one in end.hosts),
-        failed_rank=first.rank if first else None,
-        failed_host=first.host if first else "",
-        cause=_cause(job, end, first, found) if first else "",
-        hint=_hint(job, end, first, found),
-        tail=_tail(first, found) if first else (),
-        log=folder / "logs" / first.log if first else None,
-        losses=tuple(_loss(job, end, loss) for loss in end.faults),
+        hosts=tuple(_host(job, host) for host in result.hosts),
+        failed_rank=failure.rank if failure else None,
+        failed_host=failure.host if failure else "",
+        cause=_cause(job, result, failure, cause) if failure else "",
+        hint=_hint(job, result, failure, cause),
+        tail=_tail(failure, cause) if failure else (),
+        log=directory / "logs" / failure.log if failure else None,
+        losses=tuple(_fault(job, result, fault) for fault in result.faults),
         ranks=job.ranks,
         gpus=job.gpus,
-        transports=seen,
-        fallback=_fallback(job, seen, efa_types),
-        folder=folder,
+        transports=transports,
+        fallback=_fallback(job, transports, efa_types),
+        folder=directory,
     )
 
 
-def as_json(found: JobReport) -> str:
-    """One object, for programs."""
-    fields = {**asdict(found), "passed": found.passed}
+def as_json(report: JobReport) -> str:
+    """Return a report as a JSON object."""
+    fields = {**asdict(report), "passed": report.passed}
     return json.dumps(fields, indent=2, sort_keys=True, default=str) + "\n"
 
 
-def text(found: JobReport) -> str:
-    """What a person reads at the end of a run."""
-    width = max(len(one.host) for one in found.hosts)
-    groups = max(len(one.group) for one in found.hosts)
-    lines = [f"{found.job}: {found.status} after {format_seconds(found.seconds)}, as SageMaker would say"]
-    if found.reason:
-        lines.append(f"  {_first_line(found.reason)}")
-    for one in found.hosts:
-        when = f" after {format_seconds(one.seconds)}" if one.seconds is not None else ""
-        where = f"{one.host.ljust(width)}  {one.group.ljust(groups)}  {one.instance_type}"
-        lines.append(f"  {where}  {one.end}{when}")
-    if found.seed is not None:
-        lines.append(f"  hosts were dealt to groups by --seed {found.seed}")
-    for loss in found.losses:
-        lines.append(f"  after {format_seconds(loss.at)} {loss.what}")
+def text(report: JobReport) -> str:
+    """Return a report as text for a terminal."""
+    host_width = max(len(host.host) for host in report.hosts)
+    group_width = max(len(host.group) for host in report.hosts)
+    lines = [f"{report.job}: {report.status} after {format_seconds(report.seconds)} (predicted SageMaker status)"]
+    if report.reason:
+        lines.append(f"  {_first_line(report.reason)}")
+    for host in report.hosts:
+        after = f" after {format_seconds(host.seconds)}" if host.seconds is not None else ""
+        columns = f"{host.host.ljust(host_width)}  {host.group.ljust(group_width)}  {host.instance_type}"
+        lines.append(f"  {columns}  {host.end}{after}")
+    if report.seed is not None:
+        lines.append(f"  hosts were assigned to groups with --seed {report.seed}")
+    for fault in report.losses:
+        lines.append(f"  after {format_seconds(fault.at)} {fault.what}")
         lines += [
-            f"    {one.host.ljust(width)}  {one.end}, {format_seconds(one.seconds)} later"
-            for one in loss.others
+            f"    {other.host.ljust(host_width)}  {other.end}, {format_seconds(other.seconds)} later"
+            for other in fault.others
         ]
-    if found.cause:
-        what = "first to fail" if found.status is Status.FAILED else "not ended"
-        rank = f"rank {found.failed_rank} on " if found.failed_rank is not None else ""
-        lines.append(f"  {what}: {rank}{found.failed_host}: {found.cause}")
-        lines += [f"    | {line}" for line in found.tail]
-        lines.append(f"  its log: {found.log}")
-    if found.transports:
-        version = f"NCCL {found.transports.version}: " if found.transports.version else "NCCL: "
-        lines.append(f"  {version}{', '.join(found.transports.ways or found.transports.networks)}")
-    elif found.ranks > 1 and found.status is Status.COMPLETED:
-        without = "no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC"
-        silent = "NCCL did not say how ranks talked: `--environment NCCL_DEBUG=INFO` lets it"
-        lines.append(f"  {silent if found.gpus else without}")
-    if found.fallback:
-        lines.append(f"  failed: {found.fallback}")
-    lines.append(f"  logs of hosts and ranks: {found.folder}")
-    if found.hint:
-        lines += ["", f"hint: {found.hint}"]
+    if report.cause:
+        title = "first failure" if report.status is Status.FAILED else "not ended"
+        rank = f"rank {report.failed_rank} on " if report.failed_rank is not None else ""
+        lines.append(f"  {title}: {rank}{report.failed_host}: {report.cause}")
+        lines += [f"    | {line}" for line in report.tail]
+        lines.append(f"  log: {report.log}")
+    if report.transports:
+        version = f"NCCL {report.transports.version}: " if report.transports.version else "NCCL: "
+        lines.append(f"  {version}{', '.join(report.transports.ways or report.transports.networks)}")
+    elif report.ranks > 1 and report.status is Status.COMPLETED:
+        without_gpus = "no NCCL: the hosts had no GPUs, so ranks used gloo, MPI or gRPC"
+        without_log = "the transport of NCCL is unknown: add `--environment NCCL_DEBUG=INFO` to log it"
+        lines.append(f"  {without_log if report.gpus else without_gpus}")
+    if report.fallback:
+        lines.append(f"  failed: {report.fallback}")
+    lines.append(f"  logs of hosts and ranks: {report.folder}")
+    if report.hint:
+        lines += ["", f"hint: {report.hint}"]
     return "\n".join(lines) + "\n"
 
 
-def _status(job: TrainingJob, end: JobResult) -> tuple[Status, str]:
-    if end.stopped:
+def _status(job: TrainingJob, result: JobResult) -> tuple[Status, str]:
+    if result.stopped:
         return Status.STOPPED, f"stopped after {job.stop_after:g} s"
-    for host in end.hosts:
-        if is_killed(job, host):
-            # A host that is lost, SageMaker says no more of.
+    for host in result.hosts:
+        if was_killed(job, host):
+            # SageMaker reports no more than this about a lost host.
             return Status.FAILED, f"InternalServerError: {host.host} was lost"
-    for host in by_time(end):
+    for host in in_order_of_end(result):
         if host.exit_code:
-            said = (host.failure or "").strip()[:REASON_CHARACTERS]
-            return Status.FAILED, f"AlgorithmError: {said}, exit code: {host.exit_code}"
-    if end.timed_out:
-        return Status.STOPPED, f"MaxRuntimeExceeded: no end within {job.deadline:g} s"
+            failure = (host.failure or "").strip()[:REASON_CHARACTERS]
+            return Status.FAILED, f"AlgorithmError: {failure}, exit code: {host.exit_code}"
+    if result.timed_out:
+        return Status.STOPPED, f"MaxRuntimeExceeded: the job did not end within {job.deadline:g} s"
     return Status.COMPLETED, ""
 
 
-def _host(job: TrainingJob, one: HostResult) -> HostReport:
-    group = job.group_of(one.host)
-    if one.exit_code is None:
-        words = "still running"
-    elif is_killed(job, one):
-        words = "killed by this run"
-    elif one.out_of_memory:
-        words = f"exit {one.exit_code}: out of memory"
+def _host(job: TrainingJob, host: HostResult) -> HostReport:
+    group = job.group_of(host.host)
+    if host.exit_code is None:
+        end = "still running"
+    elif was_killed(job, host):
+        end = "killed by this run"
+    elif host.out_of_memory:
+        end = f"exit {host.exit_code}: out of memory"
     else:
-        words = f"exit {one.exit_code}"
-    return HostReport(one.host, group.name, group.instance_type, words, one.seconds)
+        end = f"exit {host.exit_code}"
+    return HostReport(host.host, group.name, group.instance_type, end, host.seconds)
 
 
-def _cause(job: TrainingJob, end: JobResult, first: First, found: Cause | None) -> str:
-    one = next(one for one in end.hosts if one.host == first.host)
-    if end.timed_out and not one.exit_code:
-        return f"no end within {job.deadline:g} s"
-    if is_killed(job, one):
+def _cause(job: TrainingJob, result: JobResult, failure: FirstFailure, cause: Cause | None) -> str:
+    host = next(host for host in result.hosts if host.host == failure.host)
+    if result.timed_out and not host.exit_code:
+        return f"did not end within {job.deadline:g} s"
+    if was_killed(job, host):
         return "killed by this run"
-    if first.rank is not None and end.events:
-        return first.reason
-    if found:
-        return found.words
-    if one.out_of_memory:
+    if failure.rank is not None and result.events:
+        return failure.reason
+    if cause:
+        return cause.message
+    if host.out_of_memory:
         return "ran out of memory"
-    if first.reason == MPI_ABORT:
-        # mpi4py calls it with the code that the script exited with, which mpirun then exits with.
-        return script_end(end.logs[job.rank_hosts[0]]) or first.reason
-    return first.reason or _SIGNALS.get(one.exit_code or 0, "") or f"exited with {one.exit_code}"
+    if failure.reason == MPI_ABORT:
+        # mpi4py calls MPI_ABORT with the script's exit code, and mpirun exits with that.
+        return script_exit(result.logs[job.rank_hosts[0]]) or failure.reason
+    return failure.reason or _SIGNALS.get(host.exit_code or 0, "") or f"exited with {host.exit_code}"
 
 
-def _hint(job: TrainingJob, end: JobResult, first: First | None, found: Cause | None) -> str:
-    if end.timed_out:
-        running = ", ".join(one.host for one in end.hosts if one.exit_code is None)
-        if end.faults:
-            return f"{running} did not notice: let the script wait for others no longer than it has to"
-        return f"{running} did not end: read its log, or give the job more time with `--timeout`"
-    if any(one.out_of_memory for one in end.hosts):
-        return "take a larger instance type, or a smaller batch"
-    if end.faults:
-        return f"this run did that: {end.faults[0].description}"
-    if found and found.hint:
-        return found.hint
-    if first and job.group_of(first.host).gpus == 0 and "nvidia" in end.logs[first.host].lower():
-        return "the hosts had no GPU; `--gpus` gives them those of this machine"
+def _hint(job: TrainingJob, result: JobResult, failure: FirstFailure | None, cause: Cause | None) -> str:
+    if result.timed_out:
+        running = ", ".join(host.host for host in result.hosts if host.exit_code is None)
+        if result.faults:
+            return f"set time-outs in the script: {running} did not notice the failure"
+        return f"read the log of {running}, or allow more time with `--timeout`"
+    if any(host.out_of_memory for host in result.hosts):
+        return "use a larger instance type or a smaller batch"
+    if result.faults:
+        return f"this run caused the failure: {result.faults[0].description}"
+    if cause and cause.hint:
+        return cause.hint
+    if failure and job.group_of(failure.host).gpus == 0 and "nvidia" in result.logs[failure.host].lower():
+        return "use `--gpus` to give the hosts GPUs of this machine; they had none"
     return ""
 
 
-def _tail(first: First, found: Cause | None) -> tuple[str, ...]:
-    """The last lines up to what tells the cause: toolkits and launchers say much after it."""
-    told = found.lines if found else first.text.splitlines()
-    lines = [line.rstrip()[:200] for line in told if line.strip()]
-    return tuple(lines[-TAIL_LINES:])
+def _tail(failure: FirstFailure, cause: Cause | None) -> tuple[str, ...]:
+    """Return the last lines of a log up to the cause. Toolkits and launchers print more after it."""
+    return last_lines(cause.lines if cause else failure.text.splitlines(), TAIL_LINES)
 
 
-def _loss(job: TrainingJob, end: JobResult, loss: InjectedFault) -> LossReport:
+def _fault(job: TrainingJob, result: JobResult, fault: InjectedFault) -> FaultReport:
     others = tuple(
-        Notice(
-            one.host,
-            _host(job, one).end,
-            round((end.seconds if one.seconds is None else one.seconds) - loss.at, 1),
+        HostReaction(
+            host.host,
+            _host(job, host).end,
+            round((result.seconds if host.seconds is None else host.seconds) - fault.at, 1),
         )
-        for one in end.hosts
-        if one.host in loss.witnesses
+        for host in result.hosts
+        if host.host in fault.witnesses
     )
-    return LossReport(loss.description, round(loss.at, 1), others)
+    return FaultReport(fault.description, round(fault.at, 1), others)
 
 
-def _fallback(job: TrainingJob, seen: Transports, efa_types: frozenset[str]) -> str:
-    wanted = sorted({group.instance_type for group in job.groups} & efa_types)
-    if not (wanted and seen.uses_sockets):
+def _fallback(job: TrainingJob, transports: Transports, efa_types: frozenset[str]) -> str:
+    with_efa = sorted({group.instance_type for group in job.groups} & efa_types)
+    if not (with_efa and transports.uses_sockets):
         return ""
-    return f"the ranks talked through TCP sockets (NET/Socket); {', '.join(wanted)} has EFA for that"
+    return f"the ranks used TCP sockets (NET/Socket) although {', '.join(with_efa)} has EFA"
 
 
 def _first_line(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes a SmokeReport as JUnit XML, which CI systems read."""
+"""Smoke reports as JUnit XML for CI systems."""
 
 import re
 from xml.etree import ElementTree
@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 
-# XML 1.0 has no way to write these, escaped or not.
+# XML 1.0 cannot contain these characters, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def text(report: SmokeReport) -> str:
-    """One test suite for the image, one test case for each check."""
+    """Return a test suite for the image with a test case for each check."""
     failed = sum(check.outcome is Outcome.FAILED for check in report.checks)
     not_tested = sum(check.outcome is Outcome.NOT_TESTED for check in report.checks)
     suite = ElementTree.Element(
@@ -39,8 +39,8 @@ def _case(report: SmokeReport, check: CheckResult) -> ElementTree.Element:
     if check.outcome is Outcome.NOT_TESTED:
         ElementTree.SubElement(case, "skipped", message=_clean(check.reason))
     if check.outcome is Outcome.FAILED:
-        where = f"{check.failed_rank}: " if check.failed_rank else ""
-        failure = ElementTree.SubElement(case, "failure", message=_clean(where + check.reason))
+        location = f"{check.failed_rank}: " if check.failed_rank else ""
+        failure = ElementTree.SubElement(case, "failure", message=_clean(location + check.reason))
         failure.text = _clean("\n".join(check.tail))
     return case
 

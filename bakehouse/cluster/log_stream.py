@@ -1,4 +1,4 @@
-"""Turns what the hosts of a job print into one stream of whole lines, each with its host and rank."""
+"""Live output of a job: whole lines from all hosts, each with its host and rank."""
 
 import re
 import threading
@@ -7,78 +7,74 @@ from contextlib import contextmanager
 
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.ranks import MPI_TAG, TORCHRUN_TAG
 
-# Open MPI 4 and 5, the toolkit's rewriting of the first, and torchrun: see `ranks`.
-_TAG = re.compile(
-    r"^(?:\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>: ?"
-    r"|\[default(?P<local>\d+)\]:)"
-)
 _COLOURS = (36, 33, 32, 35, 34, 31)
 _RESET = "\x1b[0m"
 _DUMPS = (
     (re.compile("Training Env:"), "Invoking script with the following command:"),
     (re.compile(r"\++ \S*python3? --version"), "++ set +x"),
 )
-"""Between these lines the toolkit, and version 3's script, print all they know: two hundred lines a host."""
+"""First and last line of the environment that the toolkit and SDK v3's script print, 200 lines per host."""
 
 
 class LogStream:
-    """Hands on lines as `algo-1:3 │ text`, coloured by host; safe to be fed by a thread for each host."""
+    """Writes lines as `algo-1:3 │ text`, coloured by host. Thread-safe."""
 
     def __init__(
         self,
-        hosts: Mapping[str, int | None],
+        first_ranks: Mapping[str, int | None],
         write: Callable[[str], None],
         *,
         colour: bool,
-        whole: bool = True,
+        verbose: bool = True,
     ) -> None:
-        """`hosts` tells what each host's first rank is called in the job: torchrun counts from 0 on each.
+        """Create a stream for the hosts in `first_ranks`, which gives each host's first rank.
 
-        Where nobody knows it, torchrun's tag stays in the line.
-
-        Without `whole`, the toolkit's account of its environment is left out, and empty lines are.
+        torchrun numbers ranks from 0 on each host. If the first rank is None, its tag stays in the line.
+        Unless `verbose`, empty lines and the toolkit's report of its environment are omitted.
         """
-        self._whole = whole
+        self._verbose = verbose
         self._dumping: dict[str, str] = {}
-        """What ends the dump that a host is in."""
-        self._first = hosts
-        self._open = dict.fromkeys(hosts, "")
+        """Last line of the dump that a host is printing."""
+        self._first_ranks = first_ranks
+        self._incomplete = dict.fromkeys(first_ranks, "")
         self._colours = {
             host: f"\x1b[{_COLOURS[number % len(_COLOURS)]}m" if colour else ""
-            for number, host in enumerate(hosts)
+            for number, host in enumerate(first_ranks)
         }
-        self._width = max(map(len, hosts), default=0) + 3
+        self._width = max(map(len, first_ranks), default=0) + 3
         self._write = write
         self._lock = threading.Lock()
 
     def feed(self, host: str, data: bytes) -> None:
         with self._lock:
-            *lines, self._open[host] = (self._open[host] + data.decode(errors="replace")).split("\n")
+            text = self._incomplete[host] + data.decode(errors="replace")
+            *lines, self._incomplete[host] = text.split("\n")
             for line in lines:
                 self._line(host, line)
 
     def end(self) -> None:
-        """Hand on what no line's end followed."""
+        """Write incomplete last lines."""
         with self._lock:
-            for host, rest in self._open.items():
+            for host, rest in self._incomplete.items():
                 if rest:
                     self._line(host, rest)
-                self._open[host] = ""
+                self._incomplete[host] = ""
 
     def _line(self, host: str, line: str) -> None:
-        if not self._whole and self._is_left_out(host, line.strip()):
+        if not self._verbose and self._is_omitted(host, line.strip()):
             return
-        tag, first = _TAG.match(line), self._first[host]
-        if tag and tag["local"] and first is None:
-            tag = None
-        rank = (tag["rank"] or str((first or 0) + int(tag["local"]))) if tag else ""
+        first_rank, rank, text = self._first_ranks[host], "", line
+        if tag := MPI_TAG.match(line):
+            rank, text = tag["rank"], line[tag.end() :]
+        elif first_rank is not None and (tag := TORCHRUN_TAG.match(line)):
+            rank, text = str(first_rank + int(tag["rank"])), line[tag.end() :]
         name = f"{host}:{rank}" if rank else host
-        text = line[tag.end() :] if tag else line
         colour = self._colours[host]
         self._write(f"{colour}{name.ljust(self._width)}│{_RESET if colour else ''} {text.rstrip()}")
 
-    def _is_left_out(self, host: str, line: str) -> bool:
+    def _is_omitted(self, host: str, line: str) -> bool:
         for start, end in _DUMPS:
             if start.fullmatch(line):
                 self._dumping[host] = end
@@ -89,11 +85,11 @@ class LogStream:
 
 @contextmanager
 def open_log_stream(
-    job: TrainingJob, write: Callable[[str], None], *, colour: bool, whole: bool
+    job: TrainingJob, write: Callable[[str], None], *, colour: bool, verbose: bool
 ) -> Iterator[OutputHandler]:
-    """A stream of all that a job's hosts print, to the last line that no end followed."""
-    first = {host: place * job.processes_per_host for place, host in enumerate(job.rank_hosts)}
-    stream = LogStream(dict.fromkeys(job.host_names, 0) | first, write, colour=colour, whole=whole)
+    """Provide an output handler that writes the lines of all hosts."""
+    ranks = {host: index * job.processes_per_host for index, host in enumerate(job.rank_hosts)}
+    stream = LogStream(dict.fromkeys(job.host_names, 0) | ranks, write, colour=colour, verbose=verbose)
     try:
         yield stream.feed
     finally:

@@ -1,4 +1,4 @@
-"""Reads from NCCL's own log which way the ranks of a job talked to each other."""
+"""Parser of NCCL's log: the transports that the ranks of a job used."""
 
 import re
 from collections.abc import Iterable
@@ -11,41 +11,41 @@ _VIA = re.compile(
 # algo-1:42:99 [0] NCCL INFO Using network AWS Libfabric
 _NETWORK = re.compile(r"NCCL INFO Using network (?P<name>[^\n]+)")
 _VERSION = re.compile(r"NCCL version (?P<version>\d+(?:\.\d+)+)")
-_NUMBERED = re.compile(r"/\d+.*")
+_DEVICE_NUMBER = re.compile(r"/\d+.*")
 SOCKET = "Socket"
 
 
 @dataclass(frozen=True, slots=True)
 class Transports:
-    """What NCCL said of its ways."""
+    """Transports in NCCL's log."""
 
     version: str = ""
     networks: tuple[str, ...] = ()
-    """What it would use between hosts: `AWS Libfabric`, `Socket`, `IB`."""
+    """Networks between hosts: `AWS Libfabric`, `Socket`, `IB`."""
     ways: tuple[str, ...] = ()
-    """What channels were made of: `NET/Socket`, `P2P/CUMEM`, `SHM/direct`."""
+    """Transports of the channels: `NET/Socket`, `P2P/CUMEM`, `SHM/direct`."""
 
     def __bool__(self) -> bool:
         return bool(self.networks or self.ways)
 
     @property
     def uses_sockets(self) -> bool:
-        """Whether ranks of different hosts talked through TCP sockets."""
+        """Ranks of different hosts used TCP sockets."""
         return any(way.startswith(f"NET/{SOCKET}") for way in self.ways)
 
 
-def transports(logs: Iterable[str]) -> Transports:
-    """What the ranks' logs say; empty where they used no NCCL, or its log was off (`NCCL_DEBUG=INFO`)."""
+def read_transports(logs: Iterable[str]) -> Transports:
+    """Return the transports of all logs; empty if NCCL was not used or `NCCL_DEBUG=INFO` was not set."""
     versions: set[str] = set()
     networks: set[str] = set()
     ways: set[str] = set()
     for log in logs:
         versions.update(match["version"] for match in _VERSION.finditer(log))
         networks.update(match["name"].strip() for match in _NETWORK.finditer(log))
-        ways.update(_way(match["way"].strip()) for match in _VIA.finditer(log))
+        ways.update(_without_device(match["way"].strip()) for match in _VIA.finditer(log))
     return Transports(", ".join(sorted(versions)), tuple(sorted(networks)), tuple(sorted(ways)))
 
 
-def _way(text: str) -> str:
-    """`NET/AWS Libfabric/0/GDRDMA` without the number of the device."""
-    return f"{_NUMBERED.sub('', text)}/GDRDMA" if text.endswith("/GDRDMA") else _NUMBERED.sub("", text)
+def _without_device(way: str) -> str:
+    """Remove the device number: `NET/AWS Libfabric/0/GDRDMA` becomes `NET/AWS Libfabric/GDRDMA`."""
+    return f"{_DEVICE_NUMBER.sub('', way)}/GDRDMA" if way.endswith("/GDRDMA") else _DEVICE_NUMBER.sub("", way)

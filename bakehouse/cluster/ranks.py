@@ -1,8 +1,8 @@
-"""Says what each rank of a job did: its own log, when it got how far, who failed first, who never came.
+"""Per-rank logs and events of a job, and the rank that failed first.
 
-A launcher mixes the output of all ranks into one stream and, once one of them fails, kills the others; what
-a person wants is the one that failed. It is found from facts (what ranks noted about themselves, what the
-launcher says it saw), never from words such as "Error" in a log.
+A launcher mixes the output of all ranks and kills the others once one of them fails. The first failure is
+found from facts: the events that ranks record and the launcher's own messages. Words such as "Error" in a
+log are not evidence.
 """
 
 import json
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Open MPI 4 writes [1,3]<stdout>:, 5 [prterun-algo-1-17@1,3]<stdout>:, the toolkit makes of the first
-# [1,mpirank:3,algo-2]<stdout>:. A line without an end is followed by the next tag.
-_MPI = re.compile(
+# Open MPI 4 writes [1,3]<stdout>:, Open MPI 5 [prterun-algo-1-17@1,3]<stdout>:, and the toolkit turns the
+# first into [1,mpirank:3,algo-2]<stdout>:. After text without a line end, the next tag is on the same line.
+MPI_TAG = re.compile(
     r"\[(?P<five>[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>:(?(five) ?)"
 )
-_TORCHRUN = re.compile(r"\[default(\d+)\]:")
+TORCHRUN_TAG = re.compile(r"\[default(?P<rank>\d+)\]:")
 
 MPI_ABORT = "MPI_ABORT was invoked"
-_LAUNCHER_SAYS = (
+_LAUNCHER_MESSAGES = (
     re.compile(r"process rank (?P<rank>\d+) with PID \S+ on node \S+ (?P<reason>exited on signal [^\n.]*)"),
     re.compile(rf"(?P<reason>{MPI_ABORT}) on rank (?P<rank>\d+)"),
     re.compile(r"Process name: \[[^\n]*,\s*(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)"),
@@ -32,7 +32,7 @@ _LAUNCHER_SAYS = (
 
 
 class RankStep(StrEnum):
-    """How far a rank came, in its own words."""
+    """Progress of a rank."""
 
     STARTED = "started"
     ARRIVED = "arrived"
@@ -42,7 +42,7 @@ class RankStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankEvent:
-    """What a rank noted about itself, at a time on this machine's clock."""
+    """An event that a rank recorded, with the time of this machine's clock."""
 
     rank: int
     host: str
@@ -53,7 +53,7 @@ class RankEvent:
 
 @dataclass(frozen=True, slots=True)
 class RankFailure:
-    """The rank that failed first; what happened to the others followed from it."""
+    """A failed rank and the reason."""
 
     rank: int
     reason: str
@@ -61,20 +61,20 @@ class RankFailure:
 
 @dataclass(frozen=True, slots=True)
 class SplitLog:
-    """One host's output, taken apart."""
+    """One host's output, split by rank."""
 
     ranks: Mapping[int, str]
     rest: str
-    """What no rank printed: the toolkit's and the launcher's own lines."""
+    """Lines without a rank: those of the toolkit and the launcher."""
 
 
 def read_events(files: Iterable[bytes]) -> tuple[RankEvent, ...]:
-    """The notes that ranks wrote, in the order of time; a line that a dying rank left torn is passed over."""
-    notes = []
+    """Return the recorded events, oldest first. Incomplete lines of killed ranks are skipped."""
+    events = []
     for line in (line for content in files for line in content.splitlines()):
         try:
             fields = json.loads(line)
-            notes.append(
+            events.append(
                 RankEvent(
                     fields["rank"],
                     fields["host"],
@@ -85,21 +85,21 @@ def read_events(files: Iterable[bytes]) -> tuple[RankEvent, ...]:
             )
         except (ValueError, KeyError, TypeError):
             continue
-    return tuple(sorted(notes, key=lambda note: note.at))
+    return tuple(sorted(events, key=lambda event: event.at))
 
 
 def split_log(text: str, first_rank: int = 0) -> SplitLog:
-    """Take one host's output apart by the tags of Open MPI 4 and 5, of the toolkit, and of torchrun.
+    """Split one host's output by the tags of Open MPI 4 and 5, the toolkit and torchrun.
 
-    torchrun counts each host's ranks from 0; `first_rank` is what the host's first one is called in the job.
+    torchrun numbers the ranks of each host from 0; `first_rank` is the job's number of the host's first rank.
     """
     ranks: dict[int, list[str]] = {}
     rest: list[str] = []
     for line in text.splitlines(keepends=True):
-        if local := _TORCHRUN.match(line):
-            ranks.setdefault(first_rank + int(local[1]), []).append(line[local.end() :])
+        if local := TORCHRUN_TAG.match(line):
+            ranks.setdefault(first_rank + int(local["rank"]), []).append(line[local.end() :])
             continue
-        tags = list(_MPI.finditer(line))
+        tags = list(MPI_TAG.finditer(line))
         rest.append(line[: tags[0].start()] if tags else line)
         ends = [tag.start() for tag in tags[1:]] + [len(line)]
         for tag, end in zip(tags, ends, strict=False):
@@ -107,47 +107,49 @@ def split_log(text: str, first_rank: int = 0) -> SplitLog:
     return SplitLog({rank: "".join(ranks[rank]) for rank in sorted(ranks)}, "".join(rest))
 
 
-def first_failure(notes: Sequence[RankEvent], launcher_lines: str) -> RankFailure | None:
-    """The rank that failed first, and how; None when nothing says.
+def first_failure(events: Sequence[RankEvent], launcher_lines: str) -> RankFailure | None:
+    """Return the rank that failed first, or None if it is unknown.
 
-    A rank that a signal ended, or that called `_exit`, notes nothing: the launcher saw it, and what others
-    noted after its end are consequences.
+    A rank that a signal ended or that called `_exit` records no event. If the launcher reports such a rank,
+    the failures that others recorded afterwards are consequences.
     """
-    seen = next(iter(launcher_failures(launcher_lines)), None)
-    last = {note.rank: note for note in notes}
-    if seen and (seen.rank not in last or last[seen.rank].step in (RankStep.STARTED, RankStep.ARRIVED)):
-        return seen
-    for note in notes:
-        if note.step is RankStep.FAILED:
-            return RankFailure(note.rank, note.reason)
-    return seen
+    reported = next(iter(launcher_failures(launcher_lines)), None)
+    last = {event.rank: event for event in events}
+    if reported and (
+        reported.rank not in last or last[reported.rank].step in (RankStep.STARTED, RankStep.ARRIVED)
+    ):
+        return reported
+    for event in events:
+        if event.step is RankStep.FAILED:
+            return RankFailure(event.rank, event.reason)
+    return reported
 
 
-def ranks_without(notes: Iterable[RankEvent], step: RankStep, expected: int) -> tuple[int, ...]:
-    """Which of the `expected` ranks never noted `step`."""
-    reached = {note.rank for note in notes if note.step is step}
+def ranks_without(events: Iterable[RankEvent], step: RankStep, expected: int) -> tuple[int, ...]:
+    """Return those of the `expected` ranks that never recorded `step`."""
+    reached = {event.rank for event in events if event.step is step}
     return tuple(rank for rank in range(expected) if rank not in reached)
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Ranks as a person writes them: `0-2, 5`."""
-    parts: list[tuple[int, int]] = []
+    """Return ranks as ranges: `0-2, 5`."""
+    spans: list[tuple[int, int]] = []
     for rank in sorted(set(ranks)):
-        if parts and parts[-1][1] == rank - 1:
-            parts[-1] = (parts[-1][0], rank)
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
         else:
-            parts.append((rank, rank))
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+            spans.append((rank, rank))
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def launcher_failures(lines: str) -> tuple[RankFailure, ...]:
-    """The ranks whose failure launchers tell of, the first to fail first; each torchrun tells of its own."""
-    for pattern in _LAUNCHER_SAYS:
-        found = [match.groupdict() for match in pattern.finditer(lines)]
-        if found:
-            found.sort(key=lambda match: match.get("time") or "")
+    """Return the failed ranks that launchers report, earliest first. Each torchrun reports its own."""
+    for pattern in _LAUNCHER_MESSAGES:
+        matches = [match.groupdict() for match in pattern.finditer(lines)]
+        if matches:
+            matches.sort(key=lambda match: match.get("time") or "")
             return tuple(
-                RankFailure(int(one["rank"]), one.get("reason") or f"exited with {one['code']}")
-                for one in found
+                RankFailure(int(match["rank"]), match.get("reason") or f"exited with {match['code']}")
+                for match in matches
             )
     return ()

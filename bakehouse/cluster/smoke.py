@@ -1,6 +1,5 @@
-"""Turns a BuiltImage into a SmokeReport: a cluster on one machine, started as SageMaker starts it."""
+"""Smoke tests of a built image: jobs on a local cluster, started as SageMaker starts them."""
 
-import difflib
 import os
 import platform
 import shutil
@@ -14,11 +13,10 @@ from pathlib import Path
 
 from bakehouse.build import verify
 from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.verify import Outcome as Outcome
+from bakehouse.build.verify import Outcome
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.smoke_checks import Check, job_checks
-from bakehouse.cluster.smoke_report import CheckResult as CheckResult
-from bakehouse.cluster.smoke_report import SmokeReport as SmokeReport
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.cluster.smoke_results import (
     COMPONENTS,
     PRIVATE_KEYS,
@@ -29,12 +27,13 @@ from bakehouse.cluster.smoke_results import (
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
 from bakehouse.util.format import format_seconds
+from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
-KEY_FOLDERS = ("/etc/ssh", "/root/.ssh")
+KEY_DIRECTORIES = ("/etc/ssh", "/root/.ssh")
 COMPONENT_SECONDS = 300.0
 
-Task = Callable[[], tuple[CheckResult, ...]]
+RunCheck = Callable[[], tuple[CheckResult, ...]]
 
 
 def smoke(
@@ -45,44 +44,44 @@ def smoke(
     only: Sequence[str] = (),
     gpus: int = 0,
     deadline: float | None = None,
-    progress: Reporter = lambda line: None,
+    report: Reporter = lambda line: None,
 ) -> SmokeReport:
-    """Run the checks that apply to an image, beside each other where cores allow; keep the report by digest.
+    """Run the checks of an image, in parallel where cores allow, and save the results by digest.
 
-    `only` names the checks to run: their results replace those of a whole report, and without one are not
-    kept. `deadline` replaces each check's own. A failed check is in the report, not raised: see
+    `only` selects checks: their results replace those of a complete report and are not saved without one.
+    `deadline` replaces the deadline of each check. A failed check raises nothing; see
     `smoke_report.require_passed`.
     """
     if built.is_rehearsed:
-        message = f"`{built.image.name}` was rehearsed, not built: what stand-ins do proves nothing"
-        raise SmokeError(Diagnostic(message, hint=f"run `./bake build {built.image.name}`"))
+        message = f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing"
+        raise SmokeError(Diagnostic(message, hint=f"run `bake build {built.image.name}`"))
     engine.sweep()
-    say = _one_at_a_time(progress)
-    run = _Run(engine, built, state / "smoke" / built.image.name, gpus, deadline, say)
-    results = _run_all(engine, _selected(run.tasks(), only), say)
-    report = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results, platform.node())
+    report = _thread_safe(report)
+    checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, report)
+    results = _run_all(engine, _select(checks.by_name(), only), report)
+    smoked = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results, platform.node())
     if only:
-        known = smoke_report.load(state, built.digest)
-        if known is None:
-            return report
-        report = smoke_report.replace_checks(known, results)
-    smoke_report.save(report, state)
-    return report
+        complete = smoke_report.load(state, built.digest)
+        if complete is None:
+            return smoked
+        smoked = smoke_report.replace_checks(complete, results)
+    smoke_report.save(smoked, state)
+    return smoked
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """The checks of one image, each a function from nothing to its results."""
+class _Checks:
+    """The checks of one image as functions."""
 
     engine: Engine
     built: BuiltImage
-    folder: Path
+    directory: Path
     gpus: int
     deadline: float | None
-    say: Reporter
+    report: Reporter
 
-    def tasks(self) -> dict[str, Task]:
-        """Every check by name, those that take longest first."""
+    def by_name(self) -> dict[str, RunCheck]:
+        """Return every check by name, longest first."""
         jobs = job_checks(self.built.image, self.built.digest, self.gpus)
         return {
             COMPONENTS: self._components,
@@ -91,78 +90,77 @@ class _Run:
         }
 
     def _components(self) -> tuple[CheckResult, ...]:
-        self.say(f"{COMPONENTS} started")
-        answers = verify.run_probes(
+        self.report(f"{COMPONENTS} started")
+        probes = verify.run_probes(
             self.engine,
             self.built.image,
             self.built.digest,
-            log=_emptied(self.folder / COMPONENTS) / "components.log",
+            log=_empty_directory(self.directory / COMPONENTS) / "components.log",
             with_checks=True,
             seconds=self.deadline or COMPONENT_SECONDS,
             gpus=self.gpus,
         )
-        return component_results(answers)
+        return component_results(probes)
 
     def _job(self, check: Check) -> tuple[CheckResult, ...]:
         if check.job is None:
             return (CheckResult(check.name, Outcome.NOT_TESTED, 0.0, check.not_tested, ranks=0),)
-        self.say(f"{check.name} started")
-        folder = _emptied(self.folder / check.name)
+        self.report(f"{check.name} started")
+        logs = _empty_directory(self.directory / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
-        return (evaluate_job(check, job, cluster.run(self.engine, job, folder), folder),)
+        return (evaluate_job(check, job, cluster.run(self.engine, job, logs), logs),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
-        """Look into the image without starting it."""
-        self.say(f"{PRIVATE_KEYS} started")
+        """Search the image for private keys without starting it."""
+        self.report(f"{PRIVATE_KEYS} started")
         started = time.monotonic()
         spec = ContainerSpec(self.built.digest, ("true",), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
-            found = [
-                f"{folder}/{name}"
-                for folder in KEY_FOLDERS
-                for name, content in sorted(container.read(folder).items())
+            keys = [
+                f"{directory}/{name}"
+                for directory in KEY_DIRECTORIES
+                for name, content in sorted(container.read(directory).items())
                 if b"PRIVATE KEY" in content
             ]
-        return (key_result(found, time.monotonic() - started),)
+        return (key_result(keys, time.monotonic() - started),)
 
 
-def _selected(tasks: Mapping[str, Task], only: Sequence[str]) -> dict[str, Task]:
+def _select(checks: Mapping[str, RunCheck], only: Sequence[str]) -> dict[str, RunCheck]:
     for name in only:
-        if name not in tasks:
-            near = difflib.get_close_matches(name, tasks, 1, 0.6)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(sorted(tasks))}"
+        if name not in checks:
+            hint = suggestion(name, checks) or f"choose from {', '.join(sorted(checks))}"
             raise UsageError(Diagnostic(f"unknown check `{name}`", hint=hint))
-    return {name: task for name, task in tasks.items() if not only or name in only}
+    return {name: check for name, check in checks.items() if not only or name in only}
 
 
-def _run_all(engine: Engine, tasks: Mapping[str, Task], progress: Reporter) -> tuple[CheckResult, ...]:
-    """All results, in the order of `tasks`, whichever ended first."""
-    done: dict[str, tuple[CheckResult, ...]] = {}
-    # A job of two hosts sleeps most of its time, so one more than there are cores keeps them busy.
+def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -> tuple[CheckResult, ...]:
+    """Return all results in the order of `checks`."""
+    results: dict[str, tuple[CheckResult, ...]] = {}
+    # A job of two hosts is mostly idle, so one thread more than cores keeps them busy.
     with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
-        running = {pool.submit(task): name for name, task in tasks.items()}
+        running = {pool.submit(check): name for name, check in checks.items()}
         try:
             for future in as_completed(running):
                 name = running[future]
-                done[name] = future.result()
-                for result in done[name]:
-                    progress(_line(result))
+                results[name] = future.result()
+                for result in results[name]:
+                    report(_line(result))
         except BaseException:
             for future in running:
                 future.cancel()
             engine.close()
             raise
-    return tuple(result for name in tasks for result in done[name])
+    return tuple(result for name in checks for result in results[name])
 
 
-def _one_at_a_time(progress: Reporter) -> Reporter:
-    said = threading.Lock()
+def _thread_safe(report: Reporter) -> Reporter:
+    lock = threading.Lock()
 
-    def say(line: str) -> None:
-        with said:
-            progress(line)
+    def report_line(line: str) -> None:
+        with lock:
+            report(line)
 
-    return say
+    return report_line
 
 
 def _transport(built: BuiltImage, gpus: int) -> str:
@@ -177,7 +175,7 @@ def _line(result: CheckResult) -> str:
     return f"{result.name} {result.outcome}{seconds}{reason}"
 
 
-def _emptied(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def _empty_directory(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path

@@ -1,37 +1,37 @@
-"""Which jobs show that an image trains: each launcher it carries, and what SageMaker expects of `train`."""
+"""Jobs that show whether an image can train: one for each launcher, and SageMaker's contract of `train`."""
 
 from dataclasses import dataclass, replace
 
 from bakehouse.build.verify import PROBES
-from bakehouse.cluster.job import CODE_CHANNEL, CODE_FOLDER, ML, TrainingJob, homogeneous
+from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _TORCHRUN = ("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun")
 SECONDS, TWO_HOST_SECONDS, BAKED_SECONDS = 300.0, 420.0, 600.0
-_NO_GPU = "no GPU was given; `--gpus` gives those of this machine"
+_NO_GPU = "no GPU was given; use `--gpus`"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check that one job answers, or the reason why it can't be made."""
+    """A smoke check: one job, or the reason why it does not apply."""
 
     name: str
     job: TrainingJob | None = None
     source: str = ""
-    """The training script, as a person finds it."""
+    """Path of the training script."""
     must_fail: bool = False
-    """The job passes by failing as SageMaker wants failures told."""
+    """The check passes if the job reports its failure as SageMaker requires."""
     needs_model: bool = False
     records_ranks: bool = True
-    """The script notes how far each rank came; code baked into the image does not."""
+    """The script records the events of each rank. Code in the image does not."""
     not_tested: str = ""
 
 
 def job_checks(image: Image, digest: Digest, gpus: int = 0) -> tuple[Check, ...]:
-    """The jobs that show whether `image` trains, those that take longest first."""
+    """Return the checks of an image, longest first."""
     makers = (
         *(_mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
         *(_torchrun_1x2, _nccl, _gpu, _mpirun_1x2),
@@ -51,23 +51,23 @@ def _check(
 
 
 def _job(image: Image, digest: Digest, check: str) -> TrainingJob:
-    # SageMaker takes no underscores in the name of a job.
+    # SageMaker does not allow underscores in job names.
     return TrainingJob(digest, check.replace("_", "-"), deadline=SECONDS, image_name=image.name)
 
 
-def _trained(image: Image, digest: Digest, check: str, script: str) -> TrainingJob:
-    """A job that runs one of our scripts as SageMaker runs a user's: through `train`."""
+def _toolkit_job(image: Image, digest: Digest, check: str, script: str) -> TrainingJob:
+    """Return a job that runs a probe like a user's script: through `train`."""
     job = replace(_job(image, digest, check), entry_point=script)
-    # The toolkit copies code only to an empty /opt/ml/code.
+    # The toolkit copies code only into an empty /opt/ml/code.
     if image.entry_point or image.content.code:
         return replace(job, baked_code=_script(script))
     return replace(job, source=_script(script))
 
 
-def _launched(image: Image, digest: Digest, check: str, script: str, *command: str) -> TrainingJob:
-    """A job in which a launcher starts one of our scripts directly, without the toolkit."""
-    started = (*command, f"{_CODE}/{script}")
-    return replace(_job(image, digest, check), command=started, source=_script(script))
+def _launcher_job(image: Image, digest: Digest, check: str, script: str, *launcher: str) -> TrainingJob:
+    """Return a job in which a launcher runs a probe directly, without the toolkit."""
+    command = (*launcher, f"{_CODE}/{script}")
+    return replace(_job(image, digest, check), command=command, source=_script(script))
 
 
 def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
@@ -79,9 +79,9 @@ def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
             deadline=BAKED_SECONDS,
             groups=homogeneous(gpus=gpus),
         )
-        return Check(name, job, f"{CODE_FOLDER}/{image.entry_point}", records_ranks=False)
+        return Check(name, job, f"{CODE_DIRECTORY}/{image.entry_point}", records_ranks=False)
     job = replace(
-        _trained(image, digest, name, script),
+        _toolkit_job(image, digest, name, script),
         hyperparameters={"epochs": 2, "channel": "training"},
         channels={"training": {"numbers.json": b"[1, 2, 3]"}},
     )
@@ -90,29 +90,27 @@ def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
 
 def _train_failure(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "train_failure", "train_fails.py"
-    return _check(name, script, _trained(image, digest, name, script), must_fail=True)
+    return _check(name, script, _toolkit_job(image, digest, name, script), must_fail=True)
 
 
 def _mpirun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "mpirun_1x2", "mpi_allreduce.py"
     if "mpirun" not in image.launchers:
-        return Check(name, not_tested="the image carries no mpirun")
+        return Check(name, not_tested="the image contains no mpirun")
     options = "--allow-run-as-root --host localhost:2 -np 2 --tag-output --bind-to none"
-    job = _launched(image, digest, name, script, "mpirun", *options.split(), "python3", "-m", "mpi4py")
+    job = _launcher_job(image, digest, name, script, "mpirun", *options.split(), "python3", "-m", "mpi4py")
     return _check(name, script, replace(job, processes_per_host=2))
 
 
 def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "mpi_2x2", "mpi_allreduce.py"
     if "mpirun" not in image.launchers:
-        return Check(name, not_tested="the image carries no mpirun")
-    parameters = {"sagemaker_mpi_enabled": True, _PROCESSES: 2}
-    job = _trained(image, digest, name, script)
+        return Check(name, not_tested="the image contains no mpirun")
     job = replace(
-        job,
+        _toolkit_job(image, digest, name, script),
         groups=homogeneous(2),
         processes_per_host=2,
-        hyperparameters=parameters,
+        hyperparameters={"sagemaker_mpi_enabled": True, _PROCESSES: 2},
         deadline=TWO_HOST_SECONDS,
     )
     return _check(name, script, job)
@@ -121,11 +119,10 @@ def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
 def _torchrun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "torchrun_1x2", "torchrun_allreduce.py"
     if "torchrun" not in image.launchers:
-        return Check(name, not_tested="the image carries no torchrun")
-    job = _launched(image, digest, name, script, *_TORCHRUN, "--nproc-per-node=2")
-    return _check(
-        name, script, replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
-    )
+        return Check(name, not_tested="the image contains no torchrun")
+    job = _launcher_job(image, digest, name, script, *_TORCHRUN, "--nproc-per-node=2")
+    job = replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
+    return _check(name, script, job)
 
 
 def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
@@ -134,12 +131,13 @@ def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
         return None
     if not (image.training_module or "").startswith("sagemaker_pytorch_container"):
         return Check(name, not_tested="only the PyTorch training toolkit starts torchrun")
-    parameters = {"sagemaker_torch_distributed_enabled": True, _PROCESSES: 2, "transport": "gloo"}
-    job = _trained(image, digest, name, script)
-    # What torchrun's options --tee and --log-dir would say; the toolkit passes no options on.
-    told_apart = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
     job = replace(
-        job, groups=homogeneous(2), processes_per_host=2, hyperparameters=parameters, environment=told_apart
+        _toolkit_job(image, digest, name, script),
+        groups=homogeneous(2),
+        processes_per_host=2,
+        hyperparameters={"sagemaker_torch_distributed_enabled": True, _PROCESSES: 2, "transport": "gloo"},
+        # The same as torchrun's --tee and --log-dir. The toolkit passes on no options.
+        environment={"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"},
     )
     return _check(name, script, job)
 
@@ -150,19 +148,18 @@ def _nccl(image: Image, digest: Digest, gpus: int) -> Check | None:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = _launched(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
+    job = _launcher_job(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
     command = (*job.command, "--transport=nccl")
-    return _check(
-        name, script, replace(job, command=command, processes_per_host=gpus, groups=homogeneous(gpus=gpus))
-    )
+    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(gpus=gpus))
+    return _check(name, script, job)
 
 
 def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
-    """PyTorch's kernels and memory on every GPU, and NCCL in processes of its own."""
+    """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
     name, script = "gpu", "gpu.py"
     if not image.gpu or "torchrun" not in image.launchers:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = replace(_launched(image, digest, name, script, "python3"), groups=homogeneous(gpus=gpus))
+    job = replace(_launcher_job(image, digest, name, script, "python3"), groups=homogeneous(gpus=gpus))
     return Check(name, job, f"bakehouse/probes/{script}", records_ranks=False)

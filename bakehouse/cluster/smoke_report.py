@@ -1,4 +1,4 @@
-"""What was seen of an image, kept by its digest: the pass that `push` asks for."""
+"""Smoke-test results, stored by image digest; `push` requires a pass."""
 
 import json
 import re
@@ -13,50 +13,54 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_OUTCOMES = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
+"""In the order of precedence when reports are merged."""
+_TRANSPORTS = ("nccl", "gloo", "mpi")
+_RERUN = "remove it, then run `bake smoke` again"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """How one check ended."""
+    """Result of one check."""
 
     name: str
     outcome: Outcome
     seconds: float
     reason: str = ""
-    """Why it was not tested, or what failed, in one clause."""
+    """Clause that says what failed, or why the check did not run."""
     ranks: int = 1
     failed_rank: str = ""
-    """`algo-2 rank 3`: the first to fail; the others are consequences."""
+    """The first rank that failed: `algo-2 rank 3`."""
     exit: str = ""
-    """With which code it ended, and what became of the other ranks."""
+    """Exit code, and the ranks that were stopped."""
     source: str = ""
-    """The script that was running, with the line where it failed when that is known."""
+    """Script, with the line of the failure if known."""
     tail: tuple[str, ...] = ()
     log: Path | None = None
-    """A file, or the folder with a file for each host and rank."""
+    """Log file, or directory with a log for each host and rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmokeReport:
-    """What was seen of one image, by its digest."""
+    """Smoke-test results of one image."""
 
     image: str
     digest: Digest
     transport: str
-    """What the ranks talked through: `nccl`, `gloo`, or `mpi` in an image without torchrun."""
+    """Transport of the ranks: `nccl`, `gloo`, or `mpi` for images without torchrun."""
     checks: tuple[CheckResult, ...]
     machine: str = ""
-    """The name of the machine that it was seen on."""
+    """Host name of the machine that ran the checks."""
 
     @property
     def passed(self) -> bool:
-        """No check failed, and not all were left out."""
+        """At least one check passed and none failed."""
         outcomes = {check.outcome for check in self.checks}
         return Outcome.PASSED in outcomes and Outcome.FAILED not in outcomes
 
 
 def save(report: SmokeReport, state: Path) -> Path:
-    """Write `report` where `load` finds it by digest."""
+    """Save a report by its digest, for `load`."""
     path = _path(state, report.digest)
     write(report, path)
     return path
@@ -67,146 +71,128 @@ def write(report: SmokeReport, path: Path) -> None:
 
 
 def load(state: Path, digest: Digest) -> SmokeReport | None:
-    """The report of the image with that digest, or None when it was never tested whole."""
+    """Return this machine's report of an image, or None if there is no complete one."""
     path = _path(state, digest)
-    if not path.exists():
-        return None
-    report = _read(path)
-    if report.digest != digest:
-        raise _of_another(path, digest, report.digest)
-    return report
+    return _read(path, digest) if path.exists() else None
 
 
-def _read(path: Path) -> SmokeReport:
-    try:
-        return _report(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        message = f"`{path}` is not a report of smoke tests"
-        facts = (("because", f"{type(error).__name__}: {error}"),)
-        hint = "remove it, then run `./bake smoke` again"
-        raise SmokeError(Diagnostic(message, facts=facts, hint=hint)) from error
-
-
-def _of_another(path: Path, expected: Digest, found: Digest) -> SmokeError:
-    message = f"`{path}` is the report of another image"
-    facts = (("expected", expected), ("found", found))
-    return SmokeError(Diagnostic(message, facts=facts, hint="remove it, then run `./bake smoke` again"))
-
-
-def replace_checks(known: SmokeReport, rerun: Iterable[CheckResult]) -> SmokeReport:
-    """`known` with the results of checks that ran again."""
-    fresh = {check.name: check for check in rerun}
-    kept = tuple(fresh.pop(check.name, check) for check in known.checks)
-    return replace(known, checks=kept + tuple(fresh.values()))
+def load_all(state: Path, digest: Digest) -> SmokeReport | None:
+    """Return the merged reports of this machine and of others."""
+    own = load(state, digest)
+    reports = [own] if own else []
+    reports += [_read(path, digest) for path in sorted(_directory(state, digest).glob("*.json"))]
+    return merge_reports(reports) if reports else None
 
 
 def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> SmokeReport:
-    """Keep a report that another machine made of an image, with those of the same digest.
+    """Store another machine's report of an image that has one of `digests`.
 
-    Checks in a later report of the same machine take the place of its earlier ones.
+    Checks in a later report of the same machine replace those in its earlier reports.
     """
     report = _read(path)
     if report.image != image or report.digest not in digests:
         facts = (("expected", f"{image} {digests[0]}"), ("found", f"{report.image} {report.digest}"))
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
-    there = _folder(state, report.digest) / f"{_file_name(report.machine)}.json"
-    if there.exists():
-        report = replace(report, checks=replace_checks(_read(there), report.checks).checks)
-    write(report, there)
+    target = _directory(state, report.digest) / f"{_file_name(report.machine)}.json"
+    if target.exists():
+        report = replace(report, checks=replace_checks(_read(target), report.checks).checks)
+    write(report, target)
     return report
 
 
-def load_all(state: Path, digest: Digest) -> SmokeReport | None:
-    """All that was seen of an image, here and on other machines."""
-    here = load(state, digest)
-    reports = [here] if here else []
-    for path in sorted(_folder(state, digest).glob("*.json")):
-        report = _read(path)
-        if report.digest != digest:
-            raise _of_another(path, digest, report.digest)
-        reports.append(report)
-    return merge_reports(reports) if reports else None
+def replace_checks(report: SmokeReport, checks: Iterable[CheckResult]) -> SmokeReport:
+    """Return `report` with the results of checks that ran again."""
+    new = {check.name: check for check in checks}
+    old = tuple(new.pop(check.name, check) for check in report.checks)
+    return replace(report, checks=old + tuple(new.values()))
 
 
 def merge_reports(reports: Sequence[SmokeReport]) -> SmokeReport:
-    """Reports of one digest as one: a check failed if it failed anywhere, and passed if it passed once."""
-    found: dict[str, CheckResult] = {}
-    worth = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
+    """Merge reports of one digest. A check failed if it failed anywhere, and passed if it passed once."""
+    checks: dict[str, CheckResult] = {}
     for report in reports:
         for check in report.checks:
-            old = found.get(check.name)
-            if old is None or worth.index(check.outcome) > worth.index(old.outcome):
-                found[check.name] = check
+            other = checks.get(check.name)
+            if other is None or _OUTCOMES.index(check.outcome) > _OUTCOMES.index(other.outcome):
+                checks[check.name] = check
     transports = {report.transport for report in reports}
     return replace(
         reports[0],
-        transport=next((one for one in ("nccl", "gloo", "mpi") if one in transports), ""),
-        checks=tuple(found.values()),
+        transport=next((transport for transport in _TRANSPORTS if transport in transports), ""),
+        checks=tuple(checks.values()),
         machine=", ".join(dict.fromkeys(report.machine for report in reports if report.machine)),
     )
 
 
 def release_blockers(report: SmokeReport | None, required: Iterable[str]) -> tuple[str, ...]:
-    """Why an image may not be released, each as a clause; none where it may.
-
-    A required check that was skipped has not passed.
-    """
+    """Return the reasons against a release, each as a clause. A skipped required check is one."""
     if report is None:
         return ("it was never smoke-tested",)
-    failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
+    failed = [f"`{check.name}`" for check in report.checks if check.outcome is Outcome.FAILED]
     if failed:
-        return (f"its smoke test failed: {_listed(failed)}",)
+        return (f"its smoke test failed: {', '.join(failed)}",)
     if not report.passed:
-        return ("its smoke test made no check",)
-    by_name = {check.name: check for check in report.checks}
-    told = []
+        return ("its smoke test ran no check",)
+    checks = {check.name: check for check in report.checks}
+    blockers = []
     for name in required:
-        check = by_name.get(name)
+        check = checks.get(name)
         if check is None:
-            told.append(f"`{name}` is required, and no report has it")
+            blockers.append(f"`{name}` is required but is in no report")
         elif check.outcome is not Outcome.PASSED:
             reason = f": {check.reason}" if check.reason else ""
-            told.append(f"`{name}` is required, and was not tested{reason}")
-    return tuple(told)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+            blockers.append(f"`{name}` is required but was not tested{reason}")
+    return tuple(blockers)
 
 
 def require_passed(report: SmokeReport) -> None:
-    """Raise SmokeError with a diagnostic for each check that failed."""
+    """Raise SmokeError with a diagnostic for each failed check."""
     failed = [check for check in report.checks if check.outcome is Outcome.FAILED]
     if failed:
         raise SmokeError(*(check_diagnostic(report, check) for check in failed))
 
 
 def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
-    """One failed check, told with the first failing rank and its last lines."""
-    where = f" on {check.failed_rank} of {check.ranks}" if check.failed_rank else ""
+    """Return the diagnostic of a failed check: the first failed rank and its last lines."""
+    rank = f" on {check.failed_rank} of {check.ranks}" if check.failed_rank else ""
     facts = (
         ("image", f"{report.image} {report.digest[:19]}"),
         ("from", check.source),
         ("because", check.reason),
         ("exit", check.exit),
-        ("full logs", _shown(check.log) if check.log else ""),
+        ("full logs", _relative(check.log) if check.log else ""),
         ("last lines", f"of {check.failed_rank or 'the log'}" if check.tail else ""),
     )
     selected = check.name.partition(".")[0]
     return Diagnostic(
-        f"check `{check.name}` failed{where}",
+        f"check `{check.name}` failed{rank}",
         facts=tuple((name, value) for name, value in facts if value),
         tail=check.tail,
-        hint=f"rerun this check only: `./bake smoke {report.image} --check {selected}`",
+        hint=f"rerun this check only: `bake smoke {report.image} --check {selected}`",
     )
+
+
+def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
+    """Return the report in a file; raise SmokeError if it is invalid or belongs to another digest."""
+    try:
+        report = _parse(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        facts = (("because", f"{type(error).__name__}: {error}"),)
+        raise SmokeError(
+            Diagnostic(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN)
+        ) from error
+    if digest and report.digest != digest:
+        facts = (("expected", digest), ("found", report.digest))
+        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts, hint=_RERUN))
+    return report
 
 
 def _path(state: Path, digest: Digest) -> Path:
     return state / "smoke" / f"{digest.removeprefix('sha256:')}.json"
 
 
-def _folder(state: Path, digest: Digest) -> Path:
-    """Where reports of other machines are kept."""
+def _directory(state: Path, digest: Digest) -> Path:
+    """Return the directory for reports of other machines."""
     return state / "smoke" / digest.removeprefix("sha256:")
 
 
@@ -214,20 +200,20 @@ def _file_name(machine: str) -> str:
     return re.sub("[^A-Za-z0-9-]", "_", machine)[:64] or "unnamed"
 
 
-def _shown(path: Path) -> str:
+def _relative(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _report(fields: Mapping[str, Any]) -> SmokeReport:
-    report = SmokeReport(**{**fields, "checks": tuple(_check(check) for check in fields["checks"])})
+def _parse(fields: Mapping[str, Any]) -> SmokeReport:
+    report = SmokeReport(**{**fields, "checks": tuple(_parse_check(check) for check in fields["checks"])})
     texts = (report.image, report.transport, report.machine, *(check.name for check in report.checks))
     if not all(isinstance(text, str) for text in texts) or not _DIGEST.fullmatch(report.digest):
-        message = "a name or a digest is none"
+        message = "invalid name or digest"
         raise ValueError(message)
     return report
 
 
-def _check(fields: Mapping[str, Any]) -> CheckResult:
+def _parse_check(fields: Mapping[str, Any]) -> CheckResult:
     log = fields["log"]
     return CheckResult(
         **{

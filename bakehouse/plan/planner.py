@@ -10,7 +10,7 @@ from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.component import BaseSource
 from bakehouse.catalog.recipe import FORMATS, GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import OWN
-from bakehouse.catalog.user_files import CODE_FOLDER
+from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part, Plan, RegistryBase, in_layers
@@ -203,7 +203,7 @@ def _part(choice: Choice) -> Part:
 
 def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     """Later parts win over earlier ones, and the recipe's own words over all."""
-    merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_FOLDER}
+    merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_DIRECTORY}
     if any(choice.face.gpu for choice in choices):
         merged |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     for choice in choices:

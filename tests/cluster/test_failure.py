@@ -10,12 +10,11 @@ from bakehouse.cluster.failure import Scene, cause, script_end
 
 LOGS = Path(__file__).parent / "job_logs"
 HOSTS = ("algo-1", "algo-2")
-NAMES = "the hosts of this job are algo-1, algo-2; SM_HOSTS names them on each"
-TAKEN = "something on algo-1 listens there already: take another port, or end it first"
-SILENT = "whoever is to listen there has not started, has ended, or can't be reached from algo-1"
+NAMES = "use a host of this job: algo-1, algo-2; SM_HOSTS lists them"
+TAKEN = "use another port, or stop the program on algo-1 that listens on it"
+SILENT = "check whether the server has started, ended early, or is unreachable from algo-1"
 ROOM = (
-    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
-    "`./bake run` has this machine's disk"
+    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
 
 
@@ -31,45 +30,46 @@ def log(name: str) -> str:
         (
             "missing-module",
             "ModuleNotFoundError: No module named 'no_such_module'",
-            "name what `no_such_module` comes from in the image's recipe, or in a `requirements.txt` beside "
+            "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` beside "
             "the script, which the toolkit installs",
         ),
         (
             "syntax-error",
             "SyntaxError: invalid syntax (train.py, line 1)",
-            "`python -m py_compile train.py` tells the same without a job",
+            "run `python -m py_compile train.py`, which finds the error without a job",
         ),
         (
             "syntax-error-mpi",
             "SyntaxError: invalid syntax (train.py, line 1)",
-            "`python -m py_compile train.py` tells the same without a job",
+            "run `python -m py_compile train.py`, which finds the error without a job",
         ),
         (
             "no-script",
-            "there is no script /opt/ml/code/trian.py",
-            "`--entry-point` is a path below `--source-dir`, or below /opt/ml/code where the image brings it",
+            "the script /opt/ml/code/trian.py does not exist",
+            "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains "
+            "the code",
         ),
         ("port-taken-python", "port 7777 is taken on algo-1", TAKEN),
         ("port-taken-torch", "port 7777 is taken on algo-1", TAKEN),
         ("port-taken-torchrun", "port 7777 is taken on algo-1", TAKEN),
         ("port-taken-grpc", "port 6000 is taken on algo-1", TAKEN),
         ("no-such-name-python", "the name algo-9 can't be resolved", NAMES),
-        ("no-such-name-urllib", "a host's name can't be resolved", NAMES),
+        ("no-such-name-urllib", "a host name can't be resolved", NAMES),
         ("no-such-name-torch", "the name algo-9 can't be resolved", NAMES),
         ("no-such-name-mpi", "the name algo-9 can't be resolved", NAMES),
-        ("nobody-answers-torch", "nothing answered on port 7777 of algo-1", SILENT),
-        ("refused-python", "nothing listens where algo-1 connects to", SILENT),
-        ("cut-off-python", "nobody answered algo-1 in time", SILENT),
-        ("full-python", "no room is left on algo-1", ROOM),
+        ("nobody-answers-torch", "port 7777 of algo-1 did not answer", SILENT),
+        ("refused-python", "a connection from algo-1 was refused: no server listens there", SILENT),
+        ("cut-off-python", "a connection from algo-1 timed out", SILENT),
+        ("full-python", "no space is left on algo-1", ROOM),
         (
             "too-few-slots",
             "mpirun was asked for 9 ranks, more than the hosts have slots",
-            "a host takes as many ranks as `processes_per_host` says",
+            "set `processes_per_host` to the number of ranks on each host",
         ),
         (
             "unknown-option",
-            "mpirun knows no option --no-such-option",
-            "`custom_mpi_options` are those of the image's mpirun: `mpirun --help` in it has them all",
+            "mpirun has no option --no-such-option",
+            "run `mpirun --help` in the image; `custom_mpi_options` takes the options of that mpirun",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
     ("name", "words"),
     [
         ("exits-3", "the script exited with 3"),
-        ("killed-by-memory", "the script was ended by signal SIGKILL"),
+        ("killed-by-memory", "the script was killed by signal SIGKILL"),
         ("raises-mpi", ""),
     ],
 )

@@ -36,10 +36,10 @@ def test_a_job_that_completed() -> None:
     assert found.passed
     assert text(found) == (
         """\
-mpi-cpu-1: Completed after 10 s, as SageMaker would say
+mpi-cpu-1: Completed after 10 s (predicted SageMaker status)
   algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 0 after 10 s
-  no NCCL: the hosts had no GPUs, so ranks talked through gloo, MPI or gRPC
+  no NCCL: the hosts had no GPUs, so ranks used gloo, MPI or gRPC
   logs of hosts and ranks: build/runs/x
 """
     )
@@ -48,7 +48,7 @@ mpi-cpu-1: Completed after 10 s, as SageMaker would say
 def test_nccl_whose_log_is_off_is_told() -> None:
     job = replace(JOB, groups=homogeneous(2, gpus=1))
 
-    assert "NCCL did not say how ranks talked: `--environment NCCL_DEBUG=INFO` lets it\n" in text(
+    assert "the transport of NCCL is unknown: add `--environment NCCL_DEBUG=INFO` to log it\n" in text(
         report(job, DONE, FOLDER)
     )
 
@@ -62,13 +62,13 @@ def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> No
     )
     assert text(found) == (
         """\
-mpi-cpu-1: Failed after 10 s, as SageMaker would say
+mpi-cpu-1: Failed after 10 s (predicted SageMaker status)
   AlgorithmError: ValueError: no …
   algo-1  homogeneousCluster  ml.c5.xlarge  still running
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
-  first to fail: algo-2: exited with 3
+  first failure: algo-2: exited with 3
     | two
-  its log: build/runs/x/logs/algo-2.log
+  log: build/runs/x/logs/algo-2.log
   logs of hosts and ranks: build/runs/x
 """
     )
@@ -86,7 +86,7 @@ def test_a_host_that_ran_out_of_memory() -> None:
     assert found.hosts[1].end == "exit 137: out of memory"
     assert (found.cause, found.hint) == (
         "ran out of memory",
-        "take a larger instance type, or a smaller batch",
+        "use a larger instance type or a smaller batch",
     )
 
 
@@ -101,9 +101,9 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
 
     assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
     assert """\
-  first to fail: rank 3 on algo-2: ValueError: no
+  first failure: rank 3 on algo-2: ValueError: no
     | three
-  its log: build/runs/x/logs/algo-2-rank-3.log
+  log: build/runs/x/logs/algo-2-rank-3.log
 """ in text(found)
 
 
@@ -179,10 +179,10 @@ def test_a_job_that_took_too_long() -> None:
     end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
     found = report(JOB, end, FOLDER)
 
-    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 60 s")
-    assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
+    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: the job did not end within 60 s")
+    assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"
     assert (
-        "  not ended: algo-1: no end within 60 s\n    | one\n  its log: build/runs/x/logs/algo-1.log\n"
+        "  not ended: algo-1: did not end within 60 s\n    | one\n  log: build/runs/x/logs/algo-1.log\n"
         in (text(found))
     )
 
@@ -221,16 +221,16 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
   after 10 s algo-2 was killed
     algo-1  exit 1, 3.4 s later
     algo-3  still running, 50 s later
-  first to fail: algo-2: killed by this run
+  first failure: algo-2: killed by this run
 """ in text(found)
-    assert found.hint == "algo-3 did not notice: let the script wait for others no longer than it has to"
+    assert found.hint == "set time-outs in the script: algo-3 did not notice the failure"
 
 
 def test_a_failure_after_a_cut_is_told_to_be_this_run_s_doing() -> None:
     loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
     found = report(JOB, replace(failed(), faults=(loss,)), FOLDER)
 
-    assert found.hint == "this run did that: data and dnn were cut off from each other"
+    assert found.hint == "this run caused the failure: data and dnn were cut off from each other"
 
 
 def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
@@ -244,9 +244,9 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
     assert not found.passed
     assert text(found).endswith(
         """\
-  hosts were dealt to groups by --seed 7
+  hosts were assigned to groups with --seed 7
   NCCL: NET/Socket
-  failed: the ranks talked through TCP sockets (NET/Socket); ml.p4d.24xlarge has EFA for that
+  failed: the ranks used TCP sockets (NET/Socket) although ml.p4d.24xlarge has EFA
   logs of hosts and ranks: build/runs/x
 """
     )

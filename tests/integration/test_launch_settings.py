@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.cluster.job import as_texts
+from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework, Training, launch_settings
 from bakehouse.sagemaker.instance_groups import InstanceGroup
@@ -313,7 +313,7 @@ def test_a_job_of_version_3_starts_the_sdks_driver(trainers: dict[str, Any], nam
     job = trainers[name]
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == list(ENTRYPOINT)
     assert job["AlgorithmSpecification"]["ContainerArguments"] == list(ARGUMENTS)
-    assert job["HyperParameters"] == as_texts(USERS) | dict(ours_of(name).hyperparameters)
+    assert job["HyperParameters"] == encode_hyperparameters(USERS) | dict(ours_of(name).hyperparameters)
 
 
 @pytest.mark.parametrize("name", TRAINERS)

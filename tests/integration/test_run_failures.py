@@ -102,18 +102,19 @@ CASES = {
     "ends-well": Case(stop_after=20.0),
 }
 
-NAMES = "the hosts of this job are algo-1; SM_HOSTS names them on each"
-MEMORY = "take a larger instance type, or a smaller batch"
-TAKEN = "something on algo-1 listens there already: take another port, or end it first"
+NAMES = "use a host of this job: algo-1; SM_HOSTS lists them"
+MEMORY = "use a larger instance type or a smaller batch"
+TAKEN = "use another port, or stop the program on algo-1 that listens on it"
 MODULE = (
-    "name what `no_such_module` comes from in the image's recipe, or in a `requirements.txt` beside the "
+    "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` beside the "
     "script, which the toolkit installs"
 )
 ROOM = (
-    "give it more room: `--volume-size`, or the SDK's `volume_size`; without it "
-    "`./bake run` has this machine's disk"
+    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
-SCRIPT = "`--entry-point` is a path below `--source-dir`, or below /opt/ml/code where the image brings it"
+SCRIPT = (
+    "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the code"
+)
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +143,10 @@ def reports(
             None,
             "algo-1",
             "SyntaxError: invalid syntax (train.py, line 1)",
-            "`python -m py_compile train.py` tells the same without a job",
+            "run `python -m py_compile train.py`, which finds the error without a job",
         ),
         ("missing-module", None, "algo-1", "ModuleNotFoundError: No module named 'no_such_module'", MODULE),
-        ("no-script", None, "algo-1", "there is no script /opt/ml/code/trian.py", SCRIPT),
+        ("no-script", None, "algo-1", "the script /opt/ml/code/trian.py does not exist", SCRIPT),
         ("port-taken", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
         ("port-taken-torchrun", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
         ("no-such-name-mpi", 1, "algo-1", "the name algo-9 can't be resolved", NAMES),
@@ -201,8 +202,8 @@ def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, Job
     assert loss.what == "data and dnn were cut off from each other"
     assert {(one.host, one.end) for one in loss.others} == {("algo-1", "exit 1"), ("algo-2", "exit 1")}
     assert (found.cause, found.hint) == (
-        f"nobody answered {found.failed_host} in time",
-        "this run did that: data and dnn were cut off from each other",
+        f"a connection from {found.failed_host} timed out",
+        "this run caused the failure: data and dnn were cut off from each other",
     )
 
 
@@ -215,10 +216,10 @@ def test_what_was_written_before_a_disk_was_full_comes_back(reports: dict[str, J
 def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) -> None:
     found = reports["hangs"]
 
-    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: no end within 20 s")
+    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: the job did not end within 20 s")
     assert found.hosts[0].end == "still running"
     assert (found.failed_host, found.tail[-1]) == ("algo-1", "waiting")
-    assert found.hint == "algo-1 did not end: read its log, or give the job more time with `--timeout`"
+    assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"
 
 
 def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:

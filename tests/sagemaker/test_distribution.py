@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.instance_types import Instance
-from bakehouse.cluster.job import as_texts
+from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework, LaunchSettings, Training, launch_settings
 from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
@@ -473,7 +473,7 @@ def test_smp_is_a_hyperparameter_of_version_3() -> None:
 
 
 def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
-    assert as_texts({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
+    assert encode_hyperparameters({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
 
 
 def test_what_the_drivers_of_version_3_do_without_a_word() -> None:
