@@ -455,7 +455,7 @@ def run_training_job(
         seed=seed or None,
     )
     listen = functools.partial(
-        log_stream.open_log_stream, write=_say, colour=terminal.in_colour(sys.stderr), whole=verbose
+        log_stream.open_log_stream, write=_say, colour=terminal.in_colour(sys.stderr), verbose=verbose
     )
     found = workflow.run_job(workspace, image, request, _say, listen)
     print(job_report.as_json(found) if json else job_report.text(found), end="")

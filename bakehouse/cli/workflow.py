@@ -200,7 +200,7 @@ def smoke_images(
                 only=wishes.only,
                 gpus=wishes.gpus,
                 deadline=wishes.deadline,
-                progress=say,
+                report=say,
             )
             write_whole(state / "smoke" / one.image.name / "junit.xml", junit.text(report))
             if wishes.report:

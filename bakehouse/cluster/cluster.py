@@ -219,7 +219,11 @@ class _Monitor:
 
 
 def _host_result(
-    job: TrainingJob, host: str, container: Container, end: ContainerExit | None, ended_at: Mapping[str, float]
+    job: TrainingJob,
+    host: str,
+    container: Container,
+    end: ContainerExit | None,
+    ended_at: Mapping[str, float],
 ) -> HostResult:
     failure = container.read(f"{ML}/output/failure")
     # A rank may have run out of memory on a host that was ended with the job.

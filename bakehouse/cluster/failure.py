@@ -115,7 +115,9 @@ _RULES = (
         "the name {name} can't be resolved",
         _NAME_HINT,
     ),
-    _Rule(re.compile(r"Failed to resolve '(?P<name>[^']+)'"), "the name {name} can't be resolved", _NAME_HINT),
+    _Rule(
+        re.compile(r"Failed to resolve '(?P<name>[^']+)'"), "the name {name} can't be resolved", _NAME_HINT
+    ),
     _Rule(
         re.compile(r"Could not resolve hostname (?P<name>[^\s:]+)"),
         "the name {name} can't be resolved",
@@ -238,7 +240,9 @@ def find_first_failure(job: TrainingJob, result: JobResult, *, has_failed: bool)
         if (cause := cause_of(job, failure)) and not cause.is_consequence:
             return failure
     host = next(host.host for host in in_order_of_end(result) if host.exit_code)
-    return FirstFailure(host, None, script_exit(result.logs[host]), f"{host}.log", result.logs[host], full[host])
+    return FirstFailure(
+        host, None, script_exit(result.logs[host]), f"{host}.log", result.logs[host], full[host]
+    )
 
 
 def cause_of(job: TrainingJob, failure: FirstFailure) -> Cause | None:
@@ -292,9 +296,7 @@ def _of_rank(job: TrainingJob, result: JobResult, failure: RankFailure) -> First
     reporter = next(
         (name for name in result.logs if _reports(result.rank_logs[name].rest, failure.rank)), host
     )
-    return FirstFailure(
-        host, failure.rank, failure.reason, f"{reporter}.log", result.logs[reporter], full
-    )
+    return FirstFailure(host, failure.rank, failure.reason, f"{reporter}.log", result.logs[reporter], full)
 
 
 def _is_consequence(job: TrainingJob, failure: FirstFailure) -> bool:

@@ -75,7 +75,7 @@ class TrainingJob:
     baked_code: Mapping[str, bytes] = field(default_factory=dict)
     """Training code added to the image's own /opt/ml/code."""
     has_toolkit: bool = True
-    """Hyperparameters are JSON and configure the SageMaker Training Toolkit; otherwise they are plain text."""
+    """Hyperparameters are JSON and configure the SageMaker Training Toolkit. Otherwise they are text."""
     submit_directory: str = ""
     """S3 URI of a code archive, which the toolkit downloads instead."""
     entry_point: str = ""

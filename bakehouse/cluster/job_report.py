@@ -139,7 +139,9 @@ def text(report: JobReport) -> str:
     """Return a report as text for a terminal."""
     host_width = max(len(host.host) for host in report.hosts)
     group_width = max(len(host.group) for host in report.hosts)
-    lines = [f"{report.job}: {report.status} after {format_seconds(report.seconds)} (predicted SageMaker status)"]
+    lines = [
+        f"{report.job}: {report.status} after {format_seconds(report.seconds)} (predicted SageMaker status)"
+    ]
     if report.reason:
         lines.append(f"  {_first_line(report.reason)}")
     for host in report.hosts:

@@ -178,12 +178,10 @@ def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
         report = _parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         facts = (("because", f"{type(error).__name__}: {error}"),)
-        raise SmokeError(
-            Diagnostic(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN)
-        ) from error
+        raise SmokeError(Diagnostic(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN)) from error
     if digest and report.digest != digest:
-        facts = (("expected", digest), ("found", report.digest))
-        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts, hint=_RERUN))
+        digests = (("expected", digest), ("found", report.digest))
+        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=digests, hint=_RERUN))
     return report
 
 

@@ -176,7 +176,7 @@ def _followed(
     *,
     stop_on_interrupt: bool,
 ) -> LaunchReport:
-    stream = LogStream(first, telling.output, colour=telling.colour, whole=telling.verbose)
+    stream = LogStream(first, telling.output, colour=telling.colour, verbose=telling.verbose)
     try:
         followed = follow(
             service,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from bakehouse.cluster.failure import Cause, Scene, cause
+from bakehouse.cluster.failure import Cause, LogContext, find_cause
 from bakehouse.cluster.job_report import TAIL_LINES, Status
 from bakehouse.errors import Diagnostic, LaunchError, SmokeError
 from bakehouse.sagemaker.follow import Followed
@@ -84,7 +84,7 @@ def report(job: str, region: str, followed: Followed) -> LaunchReport:
         seconds=_seconds(described),
         billed=described.get("BillableTimeInSeconds"),
         host=host,
-        cause=found.words if found else "",
+        cause=found.message if found else "",
         hint=found.hint if found else "",
         tail=_tail(found) if found and host else (),
         model=_model(described) if status is Status.COMPLETED else "",
@@ -127,9 +127,11 @@ def _left(found: LaunchReport) -> str:
 def _cause(texts: Mapping[str, str], reason: str) -> tuple[str, Cause | None]:
     """The host whose log tells why, and what it tells; else what the reason itself tells."""
     hosts = tuple(texts)
-    found = [(host, told) for host, log in texts.items() if (told := cause(log, Scene(host, hosts)))]
+    found = [
+        (host, told) for host, log in texts.items() if (told := find_cause(log, LogContext(host, hosts)))
+    ]
     found.sort(key=lambda one: one[1].is_consequence)
-    return found[0] if found else ("", cause(reason, Scene("the host", hosts)))
+    return found[0] if found else ("", find_cause(reason, LogContext("the host", hosts)))
 
 
 def _tail(found: Cause) -> tuple[str, ...]:

@@ -149,7 +149,7 @@ def run(
             environment = {**delivered.environment, **job.environment}
             job = replace(job, submit_directory=delivered.uri, environment=environment)
         kept = {path: folder / name for path, name in KEPT.items()}
-        end = cluster.run(engine, job, folder / "logs", heard=heard, kept=kept)
+        end = cluster.run(engine, job, folder / "logs", on_output=heard, collect=kept)
     found = job_report.report(job, end, folder, prepared.efa_types)
     write_whole(folder / "report.json", job_report.as_json(found))
     return found

@@ -239,7 +239,7 @@ def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
         FakeEngine(lambda spec: Run(prints=f"I am {spec.hostname}\n")),
         JOB,
         tmp_path,
-        heard=lambda host, data: heard.append((host, data)),
+        on_output=lambda host, data: heard.append((host, data)),
     )
 
     assert heard == [("algo-1", b"I am algo-1\n"), ("algo-2", b"I am algo-2\n")]
@@ -248,7 +248,7 @@ def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
 def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:
     left = {"/opt/ml/model/a/weights": b"x"}
     cluster.run(
-        FakeEngine(lambda spec: Run(files=left)), JOB, tmp_path, kept={"/opt/ml/model": tmp_path / "model"}
+        FakeEngine(lambda spec: Run(files=left)), JOB, tmp_path, collect={"/opt/ml/model": tmp_path / "model"}
     )
 
     assert (tmp_path / "model/algo-2/a/weights").read_bytes() == b"x"

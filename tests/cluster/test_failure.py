@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cluster.failure import Scene, cause, script_end
+from bakehouse.cluster.failure import LogContext, find_cause, script_exit
 
 LOGS = Path(__file__).parent / "job_logs"
 HOSTS = ("algo-1", "algo-2")
@@ -74,25 +74,25 @@ def log(name: str) -> str:
     ],
 )
 def test_the_cause_is_read_from_the_log(name: str, words: str, hint: str) -> None:
-    found = cause(log(name), Scene("algo-1", HOSTS))
+    found = find_cause(log(name), LogContext("algo-1", HOSTS))
 
     assert found is not None
-    assert (found.words, found.hint) == (words, hint)
+    assert (found.message, found.hint) == (words, hint)
 
 
 @pytest.mark.parametrize("name", ["full-python", "full-torch", "full-tensorflow"])
 def test_a_folder_that_is_full_is_named(name: str) -> None:
-    found = cause(log(name), Scene("algo-1", HOSTS, ("/opt/ml/model",)))
+    found = find_cause(log(name), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
     assert found is not None
-    assert (found.words, found.hint) == ("/opt/ml/model is full", ROOM)
+    assert (found.message, found.hint) == ("/opt/ml/model is full", ROOM)
 
 
 def test_a_full_folder_is_no_cause_where_nothing_could_not_be_written() -> None:
-    found = cause(log("raises"), Scene("algo-1", HOSTS, ("/opt/ml/model",)))
+    found = find_cause(log("raises"), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
     assert found is not None
-    assert found.words == "ValueError: no such thing"
+    assert found.message == "ValueError: no such thing"
 
 
 def test_of_a_shared_log_the_rank_s_own_lines_count() -> None:
@@ -100,23 +100,23 @@ def test_of_a_shared_log_the_rank_s_own_lines_count() -> None:
         line for line in log("raises-torch-consequence").splitlines(keepends=True) if "[rank0]" in line
     )
 
-    first, second = (cause(both, Scene("algo-1", HOSTS), rank) for rank in (0, 1))
+    first, second = (find_cause(both, LogContext("algo-1", HOSTS), rank) for rank in (0, 1))
 
     assert first is not None
     assert second is not None
-    assert first.words.startswith("RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/")
-    assert second.words == "ValueError: no such thing"
+    assert first.message.startswith("RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/")
+    assert second.message == "ValueError: no such thing"
 
 
 def test_what_followed_from_another_rank_s_failure_is_not_taken_for_the_cause() -> None:
-    found = cause(log("raises-torch").replace("[rank1]: ", ""), Scene("algo-2", HOSTS))
+    found = find_cause(log("raises-torch").replace("[rank1]: ", ""), LogContext("algo-2", HOSTS))
 
     assert found is not None
-    assert found.words == "ValueError: no such thing"
+    assert found.message == "ValueError: no such thing"
 
 
 def test_the_log_is_shown_up_to_the_cause() -> None:
-    found = cause(log("raises"), Scene("algo-1", HOSTS))
+    found = find_cause(log("raises"), LogContext("algo-1", HOSTS))
 
     assert found is not None
     assert found.lines[-1] == "ValueError: no such thing"
@@ -125,12 +125,12 @@ def test_the_log_is_shown_up_to_the_cause() -> None:
 def test_an_exception_that_was_survived_is_no_cause() -> None:
     survived = "Traceback (most recent call last):\n  File x\nValueError: survived\n"
 
-    assert cause(survived + "step\n" * 300, Scene("algo-1", HOSTS)) is None
+    assert find_cause(survived + "step\n" * 300, LogContext("algo-1", HOSTS)) is None
 
 
 @pytest.mark.parametrize("name", ["exits-3", "killed-by-memory"])
 def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
-    assert cause(log(name), Scene("algo-1", HOSTS)) is None
+    assert find_cause(log(name), LogContext("algo-1", HOSTS)) is None
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
     ],
 )
 def test_how_the_script_ended_is_what_the_toolkit_says(name: str, words: str) -> None:
-    assert script_end(log(name)) == words
+    assert script_exit(log(name)) == words

@@ -179,7 +179,10 @@ def test_a_job_that_took_too_long() -> None:
     end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
     found = report(JOB, end, FOLDER)
 
-    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: the job did not end within 60 s")
+    assert (found.status, found.reason) == (
+        Status.STOPPED,
+        "MaxRuntimeExceeded: the job did not end within 60 s",
+    )
     assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"
     assert (
         "  not ended: algo-1: did not end within 60 s\n    | one\n  log: build/runs/x/logs/algo-1.log\n"

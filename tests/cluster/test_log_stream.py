@@ -59,7 +59,7 @@ def test_torchruns_own_count_stays_where_nobody_knows_the_first_rank_of_a_host()
 
 def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream() -> None:
     lines: list[str] = []
-    stream = LogStream({"algo-1": 0}, lines.append, colour=False, whole=False)
+    stream = LogStream({"algo-1": 0}, lines.append, colour=False, verbose=False)
     stream.feed("algo-1", b"a\n\nTraining Env:\n{}\nInvoking script with the following command:\nb\n")
 
     assert lines == [
@@ -71,7 +71,7 @@ def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream()
 
 def test_what_the_sdks_own_script_tells_is_left_out_too() -> None:
     lines: list[str] = []
-    stream = LogStream({"algo-1": 0}, lines.append, colour=False, whole=False)
+    stream = LogStream({"algo-1": 0}, lines.append, colour=False, verbose=False)
     stream.feed("algo-1", b"++ /opt/venv/bin/python3 --version\nPython 3.11.2\n++ set +x\nb\n")
 
     assert lines == ["algo-1   │ ++ set +x", "algo-1   │ b"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.cluster.nccl_log import Transports, transports
+from bakehouse.cluster.nccl_log import Transports, read_transports
 
 EFA = """\
 NCCL version 2.27.5+cuda12.8
@@ -18,23 +18,23 @@ algo-1:42:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1
 
 
 def test_efa_is_told_with_its_direct_way_to_the_gpu() -> None:
-    assert transports([EFA]) == Transports(
+    assert read_transports([EFA]) == Transports(
         "2.27.5", ("AWS Libfabric",), ("NET/AWS Libfabric/GDRDMA", "P2P/CUMEM/read")
     )
-    assert not transports([EFA]).uses_sockets
+    assert not read_transports([EFA]).uses_sockets
 
 
 def test_the_silent_fallback_is_seen() -> None:
-    assert transports([EFA, TCP]).uses_sockets
+    assert read_transports([EFA, TCP]).uses_sockets
 
 
 def test_one_host_that_would_use_sockets_and_needs_no_network_does_not_fall_back() -> None:
     alone = TCP.replace("NET/Socket/1", "SHM/direct/direct")
 
-    assert transports([alone]) == Transports("", ("Socket",), ("SHM/direct/direct",))
-    assert not transports([alone]).uses_sockets
+    assert read_transports([alone]) == Transports("", ("Socket",), ("SHM/direct/direct",))
+    assert not read_transports([alone]).uses_sockets
 
 
 @pytest.mark.parametrize("log", ["", "no NCCL here\n", "NCCL INFO Bootstrap: Using eth0\n"])
 def test_a_log_without_ways_says_nothing(log: str) -> None:
-    assert not transports([log])
+    assert not read_transports([log])

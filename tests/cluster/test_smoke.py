@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.build.verify import Outcome
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke import Outcome, SmokeReport, smoke
+from bakehouse.cluster.smoke import smoke
+from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import SmokeError, UsageError
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, built, image
@@ -38,7 +40,7 @@ def good(spec: ContainerSpec) -> Run:
 def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
     said: list[str] = []
 
-    report = smoke(FakeEngine(good), built(image()), tmp_path, progress=said.append)
+    report = smoke(FakeEngine(good), built(image()), tmp_path, report=said.append)
 
     assert report.passed
     assert (report.image, report.digest, report.transport) == ("mpi-cpu", DIGEST, "mpi")
@@ -52,7 +54,7 @@ def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
         "no_private_keys": Outcome.PASSED,
     }
     assert smoke_report.load(tmp_path, DIGEST) == report
-    assert "torchrun_1x2 not tested: the image carries no torchrun" in said
+    assert "torchrun_1x2 not tested: the image contains no torchrun" in said
     assert "mpi_2x2 started" in said
     assert "torchrun_1x2 started" not in said
 
@@ -64,7 +66,7 @@ def test_a_private_key_fails_the_image(tmp_path: Path) -> None:
         FakeEngine(lambda spec: Run(files=keys)), built(image()), tmp_path, only=["no_private_keys"]
     )
 
-    assert report.checks[0].reason == "the image holds `/root/.ssh/id_rsa`"
+    assert report.checks[0].reason == "the image contains private keys: `/root/.ssh/id_rsa`"
     assert not report.passed
 
 
@@ -104,8 +106,8 @@ def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
         ("mpi_2x", "did you mean `mpi_2x2`?"),
         (
             "zzz",
-            "there are components, mpi_2x2, mpirun_1x2, no_private_keys, torchrun_1x2, train_failure, "
-            "train_success",
+            "known here: `components`, `mpi_2x2`, `mpirun_1x2`, `no_private_keys`, `torchrun_1x2`, "
+            "`train_failure`, `train_success`",
         ),
     ],
 )
@@ -124,7 +126,7 @@ def test_an_interrupted_run_removes_its_containers(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        smoke(engine, built(image()), tmp_path, progress=interrupted)
+        smoke(engine, built(image()), tmp_path, report=interrupted)
 
     assert engine.closed
     assert smoke_report.load(tmp_path, DIGEST) is None
@@ -137,7 +139,7 @@ def test_a_report_in_which_nothing_was_tested_is_no_pass() -> None:
 def test_a_rehearsed_image_is_not_tried(tmp_path: Path) -> None:
     engine = FakeEngine(good)
 
-    with pytest.raises(SmokeError, match="rehearsed, not built: what stand-ins do proves nothing"):
+    with pytest.raises(SmokeError, match="rehearsed, not built: a test of stubs proves nothing"):
         smoke(engine, replace(built(image()), is_rehearsed=True), tmp_path)
 
     assert engine.specs == []

@@ -21,7 +21,7 @@ def test_an_image_with_mpi_alone_gets_no_torchrun() -> None:
         "mpi_2x2": "",
         "train_success": "",
         "train_failure": "",
-        "torchrun_1x2": "the image carries no torchrun",
+        "torchrun_1x2": "the image contains no torchrun",
         "mpirun_1x2": "",
     }
 
@@ -39,20 +39,20 @@ def test_torchrun_on_two_hosts_needs_the_pytorch_toolkit() -> None:
     checks = named(job_checks(image(launchers=("torchrun",)), DIGEST))
 
     assert checks["torchrun_2x2"].not_tested == "only the PyTorch training toolkit starts torchrun"
-    assert checks["mpi_2x2"].not_tested == "the image carries no mpirun"
+    assert checks["mpi_2x2"].not_tested == "the image contains no mpirun"
 
 
 def test_nccl_is_not_tested_without_gpus() -> None:
     checks = named(job_checks(image("pytorch-cu130", **PYTORCH, gpu=True), DIGEST))  # type: ignore[arg-type]
 
-    assert checks["nccl_all_reduce"].not_tested == "no GPU was given; `--gpus` gives those of this machine"
+    assert checks["nccl_all_reduce"].not_tested == "no GPU was given; use `--gpus`"
 
 
 def test_gpus_are_tried_where_there_are_some() -> None:
     cuda = image("pytorch-cu130", **PYTORCH, gpu=True)  # type: ignore[arg-type]
     without, with_two = (named(job_checks(cuda, DIGEST, gpus=number))["gpu"] for number in (0, 2))
 
-    assert without.not_tested == "no GPU was given; `--gpus` gives those of this machine"
+    assert without.not_tested == "no GPU was given; use `--gpus`"
     assert with_two.job is not None
     assert with_two.job.command == ("python3", "/opt/ml/input/data/code/gpu.py")
     assert with_two.job.gpus == 2

@@ -24,7 +24,7 @@ FAILED = CheckResult(
     reason="RuntimeError: all-reduce gave [3.0], not 10.0",
     ranks=4,
     failed_rank="algo-2 rank 3",
-    exit="1 after 41.2 s; ranks 0-2 went down with it",
+    exit="1 after 41.2 s; ranks 0-2 stopped with it",
     source="bakehouse/probes/mpi_allreduce.py",
     tail=("Traceback", "RuntimeError: all-reduce gave [3.0], not 10.0"),
     log=Path("build/smoke/mpi-cpu/mpi_2x2"),
@@ -75,8 +75,8 @@ def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
         smoke_report.load(tmp_path, DIGEST)
 
     text = failure_text(caught.value.diagnostics[0])
-    assert text.startswith(f"error: `{path}` is not a report of smoke tests\n")
-    assert text.endswith("\nhint: remove it, then run `./bake smoke` again\n")
+    assert text.startswith(f"error: `{path}` is not a smoke report\n")
+    assert text.endswith("\nhint: remove it, then run `bake smoke` again\n")
 
 
 def test_a_report_under_another_digest_is_refused(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_report_under_another_digest_is_refused(tmp_path: Path) -> None:
           expected  {other}
           found     {DIGEST}
 
-        hint: remove it, then run `./bake smoke` again
+        hint: remove it, then run `bake smoke` again
         """)
 
 
@@ -115,13 +115,13 @@ def test_a_failure_shows_the_first_failing_rank() -> None:
           image       mpi-cpu sha256:4f4f4f4f4f4f
           from        bakehouse/probes/mpi_allreduce.py
           because     RuntimeError: all-reduce gave [3.0], not 10.0
-          exit        1 after 41.2 s; ranks 0-2 went down with it
+          exit        1 after 41.2 s; ranks 0-2 stopped with it
           full logs   build/smoke/mpi-cpu/mpi_2x2
           last lines  of algo-2 rank 3
             | Traceback
             | RuntimeError: all-reduce gave [3.0], not 10.0
 
-        hint: rerun this check only: `./bake smoke mpi-cpu --check mpi_2x2`
+        hint: rerun this check only: `bake smoke mpi-cpu --check mpi_2x2`
         """)
     ]
 
@@ -135,7 +135,7 @@ def test_a_component_s_check_is_run_again_with_the_others_of_its_container() -> 
           from     smoke.py:3
           because  boom
 
-        hint: rerun this check only: `./bake smoke mpi-cpu --check components`
+        hint: rerun this check only: `bake smoke mpi-cpu --check components`
         """)
 
 
@@ -152,12 +152,12 @@ def test_a_skipped_check_that_is_required_has_not_passed() -> None:
     assert smoke_report.release_blockers(HERE, ()) == ()
     assert smoke_report.release_blockers(HERE, ("train_success",)) == ()
     assert smoke_report.release_blockers(HERE, ("nccl_all_reduce", "gpu")) == (
-        "`nccl_all_reduce` is required, and was not tested: no GPU was given",
-        "`gpu` is required, and no report has it",
+        "`nccl_all_reduce` is required but was not tested: no GPU was given",
+        "`gpu` is required but is in no report",
     )
     assert smoke_report.release_blockers(None, ()) == ("it was never smoke-tested",)
     assert smoke_report.release_blockers(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
-    assert smoke_report.release_blockers(replace(REPORT, checks=()), ()) == ("its smoke test made no check",)
+    assert smoke_report.release_blockers(replace(REPORT, checks=()), ()) == ("its smoke test ran no check",)
 
 
 def test_what_one_machine_skipped_another_can_pass() -> None:
@@ -233,14 +233,14 @@ def test_what_is_no_report_is_not_attached(tmp_path: Path, text: str) -> None:
     path = tmp_path / "seen.json"
     path.write_text(text)
 
-    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+    with pytest.raises(SmokeError, match="is not a smoke report"):
         smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
 
 
 def test_a_report_that_names_a_path_for_a_digest_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, replace(THERE, digest=Digest("sha256:../../x"), machine="../../x"))
 
-    with pytest.raises(SmokeError, match="is not a report of smoke tests"):
+    with pytest.raises(SmokeError, match="is not a smoke report"):
         smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
 
 

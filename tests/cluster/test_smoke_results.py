@@ -79,7 +79,7 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
         reason="ValueError: boom",
         ranks=4,
         failed_rank="algo-2 rank 3",
-        exit="1 after 41 s; rank 0 went down with it",
+        exit="1 after 41 s; rank 0 stopped with it",
         source="bakehouse/probes/mpi_allreduce.py",
         tail=("Traceback", "ValueError: boom"),
         log=FOLDER,
@@ -95,14 +95,14 @@ def test_the_word_error_in_a_log_is_no_failure() -> None:
 def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
     result = judge(ended(None, None, told=notes(JOB, late=(1, 2)), timed_out=True))
 
-    assert result.reason == "no end within 120 s; ranks 1-2 did not arrive at the first collective"
+    assert result.reason == "did not end within 120 s; ranks 1-2 did not arrive at the first collective"
     assert result.failed_rank == "algo-1 rank 1"
     assert result.exit == "none after 41 s"
 
 
 def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> None:
     started = tuple(note for note in notes(JOB) if note.step is RankStep.STARTED)
-    opening = "no end within 120 s; "
+    opening = "did not end within 120 s; "
 
     nobody = judge(ended(None, None, timed_out=True))
     half = judge(ended(None, None, told=started[:2], timed_out=True))
@@ -118,13 +118,13 @@ def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
 
     result = judge(ended(None, None, told=told, timed_out=True))
 
-    assert result.reason == "no end within 120 s; all ranks arrived, rank 2 did not finish"
+    assert result.reason == "did not end within 120 s; all ranks arrived, rank 2 did not finish"
 
 
 def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
     result = judge(ended(0, None, told=notes(JOB), timed_out=True))
 
-    assert result.reason == "no end within 120 s; all ranks finished, algo-2 did not end"
+    assert result.reason == "did not end within 120 s; all ranks finished, algo-2 did not end"
 
 
 def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
@@ -190,11 +190,11 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
         return judge(end, check, job).reason
 
     assert reason(told) == ""
-    assert reason(end) == "a failing script left no /opt/ml/output/failure"
-    assert reason(ended(0, job=job)) == "a failing script ended with exit 0, not 1"
-    assert reason(ended(None, job=job, timed_out=True)) == "no end within 120 s of a failing script"
+    assert reason(end) == "a failing script wrote no /opt/ml/output/failure"
+    assert reason(ended(0, job=job)) == "a failing script exited with 0 instead of 1"
+    assert reason(ended(None, job=job, timed_out=True)) == "a failing script did not end within 120 s"
     both = replace(told, hosts=(replace(told.hosts[0], success=True),))
-    assert reason(both) == "a failing script left /opt/ml/output/success"
+    assert reason(both) == "a failing script wrote /opt/ml/output/success"
 
 
 def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
     (result,) = smoke_results.component_results(answers)
 
     assert result.outcome is Outcome.FAILED
-    assert result.reason == "`a` is 1.1, declared 1.0; `b` can't say its version: ImportError: no"
+    assert result.reason == "`a` is 1.1, declared 1.0; `b` did not report its version: ImportError: no"
     assert result.source == "a/smoke.py"
 
 
@@ -248,10 +248,10 @@ def test_components_none_of_which_can_answer_are_not_tested(tmp_path: Path) -> N
 
     (result,) = smoke_results.component_results(answers)
 
-    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "no component can tell its version")
+    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "no component reports its version")
 
 
 def test_a_private_key_in_the_image_fails() -> None:
     assert smoke_results.key_result([], 0.2).outcome is Outcome.PASSED
     found = smoke_results.key_result(["/root/.ssh/id_rsa", "/etc/ssh/ssh_host_rsa_key"], 0.2)
-    assert found.reason == "the image holds `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"
+    assert found.reason == "the image contains private keys: `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"

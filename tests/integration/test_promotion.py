@@ -117,7 +117,7 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
-            reasons=(Reason("`nccl_all_reduce` is required, and was not tested: no GPU was given"),),
+            reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
             facts=(("digest", image.digest),),
             hint=(
                 "run `./bake smoke mpi-cpu`, or publish it as a candidate with `./bake push --stage mpi-cpu`"
@@ -144,7 +144,7 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` may not be released yet",
-            reasons=(Reason("`nccl_all_reduce` is required, and was not tested: no GPU was given"),),
+            reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
             facts=(("candidate", staged.image_uri),),
             hint=(
                 f"run `./bake smoke mpi-cpu --image-uri {staged.image_uri} --report FILE` where these checks "

@@ -216,7 +216,10 @@ def test_what_was_written_before_a_disk_was_full_comes_back(reports: dict[str, J
 def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) -> None:
     found = reports["hangs"]
 
-    assert (found.status, found.reason) == (Status.STOPPED, "MaxRuntimeExceeded: the job did not end within 20 s")
+    assert (found.status, found.reason) == (
+        Status.STOPPED,
+        "MaxRuntimeExceeded: the job did not end within 20 s",
+    )
     assert found.hosts[0].end == "still running"
     assert (found.failed_host, found.tail[-1]) == ("algo-1", "waiting")
     assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"

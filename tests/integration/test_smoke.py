@@ -19,8 +19,9 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import PROBES, Outcome
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import TrainingJob
-from bakehouse.cluster.smoke import CheckResult, smoke
+from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_checks import Check, job_checks
+from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.cluster.smoke_results import evaluate_job
 from bakehouse.engine import docker as containers
 from bakehouse.engine import tar
@@ -153,7 +154,7 @@ def test_the_rank_that_failed_is_named(
 
     assert (result.outcome, result.failed_rank, result.reason) == (Outcome.FAILED, "algo-1 rank 1", reason)
     assert "this is rank 1" in (tmp_path / "algo-1-rank-1.log").read_text()
-    assert "rank 0 went down with it" in result.exit
+    assert "rank 0 stopped with it" in result.exit
 
 
 def test_a_failing_rank_of_torchrun_is_named(
@@ -194,7 +195,7 @@ def test_a_hang_names_the_ranks_that_did_not_arrive(
 
     result = run(engine, check, replace(job, deadline=40), tmp_path)
 
-    assert result.reason == "no end within 40 s; rank 1 did not arrive at the first collective"
+    assert result.reason == "did not end within 40 s; rank 1 did not arrive at the first collective"
     assert result.failed_rank == "algo-1 rank 1"
     assert left_behind(os.getpid()) == []
 
@@ -233,8 +234,8 @@ def test_an_image_that_breaks_the_contract_fails_each_check_that_shows_it(
 
     assert {check.name: check.reason for check in report.checks} == {
         "train_success": "algo-1 wrote no /opt/ml/output/success",
-        "train_failure": "a failing script ended with exit 0, not 1",
-        "no_private_keys": "the image holds `/root/.ssh/id_rsa`",
+        "train_failure": "a failing script exited with 0 instead of 1",
+        "no_private_keys": "the image contains private keys: `/root/.ssh/id_rsa`",
     }
 
 

@@ -110,7 +110,7 @@ def test_failed_checks_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seen", [report(), report(Outcome.NOT_TESTED)])
 def test_not_tested_is_not_passed(tmp_path: Path, seen: SmokeReport) -> None:
     (told,) = refused(tmp_path, seen=seen)
-    assert told.reasons == (Reason("its smoke test made no check"),)
+    assert told.reasons == (Reason("its smoke test ran no check"),)
 
 
 def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
