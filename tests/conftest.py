@@ -32,7 +32,7 @@ SHA = "0123456789abcdef" * 4
 COMPONENTS = {
     "debian": """\
 summary: Debian
-order: 0
+stage_order: 0
 releases:
   - version: "12"
     base: {bootstrap: bookworm, packages: [ca-certificates]}
@@ -41,7 +41,7 @@ releases:
 """,
     "python": """\
 summary: Python
-order: 10
+stage_order: 10
 releases:
   - version: "3.12"
     path: [/opt/venv/bin]
@@ -50,7 +50,7 @@ releases:
 """,
     "torch": """\
 summary: PyTorch
-order: 40
+stage_order: 40
 launchers: [torchrun]
 releases:
   - version: "2.9.0"
@@ -67,7 +67,7 @@ releases:
 """,
     "toolkit": """\
 summary: The training toolkit
-order: 50
+stage_order: 50
 releases:
   - version: "5.1"
     requires: {python: "*"}

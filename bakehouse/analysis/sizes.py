@@ -184,7 +184,7 @@ def trims_of(
             if any(pattern.fullmatch(file.path) for pattern in meant)
         ]
         trim = one.trim
-        found.append(TrimSize(part, trim.kind, one.is_taken, sum(sizes), len(sizes), trim.because))
+        found.append(TrimSize(part, trim.kind, one.is_taken, sum(sizes), len(sizes), trim.reason))
     return tuple(sorted(found, key=lambda one: (one.is_taken, -one.bytes, one.part, one.kind)))
 
 

@@ -170,8 +170,8 @@ def read_component(fields: Fields, folder: Path) -> Component:
     if name_problem:
         fields.report(f"`{folder.name}` is no component name", fields.location, name_problem)
     summary = fields.text("summary", required=True)
-    order = fields.number("order", 50)
-    layer = fields.number("layer", order)
+    stage_order = fields.number("stage_order", 50)
+    layer_order = fields.number("layer_order", stage_order)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
     hosts, kept = registries(fields), frozen(fields)
@@ -191,7 +191,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
     return Component(
         name=folder.name,
         summary=summary,
-        order=order,
+        stage_order=stage_order,
         folder=folder,
         launchers=launchers,
         releases=tuple(sorted(releases, key=lambda release: Version(release.version), reverse=True)),
@@ -202,7 +202,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
         builds_on=builds_on,
         registries=hosts,
         frozen=kept,
-        layer=layer,
+        layer_order=layer_order,
     )
 
 
@@ -268,7 +268,7 @@ def _variants(fields: Fields, folder: Path, common: Face) -> list[Variant]:
         ]
         if len({variant.name for variant in made}) < len(made):
             hint = "put all its variables into `name`"
-            fields.report("two variants of one `each` have the same name", node.location, hint=hint)
+            fields.report("two variants of one `matrix` have the same name", node.location, hint=hint)
         found += made
     _check_once(fields, [(variant.name, variant.location) for variant in found], "variant")
     return found
@@ -324,8 +324,8 @@ def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnost
             hint = suggestion(name, catalog.components)
         elif not all(name in {one.name for one in brought.requires} for brought in faces):
             message = f"`{component.name}` builds on `{name}` and does not require it"
-        elif (below.order, name) >= (component.order, component.name):
+        elif (below.stage_order, name) >= (component.stage_order, component.name):
             message = f"`{component.name}` builds on `{name}`, which comes after it"
-            hint = f"give `{name}` a smaller `order`"
+            hint = f"give `{name}` a smaller `stage_order`"
         if message:
             yield Diagnostic(message, component.location, hint=hint)

@@ -73,7 +73,7 @@ class Incompatibility:
 
     parts: tuple[Requirement, ...]
     """All of them have to be in the image for it to hold."""
-    because: str
+    reason: str
     source: str
     is_certain: bool
     """Refused; where the evidence is one report it is warned of."""
@@ -100,7 +100,7 @@ class Trim:
     kind: str
     files: tuple[str, ...] = ()
     """Patterns below the image's root."""
-    because: str = ""
+    reason: str = ""
     evidence: str = "cpu"
     """How it is known: `never-loaded`, `gpu` or `cpu`."""
     location: Location | None = None
@@ -114,7 +114,7 @@ class Face:
     constraints: tuple[Requirement, ...] = ()
     """Holds only if the named part is in the image; never brings it in."""
     recommends: tuple[Requirement, ...] = ()
-    """Brought in like `requires`, unless the recipe says `without`."""
+    """Brought in like `requires`, unless the recipe names it in `exclude`."""
     provides: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
     conflicts: tuple[Incompatibility, ...] = ()
@@ -189,7 +189,7 @@ class Component:
 
     name: str
     summary: str
-    order: int
+    stage_order: int
     """Smaller numbers come first, and own shared Python packages."""
     folder: Path
     launchers: tuple[str, ...]
@@ -207,7 +207,7 @@ class Component:
     """None where images are named with their registry."""
     frozen: tuple[Frozen, ...] = ()
     """What a base has to keep; the first that matches a name counts."""
-    layer: int = 0
+    layer_order: int = 0
     """Smaller numbers lie lower: an engine unpacks a layer again when one below it changes."""
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.catalog import Catalog, read_component
-from bakehouse.catalog.matrix import EACH, EXCLUDE, INCLUDE, MATRIX, VARIABLE_NAME
+from bakehouse.catalog.matrix import EXCLUDE, INCLUDE, MATRIX, VARIABLE_NAME
 from bakehouse.catalog.recipe import read_recipe
 from bakehouse.errors import Location, Problems
 from bakehouse.util.yaml_fields import Fields, Key
@@ -27,7 +27,7 @@ _ANSWER = "1"
 _SHORT = 150
 """Of characters: shapes up to it are repeated rather than named."""
 _VARIABLE = r"\$\{"
-"""A variable of `each` or `matrix`, which may stand for any text."""
+"""A variable of a `matrix`, which may stand for any text."""
 
 TEXT: Schema = {"type": ["string", "number", "boolean", "null"]}
 """Editors take a version such as 3.10 for a number; Bakehouse reads every value as it is written."""
@@ -52,7 +52,7 @@ def component() -> Schema:
     """The schema of a `component.yaml`."""
     asked = _Questions("A component of Bakehouse", Problems())
     read_component(asked, Path("a-component"))
-    asked.below("releases").below("variants").shapes[EACH] = _AXES
+    asked.below("releases").below("variants").shapes[MATRIX] = _AXES
     return _document(asked)
 
 

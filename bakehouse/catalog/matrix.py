@@ -1,6 +1,6 @@
 """Writes one text out as many: `${name}` in it stands for a variable's value, and axes give the values.
 
-A component's variants use it (`each`), and recipes (`matrix`). Texts without either are never looked at.
+The `matrix` of a variant or of a recipe has the axes. Texts without one are never looked at.
 """
 
 import re
@@ -15,7 +15,7 @@ from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, Sequence
 
 MAX_CELLS = 1_000
-EACH, MATRIX = "each", "matrix"
+MATRIX = "matrix"
 EXCLUDE, INCLUDE = "exclude", "include"
 _VARIABLE = re.compile(r"\$(?P<literal>\$)?\{(?P<name>[^|{}]*)(?P<filters>(?:\|[^|{}]*)*)\}")
 VARIABLE_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
@@ -29,13 +29,13 @@ Variables = Mapping[str, Scalar]
 
 
 def variants(node: Node, problems: Problems) -> list[Node]:
-    """One variant, or those that its `each` stands for."""
-    if not isinstance(node, YamlMapping) or all(key.text != EACH for key, _ in node.entries):
+    """One variant, or those that its `matrix` stands for."""
+    if not isinstance(node, YamlMapping) or all(key.text != MATRIX for key, _ in node.entries):
         return [node]
     fields = Fields(node, "a variant", problems)
-    each = fields.child(EACH, f"`{EACH}`")
-    kept = tuple((key, value) for key, value in node.entries if key.text != EACH)
-    found = _cells(each, each.names, problems) if each else []
+    axes = fields.child(MATRIX, f"`{MATRIX}`")
+    kept = tuple((key, value) for key, value in node.entries if key.text != MATRIX)
+    found = _cells(axes, axes.names, problems) if axes else []
     return [substituted(YamlMapping(kept, node.location), cell, problems) for cell in found]
 
 

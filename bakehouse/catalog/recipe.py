@@ -74,7 +74,7 @@ class Recipe:
     components: tuple[Requirement, ...]
     variants: Mapping[str, Scalar]
     """A glob of variant names per component."""
-    without: frozenset[str]
+    exclude: frozenset[str]
     content: Content
     location: Location
     requirements: Path | None = None
@@ -183,7 +183,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         base=_base(fields, catalog),
         components=tuple(requires),
         variants={key.text: value for key, value in fields.text_pairs("variants")},
-        without=frozenset(fields.texts("without")),
+        exclude=frozenset(fields.texts("exclude")),
         content=content,
         location=fields.location,
         requirements=unlocked,
@@ -262,7 +262,7 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
 def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
     known = catalog.provided_names - {INSTANCE, DRIVER}
     keys = [key for key, _ in fields.pairs("variants")]
-    for name in (*named, *keys, *fields.scalars("without")):
+    for name in (*named, *keys, *fields.scalars("exclude")):
         if name.text not in known:
             hint = suggestion(name.text, known) or "components are folders under recipes/components"
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)

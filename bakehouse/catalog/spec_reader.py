@@ -155,10 +155,10 @@ def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
         parts = _requirements(child, "with")
         if not parts and child.require("with"):
             child.report("`with` names no part", child.place("with"))
-        because, source = child.text("because", required=True), child.text("source", required=True)
+        reason, source = child.text("reason", required=True), child.text("source", required=True)
         certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
         child.finish()
-        found.append(Incompatibility(parts, because, source, certain, child.place("because")))
+        found.append(Incompatibility(parts, reason, source, certain, child.place("reason")))
     return tuple(found)
 
 

@@ -38,7 +38,7 @@ def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
         trim = Trim(
             name.text,
             files if says_files else inherited.files,
-            child.text("because") or inherited.because,
+            child.text("reason") or inherited.reason,
             child.choice("evidence", _EVIDENCE, inherited.evidence),
             name.location,
         )
@@ -47,9 +47,9 @@ def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
         if name.text not in KINDS:
             hint = suggestion(name.text, KINDS) or f"they are {', '.join(KINDS)}"
             child.report(f"`{name.text}` is no kind of file to trim", name.location, hint=hint)
-        elif trim.files and not trim.because:
+        elif trim.files and not trim.reason:
             label = "here, or for all the component's releases"
-            child.report(f"`{name.text}` in `trim` has no `because`", name.location, label)
+            child.report(f"`{name.text}` in `trim` has no `reason`", name.location, label)
         else:
             found[name.text] = trim
     return found

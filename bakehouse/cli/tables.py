@@ -81,7 +81,7 @@ def _warnings(resolutions: Iterable[Resolution]) -> str:
     for resolution in resolutions:
         for candidate, known in resolution.warnings:
             parts = " and ".join(requirement_text(one) for one in known.parts)
-            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.because}\n")
+            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.reason}\n")
             lines.append(f"  one report: {known.source}   {location_text(known.location)}\n")
     return "".join(lines)
 

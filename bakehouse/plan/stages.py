@@ -91,7 +91,7 @@ def _stage(
         debs=debs,
         trims=trims,
         dropped=dropped,
-        layer=component.layer,
+        layer=component.layer_order,
     )
 
 

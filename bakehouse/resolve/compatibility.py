@@ -110,7 +110,7 @@ class Compatibility:
         self._demands: dict[int, tuple[Demand, ...]] = {}
 
     def list(self, name: str, component: Component | None) -> Options:
-        """Put down the candidates of a name, newest first; none without a component."""
+        """Put down the candidates of a name, newest first; none excluded a component."""
         self.options[name] = found = self._listed(component) if component else Options(())
         left = found.suiting(self._targets)
         for one in self._asked:
@@ -153,25 +153,25 @@ class Compatibility:
         return options.beside(other, self._demands[id(other)], wanted)
 
     def _listed(self, component: Component) -> Options:
-        pattern, without = self._recipe.variants.get(component.name), self._recipe.without
+        pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
         found = self._shared.options(component, pattern.text) if pattern else self._shared.options(component)
-        if not without:
+        if not excluded:
             return found
         altered = {
-            id(one) for one, _ in found.listed if any(asked.name in without for asked in one.face.recommends)
+            id(one) for one, _ in found.listed if any(asked.name in excluded for asked in one.face.recommends)
         }
         if not altered:
             return found
         self._altered |= altered
         return Options(
-            tuple((one, _demands(one, without) if id(one) in altered else own) for one, own in found.listed)
+            tuple((one, _demands(one, excluded) if id(one) in altered else own) for one, own in found.listed)
         )
 
 
-def _demands(candidate: Candidate, without: frozenset[str]) -> tuple[Demand, ...]:
+def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ...]:
     face = candidate.face
     found = [Demand(one, candidate) for one in face.requires]
-    found += [Demand(one, candidate) for one in face.recommends if one.name not in without]
+    found += [Demand(one, candidate) for one in face.recommends if one.name not in excluded]
     found += [Demand(one, candidate, brings=False) for one in face.constraints]
     return tuple(found)
 

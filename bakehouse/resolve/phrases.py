@@ -184,7 +184,7 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
             (one for one in refusal.others if known in one.face.conflicts),
             refusal.candidate,
         )
-        yield Reason(f"{candidate_text(owner)}: {known.because}", known.location)
+        yield Reason(f"{candidate_text(owner)}: {known.reason}", known.location)
         yield Reason(f"the source of that is {known.source}")
     elif demand and demand.required_by != refusal.candidate:
         yield demand_reason(demand)

@@ -254,7 +254,7 @@ class _Search:
 
     def _rank(self, name: str) -> tuple[bool, bool, int, str]:
         component = self._components.get(name)
-        order = component.order if component else 0
+        order = component.stage_order if component else 0
         return self._links.is_shared(name), name not in self._named, order, name
 
     def _candidates(self, name: str) -> tuple[Option, ...]:
@@ -295,7 +295,7 @@ class _Search:
             Choice(candidate, selection.demands, self._skipped.get(candidate.name, tuple))
             for candidate in selection.chosen
         )
-        choices = sorted(others, key=lambda choice: (choice.candidate.component.order, choice.name))
+        choices = sorted(others, key=lambda choice: (choice.candidate.component.stage_order, choice.name))
         owners, mine = _share_packages(base.candidate, choices, self._recipe.content.packages)
         pool = (*selection.chosen, *self._targets)
         warnings = [

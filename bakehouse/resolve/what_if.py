@@ -239,7 +239,7 @@ def _nothing_on(base: Component, wanted: Assumptions) -> Recipe:
         base=Requirement(base.name, "", nowhere),
         components=(),
         variants={},
-        without=frozenset(),
+        exclude=frozenset(),
         content=Content(),
         location=nowhere,
     )

@@ -153,7 +153,7 @@ releases:
   - version: "1"
     variants:
       - name: for-${{python}}
-        each:
+        matrix:
           build:
             - {{python: "1", sha256: {SHA}, bytes: 2861523148}}
             - {{python: "2", sha256: {SHA}, bytes: unknown}}

@@ -133,10 +133,10 @@ targets: {instances: [ml.p4d.24xlarge], driver: 550.163.01}
 summary: A part
 releases:
 - version: 2.9.1
-  conflicts: [{with: {nccl: ">=2.19"}, because: it hangs, source: "https://example.org", confidence: low}]
+  conflicts: [{with: {nccl: ">=2.19"}, reason: it hangs, source: "https://example.org", confidence: low}]
   variants:
   - name: py${python|tag}
-    each: {python: ["3.10", 3.11]}
+    matrix: {python: ["3.10", 3.11]}
     gpu: ${gpu}
 """
     assert complaints(recipe, "recipe") == []
@@ -145,7 +145,7 @@ releases:
     assert complaints(
         recipe.replace(b"stack: [{", b"stack: {a: {").replace(b"}]\n  ex", b"}}\n  ex"), "recipe"
     )
-    assert complaints(component.replace(b"because: it hangs, ", b""), "component")
+    assert complaints(component.replace(b"reason: it hangs, ", b""), "component")
 
 
 def mistakes_of_shape(data: bytes, name: str, tree: Tree) -> list[str]:

@@ -13,12 +13,12 @@ from tests.conftest import Tree
 
 TORCH = """\
 summary: PyTorch
-order: 40
+stage_order: 40
 releases:
   - version: "2.9.0"
     variants:
       - name: cpu-py${python|tag}
-        each: {python: ["3.11", "3.12"]}
+        matrix: {python: ["3.11", "3.12"]}
         requires: {python: "${python}"}
 """
 MATRIX = """\
@@ -211,5 +211,5 @@ def test_two_recipes_with_one_image_are_told(tree: Tree) -> None:
 def test_variants_of_one_each_need_names_of_their_own(tree: Tree) -> None:
     tree.component("torch", TORCH.replace("cpu-py${python|tag}", "cpu"))
 
-    with pytest.raises(RecipeError, match="two variants of one `each` have the same name"):
+    with pytest.raises(RecipeError, match="two variants of one `matrix` have the same name"):
         tree.catalog()

@@ -35,14 +35,14 @@ def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
     found = read(
         tree,
         'status: frozen\ncomponents: {python: "3.11", torch: "*"}\n'
-        'variants: {torch: "cpu-*"}\nwithout: [python]\n',
+        'variants: {torch: "cpu-*"}\nexclude: [python]\n',
     )
 
     assert (found.name, found.summary, found.status) == ("small", "A small image", "frozen")
     assert (found.base.name, found.base.specifier) == ("debian", "==12.*")
     assert [(one.name, one.specifier) for one in found.components] == [("python", "==3.11.*"), ("torch", "")]
     assert found.variants["torch"].text == "cpu-*"
-    assert found.without == {"python"}
+    assert found.exclude == {"python"}
     assert found.content == Content()
 
 
@@ -243,7 +243,7 @@ def test_an_image_for_gpus_has_to_be_seen_on_some_unless_its_recipe_says_otherwi
 ) -> None:
     tree.component(
         "torch",
-        "summary: x\norder: 20\nlaunchers: [torchrun]\nreleases:\n  - version: '2.13'\n    gpu: true\n",
+        "summary: x\nstage_order: 20\nlaunchers: [torchrun]\nreleases:\n  - version: '2.13'\n    gpu: true\n",
         "{% block build %}\nFROM toolchain AS torch\nRUN finish torch\n{% endblock %}\n",
     )
     tree.image(HEAD + "components: {torch: '*'}\n" + text)

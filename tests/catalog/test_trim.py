@@ -16,12 +16,12 @@ from tests.conftest import IMAGE, Tree, said
 
 TORCH = """\
 summary: Torch
-order: 40
+stage_order: 40
 trim:
-  headers: {because: compilers read them, evidence: never-loaded}
-  libraries: {because: nothing names them, evidence: cpu}
-  static: {because: kernels are linked with it, evidence: cpu}
-  tests: {because: seen on an H100, evidence: gpu}
+  headers: {reason: compilers read them, evidence: never-loaded}
+  libraries: {reason: nothing names them, evidence: cpu}
+  static: {reason: kernels are linked with it, evidence: cpu}
+  tests: {reason: seen on an H100, evidence: gpu}
 releases:
   - version: "2.9.1"
     trim:

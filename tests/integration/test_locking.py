@@ -21,7 +21,7 @@ releases:
   - version: "2.0"
     variants:
       - name: py${python|tag}
-        each: {python: ["3.11", "3.12"]}
+        matrix: {python: ["3.11", "3.12"]}
         requires: {python: "${python}"}
         requirements: ["top==2.0", 'only-old; python_version < "3.12"']
         lock: locks/2.0-py${python|tag}.txt

@@ -249,7 +249,7 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
 def test_a_part_that_needs_the_package_database_is_no_linked_layer(tree: Tree) -> None:
     tree.component(
         "efa",
-        'summary: EFA\norder: 5\nreleases: [{version: "1.40"}]\n',
+        'summary: EFA\nstage_order: 5\nreleases: [{version: "1.40"}]\n',
         "{% block runtime %}\nRUN install-efa {{ version }}\n{% endblock %}\n",
     )
     tree.image(IMAGE.replace('python: "3.11"', 'python: "3.11", efa: "*"'))

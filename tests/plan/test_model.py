@@ -126,7 +126,9 @@ IN_IMAGE: dict[str, Edit] = {
         "components/python/component.yaml", "path:", "library_path: [/opt/lib]\n    path:"
     ),
     "apt of a part": edit("components/python/component.yaml", "path:", "apt: [libffi8]\n    path:"),
-    "place of a part's layer": edit("components/torch/component.yaml", "order:", "layer: 1\norder:"),
+    "place of a part's layer": edit(
+        "components/torch/component.yaml", "stage_order:", "layer_order: 1\nstage_order:"
+    ),
     "entrypoint of a part": edit("components/python/component.yaml", "path:", "entrypoint: [a]\n    path:"),
 }
 
@@ -244,7 +246,7 @@ def test_an_image_knows_what_it_carries(rich: Tree) -> None:
 
 def test_a_layer_lies_where_its_component_says_and_users_own_packages_on_top(rich: Tree) -> None:
     assert [stage.name for stage in rich.one().layers] == ["python", "torch", "toolkit", "requirements"]
-    edit("components/toolkit/component.yaml", "summary:", "layer: 1\nsummary:")(rich)
+    edit("components/toolkit/component.yaml", "summary:", "layer_order: 1\nsummary:")(rich)
     image = rich.one()
     assert [stage.name for stage in image.layers] == ["toolkit", "python", "torch", "requirements"]
     assert [stage.name for stage in image.stages] == ["python", "torch", "toolkit", "requirements"]
@@ -294,7 +296,9 @@ def test_labels_tell_the_key_and_every_version(tree: Tree) -> None:
 
 def test_the_highest_part_with_an_entrypoint_has_it(tree: Tree) -> None:
     for name, value in (("python", "low"), ("torch", "high")):
-        edit(f"components/{name}/component.yaml", "order:", f"entrypoint: [{value}]\norder:")(tree)
+        edit(f"components/{name}/component.yaml", "stage_order:", f"entrypoint: [{value}]\nstage_order:")(
+            tree
+        )
 
     assert tree.one().entrypoint == ("high",)
 
@@ -392,7 +396,7 @@ def test_what_is_compiled_against_packages_moves_with_each_of_them(rich: Tree) -
         "{% block build %}\nFROM {{ package_stage }} AS torch\n{{ packages(stage, pip) }}\n{% endblock %}\n"
     )
     rich.write("components/torch/install.j2", torch)
-    rich.component("ring", 'summary: R\norder: 60\nreleases: [{version: "1"}]\n')
+    rich.component("ring", 'summary: R\nstage_order: 60\nreleases: [{version: "1"}]\n')
     rich.write(
         "components/ring/install.j2",
         """\

@@ -24,12 +24,12 @@ run: [echo a]
 files: [{from: src/train.py, to: /opt/train.py}]
 code: {directory: src, entry_point: train.py}
 requirements: own.lock
-without: [cuda]
+exclude: [cuda]
 """
 )
 PART = """\
 summary: A part
-order: 5
+stage_order: 5
 launchers: [mpirun]
 builds_on: [debian]
 apt: [curl]

@@ -46,7 +46,7 @@ components:
   part: "*"
 variants:
   part: @pattern=*
-without:
+exclude:
   - @without=python
 apt:
   - @apt=htop
@@ -77,7 +77,7 @@ PART = """\
 summary: @part_summary=A part
 launchers: [@launcher=torchrun]
 builds_on: [python]
-order: @order=60
+stage_order: @order=60
 releases:
   - version: @version=1.0
     source: @source=https://example.org
@@ -85,13 +85,13 @@ releases:
     confidence: @confidence=high
     conflicts:
       - with: {python: @conflict=<3}
-        because: @because=it breaks
+        reason: @because=it breaks
         source: @conflict_source=https://example.org
         confidence: @conflict_confidence=low
-      - {with: {@conflict_name=python: "<3"}, because: x, source: x}
+      - {with: {@conflict_name=python: "<3"}, reason: x, source: x}
     variants:
       - name: @variant=v1
-        each:
+        matrix:
           axis:
             - @each=x1
         requires: {python: @requires=*}
@@ -134,7 +134,7 @@ releases:
 """
 BASE = """\
 summary: @base_summary=A base
-order: 0
+stage_order: 0
 registries:
   @region=eu-west-1: example.org
   us-west-2: @host=example.org
@@ -161,7 +161,7 @@ releases:
 """
 PYTHON = """\
 summary: Python
-order: 10
+stage_order: 10
 releases:
   - version: "3.11"
     path: [/opt/venv/bin]

@@ -418,14 +418,14 @@ def test_each_component_can_be_checked(name: str) -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_the_order_of_layers_is_not_left_to_names(name: str) -> None:
-    orders = [choice.candidate.component.order for choice in resolved(name).choices]
+    orders = [choice.candidate.component.stage_order for choice in resolved(name).choices]
     assert len(orders) == len(set(orders))
 
 
 def test_what_a_stage_builds_on_comes_before_it_and_is_required() -> None:
     for candidate in candidates():
         for below in candidate.component.builds_on:
-            assert catalog().components[below].order < candidate.component.order
+            assert catalog().components[below].stage_order < candidate.component.stage_order
             assert below in {one.name for one in candidate.face.requires}
 
 

@@ -88,7 +88,9 @@ def test_another_base_may_be_the_way_out(tree: Tree) -> None:
 
 
 def test_a_part_that_provides_a_wrong_version_is_told_with_who_needs_another(tree: Tree) -> None:
-    tree.component("rmm", 'summary: RMM\norder: 60\nreleases: [{version: "26", requires: {cuda: "13"}}]\n')
+    tree.component(
+        "rmm", 'summary: RMM\nstage_order: 60\nreleases: [{version: "26", requires: {cuda: "13"}}]\n'
+    )
     tree.image(HEAD + 'components: {torch: "*", rmm: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
 
     assert (

@@ -69,7 +69,7 @@ def test_what_a_part_needs_is_brought(tree: Tree) -> None:
 def test_what_a_part_recommends_is_brought_unless_it_is_declined(tree: Tree) -> None:
     tree.component("toolkit", COMPONENTS["toolkit"] + '    recommends: {torch: "*"}\n')
     tree.image(HEAD + 'components: {toolkit: "*"}\n')
-    tree.image(HEAD + 'components: {toolkit: "*"}\nwithout: [torch]\n', "plain")
+    tree.image(HEAD + 'components: {toolkit: "*"}\nexclude: [torch]\n', "plain")
 
     assert tree.chosen()["torch"] == "2.8.0"
     assert "torch" not in tree.chosen("plain")
@@ -94,8 +94,8 @@ def test_a_base_comes_in_only_as_the_base(tree: Tree) -> None:
 
 
 def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree: Tree) -> None:
-    tree.component("cuda", 'summary: CUDA\norder: 1\nreleases: [{version: "12.8"}]\n')
-    tree.component("rmm", 'summary: RMM\norder: 2\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
+    tree.component("cuda", 'summary: CUDA\nstage_order: 1\nreleases: [{version: "12.8"}]\n')
+    tree.component("rmm", 'summary: RMM\nstage_order: 2\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
     tree.image(HEAD + 'components: {rmm: "*", torch: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
     tree.image(HEAD + 'components: {rmm: "*"}\n', "alone")
 
@@ -104,7 +104,7 @@ def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree:
 
 
 def test_a_name_of_the_recipe_waits_for_parts_that_may_provide_it(tree: Tree) -> None:
-    tree.component("cuda", 'summary: CUDA\norder: 1\nreleases: [{version: "12.8"}]\n')
+    tree.component("cuda", 'summary: CUDA\nstage_order: 1\nreleases: [{version: "12.8"}]\n')
     tree.component("app", 'summary: App\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n')
     tree.image(HEAD + 'components: {cuda: "12.8", app: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
 
@@ -113,8 +113,10 @@ def test_a_name_of_the_recipe_waits_for_parts_that_may_provide_it(tree: Tree) ->
 
 def test_a_name_is_provided_by_a_part_that_comes_in_later(tree: Tree) -> None:
     """The first to ask comes long before what brings it."""
-    tree.component("rmm", 'summary: RMM\norder: 1\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
-    tree.component("app", 'summary: App\norder: 2\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n')
+    tree.component("rmm", 'summary: RMM\nstage_order: 1\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
+    tree.component(
+        "app", 'summary: App\nstage_order: 2\nreleases: [{version: "1", requires: {torch: "2.9.0"}}]\n'
+    )
     tree.image(HEAD + 'components: {rmm: "*", app: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
 
     assert tree.chosen()["torch"] == "2.9.0 (cu128-py311)"
@@ -128,7 +130,9 @@ def test_a_python_package_belongs_to_the_lowest_part_that_locks_it(tree: Tree) -
     tree.write("components/high/lock.txt", line("NumPy") + line("scipy"))
     tree.write("images/own.lock", line("attrs") + line("mine"))
     for name, order in (("low", 1), ("high", 2)):
-        tree.component(name, f'summary: x\norder: {order}\nreleases: [{{version: "1", lock: lock.txt}}]\n')
+        tree.component(
+            name, f'summary: x\nstage_order: {order}\nreleases: [{{version: "1", lock: lock.txt}}]\n'
+        )
     tree.image(HEAD + 'components: {high: "*", low: "*"}\nrequirements: own.lock\n')
     found = tree.resolve()
 

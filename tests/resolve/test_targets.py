@@ -17,7 +17,7 @@ releases:
 """
 TORCH = """\
 summary: PyTorch
-order: 40
+stage_order: 40
 releases:
   - version: "2.9.0"
     constraints: {gpu-architecture: ">=7.5", driver: ">=580"}
@@ -27,7 +27,7 @@ releases:
 CONFLICT = """\
     conflicts:
       - with: {python: ">=3.12"}
-        because: it hangs there
+        reason: it hangs there
         source: https://example.org/1
         confidence: %s
 """
@@ -120,8 +120,8 @@ def test_parts_that_are_known_not_to_work_together_are_refused(aims: Tree) -> No
 
 def test_the_other_part_may_come_later(aims: Tree) -> None:
     aims.component("torch", TORCH)
-    with_torch = 'requires: {torch: "*"}\n    conflicts: [{with: {torch: ">=2.9"}, because: x, source: y}]\n'
-    aims.component("toolkit", f'summary: T\norder: 5\nreleases:\n  - version: "5"\n    {with_torch}')
+    with_torch = 'requires: {torch: "*"}\n    conflicts: [{with: {torch: ">=2.9"}, reason: x, source: y}]\n'
+    aims.component("toolkit", f'summary: T\nstage_order: 5\nreleases:\n  - version: "5"\n    {with_torch}')
     aims.image('summary: x\nbase: debian\ncomponents: {toolkit: "*"}\n')
 
     assert aims.chosen()["torch"] == "2.8.0"
@@ -133,7 +133,7 @@ def test_one_report_alone_is_a_warning(aims: Tree) -> None:
     found = aims.resolve()
 
     assert found.version_of("torch") == "2.9.0"
-    assert [(str(one), known.because) for one, known in found.warnings] == [("torch 2.9.0", "it hangs there")]
+    assert [(str(one), known.reason) for one, known in found.warnings] == [("torch 2.9.0", "it hangs there")]
 
 
 def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
@@ -143,7 +143,7 @@ def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
         aims.catalog()
 
     assert {one.message for one in caught.value.diagnostics} == {
-        "a conflict has no `because`",
+        "a conflict has no `reason`",
         "a conflict has no `source`",
         "`torch` conflicts with unknown component `pyton`",
     }

@@ -10,7 +10,7 @@ from tests.conftest import Tree, said
 
 CUDA = """\
 summary: CUDA images
-order: 0
+stage_order: 0
 releases:
   - version: "12.8"
     provides: {cuda: "12.8", glibc: "2.39"}
@@ -21,7 +21,7 @@ releases:
 """
 TORCH = """\
 summary: PyTorch
-order: 40
+stage_order: 40
 gpu: true
 releases:
   - {version: "2.9", requires: {cuda: "12.8"}, constraints: {gpu-architecture: ">=7.5", driver: ">=570"}}

@@ -63,7 +63,7 @@ class Dice:
             base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
             components=tuple(asked.values()),
             variants={name: Scalar(pattern, NOWHERE) for name, pattern in patterns.items()},
-            without=frozenset([self._one(*NAMES)] if self._is_rare() else []),
+            exclude=frozenset([self._one(*NAMES)] if self._is_rare() else []),
             content=Content(packages=self._lock()),
             location=NOWHERE,
         )
@@ -140,7 +140,7 @@ def candidates(recipe: Recipe, catalog: Catalog, name: str) -> list[Candidate]:
 
 
 def brought(recipe: Recipe, one: Candidate) -> list[Requirement]:
-    return [*one.face.requires, *(other for other in one.face.recommends if other.name not in recipe.without)]
+    return [*one.face.requires, *(other for other in one.face.recommends if other.name not in recipe.exclude)]
 
 
 def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:

@@ -41,7 +41,7 @@ matrix:
 base: {debian: "${os}"}
 components: {pytorch: "${pytorch}", python: "${python}", sagemaker-training: "*"}
 variants: {pytorch: "cpu-*"}
-without: [jit]
+exclude: [jit]
 apt: [htop, "libgomp1"]
 environment: {A: "1", B: "$HOME ${python}"}
 run: ["echo a", "test -d /opt"]
@@ -52,7 +52,7 @@ targets: {instances: ["ml.p4d.24xlarge"], driver: "550.163.01"}
 """
 COMPONENT = """\
 summary: A part
-order: 45
+stage_order: 45
 launchers: [torchrun]
 apt: [curl]
 path: [/opt/bin]
@@ -67,12 +67,12 @@ releases:
     confidence: medium
     conflicts:
       - with: {nccl: ">=2.19", efa: "<1.29"}
-        because: its plugin hangs
+        reason: its plugin hangs
         source: https://example.org/issues/1
         confidence: low
     variants:
       - name: cu${cuda|minor|tag}-py${python|tag}
-        each:
+        matrix:
           python: ["3.11", "3.12"]
           stack: [{cuda: "12.8.1", gpu: "true"}, {cuda: "13.0", gpu: "false"}]
         requires: {python: "${python}"}
@@ -334,10 +334,9 @@ def _axis(lines: list[str], random: Random) -> None:
     """Axes of all sizes, some whose product is far too large."""
     count, size = random.choice(((1, 1), (1, 3), (3, 2), (3, 40), (12, 10)))
     axes = [f"a{number}: [{', '.join(str(one) for one in range(size))}]" for number in range(count)]
-    key = random.choice(("matrix", "each"))
     spot = _spot(lines, random)
     depth = len(lines[spot]) - len(lines[spot].lstrip(" "))
-    lines.insert(spot, f"{' ' * depth}{key}: {{{', '.join(axes)}}}\n")
+    lines.insert(spot, f"{' ' * depth}matrix: {{{', '.join(axes)}}}\n")
 
 
 def _cut(lines: list[str], random: Random) -> None:
