@@ -631,7 +631,7 @@ def uri(
 
     if candidate:
         instance = find_gpus(instance_type) if instance_type else None
-        wanted = image_uris.Wanted(region, version, py_version, registry, instance)
+        wanted = image_uris.ImageQuery(region, version, py_version, registry, instance)
         print(image_uris.candidate(project.images_folder(Path.cwd()), image, wanted).image_uri)
         return
     print(
@@ -664,12 +664,12 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     """
     from bakehouse.publish import publish
     from bakehouse.publish import verify as verification
-    from bakehouse.publish.ledger import Ledger
+    from bakehouse.publish.ledger import open_ledger, select_images
     from bakehouse.publish.releases import text_of
 
     project = open_workspace().project
-    ledger = Ledger(project)
-    records = [record for name in ledger.chosen(_patterns(images)) for record in ledger.records(name)]
+    ledger = open_ledger(project)
+    records = [record for name in select_images(ledger, _patterns(images)) for record in ledger.records(name)]
     print(text_of(records) if json else tables.released(records), end="")
     if verify:
         verified = publish.verify(project, records, _say)
@@ -756,7 +756,7 @@ def estimator(
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
-    wanted = image_uris.Wanted(region=region, instance=find_gpus(instance_type) if is_framework else None)
+    wanted = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, wanted)
     job = _asked_job(
         group,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.publish.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, text_of
+from bakehouse.publish.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 21
@@ -65,7 +65,7 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
         tested=True,
         transport="nccl",
         checks=(),
-        parts=tuple(ReleasedPart(f"part-{part}", "1.0", "py311") for part in range(20)),
+        parts=tuple(ReleasedComponent(f"part-{part}", "1.0", "py311") for part in range(20)),
         gpu=number % 2 == 0,
         launchers=("mpirun", "torchrun"),
         training_module="",

@@ -5,7 +5,7 @@
 The second image has the first one's parts and training code of its own: it is built here, which is one
 small layer. Both go to the embedded registry, through a proxy that counts what it is sent; the images' bytes
 are those of their layers as pushed. An unchanged push is timed without the proxy: `publish` asks a registry
-that runs already, and the whole `./bake push --stage` is a process that starts the embedded one itself.
+that runs already, and the whole `bake push --candidate` is a process that starts the embedded one itself.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def measured(asked: argparse.Namespace) -> Result:
         Measure("", "bytes that an unchanged push sends", sent[2], whole[2], "bytes"),
         Measure("P7", "an unchanged push, in process", harness.wall(rounds["publish"]), most=0.3),
         Measure("", "its CPU", harness.cpu(rounds["publish"])),
-        Measure("", "`./bake push --stage`, unchanged, the whole process", harness.wall(rounds["process"])),
+        Measure("", "`bake push --candidate`, unchanged, the whole process", harness.wall(rounds["process"])),
         Measure("", "its CPU", harness.cpu(rounds["process"])),
     )
     return Result(rows, {**rounds, "sent": sent, "whole": whole})

@@ -12,7 +12,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -105,7 +105,7 @@ def _versions(image: Image) -> tuple[tuple[str, str], ...]:
 
 def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
     """What was released of an image; raises UsageError where nothing was."""
-    found = tuple(one for one in Ledger(workspace.project).records(name) if not one.candidate)
+    found = tuple(one for one in open_ledger(workspace.project).records(name) if not one.candidate)
     if not found:
         message = f"image `{name}` was never released"
         raise UsageError(Diagnostic(message, hint="`--against IMAGE` compares it with another image"))

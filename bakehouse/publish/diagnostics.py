@@ -230,7 +230,7 @@ class PushDiagnostics:
     def candidate_gone(self) -> PublishError:
         """What was staged is no longer in the registry."""
         message = f"`{self.place}` no longer holds {short(self.digest)}, the candidate"
-        return PublishError(Diagnostic(message, hint=f"run `./bake push --stage {self.name}` again"))
+        return PublishError(Diagnostic(message, hint=f"run `bake push --candidate {self.name}` again"))
 
     def _not_logged_in(self, said: str) -> RegistryAuthError:
         principal = self.registry.principal()

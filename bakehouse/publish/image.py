@@ -13,7 +13,7 @@ from bakehouse.publish import record as recording
 from bakehouse.publish.attest import Attested, attest
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ecr_scan import Scan
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import Ledger, open_ledger
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.release_gate import is_tested
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
@@ -47,7 +47,7 @@ class ImagePush:
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
         """Publish it; what was published is written down before a failure of the rest is raised."""
         # A ledger that can't be read is told before anything is pushed.
-        Ledger(self.project).records(self.built.image.name)
+        open_ledger(self.project).records(self.built.image.name)
         report = smoke_report.load_all(self.project.state, self.built.digest)
         found = Scan()
         if self.fail_on and (self.publication.candidate or is_tested(self.built, report)):
@@ -97,7 +97,7 @@ class ImagePush:
             ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
         published = self._pushed(target, with_same_release_day(self.publication, first), report)
         until = self.publication.until
-        require_not_expiring(target, published, Ledger(self.project), self.say, until)
+        require_not_expiring(target, published, open_ledger(self.project), self.say, until)
         if isinstance(target, EcrRegistry):
             # Bakehouse changes nothing that is there.
             place = f"`{target.host}/{published.repository}`"
@@ -130,7 +130,7 @@ class ImagePush:
         artifacts: tuple[ReleasedArtifact, ...] = (),
     ) -> ReleaseRecord:
         day, revision = self.publication.day, self.publication.revision
-        ledger = Ledger(self.project)
+        ledger = open_ledger(self.project)
         record = recording.record_of(published, self.built.image, report, day, revision)
         record = recording.with_known(record, ledger.records(published.image), artifacts)
         record = found.recorded(replace(record, regions=places))

@@ -1,9 +1,9 @@
-"""Finds the digest-pinned address of a tested release, for an estimator.
+"""Image URIs of tested releases, pinned by digest, for SageMaker estimators.
 
     from bakehouse import image_uris
     image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
 
-Reads ledgers only, with Python's own library.
+Reads only ledgers, with the standard library.
 """
 
 import re
@@ -18,31 +18,26 @@ from bakehouse.publish.releases import ReleaseRecord, by_release, load, newest_f
 from bakehouse.util.oci import is_named
 
 REHEARSAL = "rehearsal/"
-"""What names of rehearsed images begin with."""
+"""Prefix of the names of rehearsed images."""
 FRAMEWORKS = ("pytorch", "tensorflow")
-_MOST_REASONS = 6
-_TELLING = {
-    *("candidate", "entry_point", "gpu", "gpu_architecture", "parts", "provides", "regions", "registry"),
-    "tested",
-}
-"""The fields of a record that say whether it fits: see `_of_framework` and `_unfit`."""
+_MAX_REASONS = 6
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a release has to be like; empty is anything."""
+class ImageQuery:
+    """Requirements on a release; empty fields match anything."""
 
     region: str = ""
     version: str = ""
-    """Of the framework, or its first numbers."""
+    """Version of the framework, or its first numbers."""
     python: str = ""
     registry: str = ""
     """`local`, `ecr` or a host."""
     instance: InstanceGpus | None = None
 
 
-_ANYTHING = Wanted()
+_ANY = ImageQuery()
 
 
 def retrieve(
@@ -56,25 +51,25 @@ def retrieve(
     registry: str | None = None,
     images: Path | None = None,
 ) -> str:
-    """The `image_uri` of the newest release that fits, as `sagemaker.image_uris.retrieve` is asked for one.
+    """Return the `image_uri` of the newest matching release, with the arguments of the SageMaker SDK.
 
-    `framework` is `pytorch`, `tensorflow`, or an image's own name. Raises UsageError, which tells of each
-    image why it doesn't fit. `images` is the folder of the ledgers, instead of the current project's.
+    `framework` is `pytorch`, `tensorflow`, or the name of an image. `images` is the directory of the ledgers,
+    by default that of the current project. Raises UsageError with a reason for each image.
     """
     try:
         if image_scope not in (None, "training"):
             message = f"there are no images for `{image_scope}`"
-            raise UsageError(Diagnostic(message, hint='all are for `image_scope="training"`'))
-        wanted = Wanted(
+            raise UsageError(Diagnostic(message, hint='use `image_scope="training"`'))
+        query = ImageQuery(
             region=region or "",
             version=version or "",
             python=py_version or "",
             registry=registry or "",
             instance=find_gpus(instance_type) if instance_type else None,
         )
-        return find(images or project.images_folder(Path.cwd()), framework, wanted).image_uri
+        return find(images or project.images_folder(Path.cwd()), framework, query).image_uri
     except UsageError as error:
-        # A traceback shows these below the message, which is all it would tell otherwise.
+        # A traceback prints the message only; the notes add the rest.
         for diagnostic in error.diagnostics:
             for reason in diagnostic.reasons:
                 error.add_note(f"  {reason.text}")
@@ -84,105 +79,104 @@ def retrieve(
 
 
 def newest(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
-    """The newest tested release of one image; where `registry` is given, of those there."""
-    return find(images, image, Wanted(registry=registry or ""))
+    """Return the newest tested release of one image, optionally of those in one registry."""
+    return find(images, image, ImageQuery(registry=registry or ""))
 
 
-def find(images: Path, name: str, wanted: Wanted) -> ReleaseRecord:
-    """The newest release that fits, of an image or of all that have a framework.
+def find(images: Path, name: str, query: ImageQuery) -> ReleaseRecord:
+    """Return the newest matching release of an image, or of all images with a framework.
 
-    Of several images it is the one with the highest version of the framework, of Python and of CUDA, and of
-    these the one with the fewest parts.
+    Of several images, prefers the highest versions of the framework, Python and CUDA, in this order, then the
+    fewest components.
     """
-    records = load(images / name / "releases.json") if _is_plain(name) else ()
+    records = load(images / name / "releases.json") if _is_file_name(name) else ()
     if records:
-        found = _of_image(name, records, wanted)
+        record = _of_image(name, records, query)
     elif name in FRAMEWORKS:
-        found = _of_framework(name, sorted(images.glob("*/releases.json")), wanted)
+        record = _of_framework(name, sorted(images.glob("*/releases.json")), query)
     else:
-        raise _never_released(images, name)
-    return _place(found, wanted) or found
+        raise _not_released(images, name)
+    return _location(record, query) or record
 
 
-def candidate(images: Path, image: str, wanted: Wanted = _ANYTHING) -> ReleaseRecord:
-    """The newest that was staged of an image and fits, whether or not it was promoted since."""
-    staged = _staged(images, image, lambda one: one.candidate)
-    found = _newest_that_fits(staged, wanted, f"no candidate of `{image}` fits")
-    return _place(found, wanted) or found
+def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseRecord:
+    """Return the newest matching candidate of an image, promoted or not."""
+    candidates = _candidates(images, image, lambda record: record.candidate)
+    record = _newest_match(candidates, query, f"no candidate of `{image}` fits")
+    return _location(record, query) or record
 
 
 def to_promote(
     images: Path, image: str, *, registry: str | None = None, image_uri: str = ""
 ) -> ReleaseRecord:
-    """The newest candidate, or what was released since; where an address is given, what lies there."""
+    """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
 
-    def matches_image(one: ReleaseRecord) -> bool:
-        is_meant = one.image_uri == image_uri if image_uri else _is_there(one, registry or "")
-        return is_meant and (one.candidate or one.tested)
+    def matches(record: ReleaseRecord) -> bool:
+        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry or "")
+        return is_meant and (record.candidate or record.tested)
 
-    # By when each address was first published: to promote an older one makes it no newer.
-    found = {one.image_uri: one for one in _staged(images, image, matches_image)}
-    return list(found.values())[-1]
-
-
-def _staged(images: Path, image: str, matches_image: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
-    records = load(images / image / "releases.json") if _is_plain(image) else ()
-    staged = [one for one in records if matches_image(one)]
-    if not staged:
-        message = f"no candidate of `{image}` was staged"
-        raise UsageError(Diagnostic(message, hint=f"run `./bake push --stage {image}`"))
-    return staged
+    # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.
+    latest = {record.image_uri: record for record in _candidates(images, image, matches)}
+    return list(latest.values())[-1]
 
 
-def _of_image(image: str, records: Sequence[ReleaseRecord], wanted: Wanted) -> ReleaseRecord:
-    there = [record for record in records if _is_there(record, wanted.registry)]
-    if not there:
-        known = sorted({record.registry for record in records})
-        message = f"`{image}` was never published to `{wanted.registry}`"
-        hint = "it is in " + ", ".join(f"`{host}`" for host in known)
+def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
+    records = load(images / image / "releases.json") if _is_file_name(image) else ()
+    candidates = [record for record in records if matches(record)]
+    if not candidates:
+        message = f"no candidate of `{image}` was published"
+        raise UsageError(Diagnostic(message, hint=f"run `bake push --candidate {image}`"))
+    return candidates
+
+
+def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:
+    in_registry = [record for record in records if _is_in(record, query.registry)]
+    if not in_registry:
+        hosts = sorted({record.registry for record in records})
+        message = f"`{image}` was never published to `{query.registry}`"
+        hint = "it is in " + ", ".join(f"`{host}`" for host in hosts)
         raise UsageError(Diagnostic(message, hint=hint))
-    released = [record for record in by_release(there) if record.is_released]
+    released = [record for record in by_release(in_registry) if record.is_released]
     if not released:
-        staged = any(record.candidate for record in there)
         message = f"no release of `{image}` has passed its smoke test"
-        hint = f"run `./bake release {image}`"
-        if staged:
-            hint = f"a candidate is there: smoke-test it, then run `./bake promote {image}`"
+        hint = f"run `bake release {image}`"
+        if any(record.candidate for record in in_registry):
+            hint = f"smoke-test its candidate, then run `bake promote {image}`"
         raise UsageError(Diagnostic(message, hint=hint))
-    return _newest_that_fits(released, wanted, f"no release of `{image}` fits")
+    return _newest_match(released, query, f"no release of `{image}` fits")
 
 
-def _newest_that_fits(records: Sequence[ReleaseRecord], wanted: Wanted, otherwise: str) -> ReleaseRecord:
-    """Of one image's records, oldest first; raises UsageError with what the newest of them lacks."""
-    framework = next((one for one in FRAMEWORKS if records[-1].version_of(one)), "")
+def _newest_match(records: Sequence[ReleaseRecord], query: ImageQuery, message: str) -> ReleaseRecord:
+    """Newest match among one image's records, oldest first; the UsageError has the newest's mismatch."""
+    framework = next((name for name in FRAMEWORKS if records[-1].version_of(name)), "")
     for record in reversed(records):
-        if not _unfit(record, framework, wanted):
+        if not _mismatch(record, framework, query):
             return record
-    why = _unfit(records[-1], framework, wanted)
-    raise UsageError(Diagnostic(otherwise, reasons=(Reason(_told(records[-1], why)),)))
+    reason = _reason(records[-1], _mismatch(records[-1], framework, query))
+    raise UsageError(Diagnostic(message, reasons=(reason,)))
 
 
-def _of_framework(framework: str, ledgers: Iterable[Path], wanted: Wanted) -> ReleaseRecord:
-    """The best of the newest that fit, one of each image."""
-    fitting, refused = [], []
+def _of_framework(framework: str, ledgers: Iterable[Path], query: ImageQuery) -> ReleaseRecord:
+    """Best of the newest matching releases of each image."""
+    fitting, reasons = [], []
     for ledger in ledgers:
-        newest = ""
-        for record in newest_first(ledger, _TELLING):
-            # Code baked into an image is somebody's own: only the image's name means it.
+        reason = None
+        for record in newest_first(ledger):
+            # An image with training code of its own serves only those who name it.
             if not record.is_released or not record.version_of(framework) or record.entry_point:
                 continue
-            why = _unfit(record, framework, wanted)
-            if not why:
+            mismatch = _mismatch(record, framework, query)
+            if not mismatch:
                 fitting.append(record)
                 break
-            newest = newest or _told(record, why)
+            reason = reason or _reason(record, mismatch)
         else:
-            refused += [Reason(newest)] if newest else []
+            reasons += [reason] if reason else []
     if not fitting:
-        raise _none_fits(framework, refused)
-    if wanted.instance is None and len({record.gpu for record in fitting}) > 1:
+        raise _none_fits(framework, reasons)
+    if query.instance is None and len({record.gpu for record in fitting}) > 1:
         message = f"there are releases with `{framework}` for GPUs and for CPUs"
-        hint = 'tell what the job runs on, as in `instance_type="ml.p4d.24xlarge"`'
+        hint = 'add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`'
         raise UsageError(Diagnostic(message, hint=hint))
 
     def rank(record: ReleaseRecord) -> tuple[object, ...]:
@@ -195,89 +189,85 @@ def _of_framework(framework: str, ledgers: Iterable[Path], wanted: Wanted) -> Re
 def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
     if not reasons:
         message = f"no image with `{framework}` has been released yet"
-        return UsageError(
-            Diagnostic(message, hint="`./bake list` shows the images, `./bake release` makes one")
-        )
-    if len(reasons) > _MOST_REASONS:
-        reasons[_MOST_REASONS:] = [Reason(f"and {len(reasons) - _MOST_REASONS} more images")]
+        hint = "run `bake list` to list the images, and `bake release` to release one"
+        return UsageError(Diagnostic(message, hint=hint))
+    if len(reasons) > _MAX_REASONS:
+        reasons[_MAX_REASONS:] = [Reason(f"and {len(reasons) - _MAX_REASONS} more images")]
     message = f"no release with `{framework}` fits"
-    return UsageError(
-        Diagnostic(message, reasons=tuple(reasons), hint="`./bake releases` lists what there is")
-    )
+    hint = "run `bake releases` to list all releases"
+    return UsageError(Diagnostic(message, reasons=tuple(reasons), hint=hint))
 
 
-def _told(record: ReleaseRecord, why: str) -> str:
-    return f"`{record.image}` of {record.date} {why}"
+def _reason(record: ReleaseRecord, mismatch: str) -> Reason:
+    return Reason(f"`{record.image}` of {record.date} {mismatch}")
 
 
-def _unfit(record: ReleaseRecord, framework: str, wanted: Wanted) -> str:
-    """Why a release is not what is wanted, as a clause; empty where it is."""
-    if not _is_there(record, wanted.registry):
+def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
+    """Why a release does not match, as a predicate; empty where it does."""
+    if not _is_in(record, query.registry):
         return f"is in `{record.registry}`"
-    if not _place(record, wanted):
-        where = " and ".join(one.region for one in record.places if one.region)
-        return f"is in {where}" if where else f"is in `{record.registry}`, which is no registry of AWS"
-    has = record.version_of(framework)
-    if wanted.version and not _begins(has, wanted.version):
-        return f"has {framework} {has}" if has else "has no framework"
+    if not _location(record, query):
+        regions = " and ".join(place.region for place in record.places if place.region)
+        return f"is in {regions}" if regions else f"is in `{record.registry}`, which is not in AWS"
+    version = record.version_of(framework)
+    if query.version and not _has_prefix(version, query.version):
+        return f"has {framework} {version}" if version else "has no framework"
     python = record.version_of("python")
-    if wanted.python and not _begins(python, _python(wanted.python)):
+    if query.python and not _has_prefix(python, _python(query.python)):
         return f"has Python {python}"
-    if wanted.instance:
-        return wanted.instance.unfit(gpu=record.gpu, architecture=record.gpu_architecture)
+    if query.instance:
+        return query.instance.unfit(gpu=record.gpu, architecture=record.gpu_architecture)
     return ""
 
 
-def _is_there(record: ReleaseRecord, registry: str) -> bool:
-    return not registry or any(is_named(one.registry, registry) for one in record.places)
+def _is_in(record: ReleaseRecord, registry: str) -> bool:
+    return not registry or any(is_named(place.registry, registry) for place in record.places)
 
 
-def _place(record: ReleaseRecord, wanted: Wanted) -> ReleaseRecord | None:
-    """The release where it is wanted: in a region, in a registry, or foremost."""
-    for one in record.places:
-        if wanted.region in ("", one.region) and (
-            not wanted.registry or is_named(one.registry, wanted.registry)
+def _location(record: ReleaseRecord, query: ImageQuery) -> ReleaseRecord | None:
+    """The release in the query's region and registry; by default in its primary region."""
+    for place in record.places:
+        if query.region in ("", place.region) and (
+            not query.registry or is_named(place.registry, query.registry)
         ):
-            return one
+            return place
     return None
 
 
-def _begins(version: str, start: str) -> bool:
-    """Whether a version's first numbers are these."""
-    wanted = start.split(".")
-    return version.split(".")[: len(wanted)] == wanted
+def _has_prefix(version: str, prefix: str) -> bool:
+    """Return whether a version begins with these numbers."""
+    numbers = prefix.split(".")
+    return version.split(".")[: len(numbers)] == numbers
 
 
 def _python(name: str) -> str:
-    """`3.11` of `py311`, as SageMaker's users write it."""
-    found = _PYTHON.fullmatch(name)
-    if found is None:
-        raise UsageError(Diagnostic(f"`{name}` is no version of Python", hint="such as `py311` or `3.11`"))
-    return ".".join(filter(None, found.groups()))
+    """Return `3.11` for `py311`, as the SageMaker SDK writes it."""
+    match = _PYTHON.fullmatch(name)
+    if match is None:
+        hint = "write it as `py311` or `3.11`"
+        raise UsageError(Diagnostic(f"`{name}` is not a Python version", hint=hint))
+    return ".".join(filter(None, match.groups()))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall("[0-9]+", version))
 
 
-def _is_plain(name: str) -> bool:
-    """Whether a name is one of a folder, and leads to no other."""
+def _is_file_name(name: str) -> bool:
+    """Return whether a name stays within its directory."""
     return "/" not in name and name not in ("", ".", "..")
 
 
-def _never_released(images: Path, image: str) -> UsageError:
+def _not_released(images: Path, image: str) -> UsageError:
     if image.startswith(REHEARSAL):
-        message, name = (
-            f"`{image}` was rehearsed, not built: it has no address",
-            image.removeprefix(REHEARSAL),
-        )
-        return UsageError(Diagnostic(message, hint=f"run `./bake release {name}`"))
-    known = sorted(folder.name for folder in images.iterdir() if folder.is_dir()) if images.is_dir() else []
+        message = f"`{image}` was rehearsed, not built, so it has no image URI"
+        return UsageError(Diagnostic(message, hint=f"run `bake release {image.removeprefix(REHEARSAL)}`"))
+    known = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
     if image in known:
-        message, hint = f"`{image}` has not been released yet", f"run `./bake release {image}`"
+        message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(Diagnostic(message, hint=hint))
-    import difflib
+    # Imported only here: difflib takes longer to import than a look-up.
+    from bakehouse.util.suggest import suggestion
 
-    near = difflib.get_close_matches(image, [*known, *FRAMEWORKS], 1, 0.7)
-    hint = f"did you mean `{near[0]}`?" if near else "`./bake list` shows the images"
+    hint = (suggestion(image, [*known, *FRAMEWORKS]) if known else "") or "run `bake list` to list the images"
     return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

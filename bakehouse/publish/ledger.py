@@ -1,9 +1,10 @@
-"""The ledger of a project: its own files, and the team's in S3 where it has one."""
+"""The ledger of a project: its own files, or the team's in S3 with the files as copies."""
 
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
@@ -14,79 +15,101 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.suggest import suggestion
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """What was published of a project's images.
+class Ledger(Protocol):
+    """Records of what was published."""
 
-    With a team's ledger, that one is the truth; the project's files are copies, which look-ups read.
+    def add(self, record: ReleaseRecord) -> None:
+        """Add a record, unless an existing one differs only in its date and commit."""
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        """Return an image's records, oldest first."""
+
+    def images(self) -> tuple[str, ...]:
+        """Return the images that have records."""
+
+
+def open_ledger(project: Project) -> Ledger:
+    """Return the ledger that the project's settings select."""
+    files = FileLedger(project)
+    return TeamLedger(S3Ledger(project.ledger, project.region), files) if project.ledger else files
+
+
+def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the images with records that match names or globs; all images where none are given.
+
+    Raises UsageError where a pattern matches no image.
     """
+    images, problems = ledger.images(), Problems()
+    selected: set[str] = set()
+    for pattern in patterns:
+        matches = fnmatch.filter(images, pattern)
+        if not matches:
+            hint = suggestion(pattern, images) or "run `bake releases` to list all"
+            message = f"no release and no candidate of `{pattern}` was published"
+            problems.add(Diagnostic(message, hint=hint))
+        selected.update(matches)
+    problems.raise_as(UsageError)
+    return tuple(sorted(selected)) if patterns else images
+
+
+@dataclass(frozen=True, slots=True)
+class FileLedger:
+    """The project's files `images/<image>/releases.json`, which look-ups read."""
 
     project: Project
 
     def add(self, record: ReleaseRecord) -> None:
-        """Write a record down; one that is there already stays out."""
-        team = self._team
-        if team is None:
-            append(self._path(record.image), record, self.project.state / "locks")
-            return
-        try:
-            team.add(record)
-        except PublishError as error:
-            raise type(error)(*(_unwritten(record, told) for told in error.diagnostics)) from error
-        self._copy(team, record.image)
+        append(self._path(record.image), record, self._locks)
 
     def records(self, image: str) -> tuple[ReleaseRecord, ...]:
-        """An image's records, oldest first, the team's newest among them."""
-        if team := self._team:
-            return self._copy(team, image)
         return load(self._path(image))
 
     def images(self) -> tuple[str, ...]:
-        """The images that have records."""
-        own = {path.parent.name for path in self.project.images.glob("*/releases.json")}
-        return tuple(sorted(own.union(self._team.images() if self._team else ())))
+        return tuple(sorted(path.parent.name for path in self.project.images.glob("*/releases.json")))
 
-    def chosen(self, patterns: Sequence[str]) -> tuple[str, ...]:
-        """The images that have records, of those that names or globs mean; none means all.
-
-        Raises UsageError where one means none: nobody is to take that for nothing being amiss.
-        """
-        images, problems = self.images(), Problems()
-        found: set[str] = set()
-        for pattern in patterns:
-            meant = fnmatch.filter(images, pattern)
-            if not meant:
-                hint = suggestion(pattern, images) or "`./bake releases` lists all"
-                problems.add(
-                    Diagnostic(f"no release and no candidate of `{pattern}` was published", hint=hint)
-                )
-            found.update(meant)
-        problems.raise_as(UsageError)
-        return tuple(sorted(found)) if patterns else images
+    def update(self, image: str, team: S3Ledger) -> tuple[ReleaseRecord, ...]:
+        """Copy the team's records into an image's file; records that only the file has come first."""
+        path = self._path(image)
+        with exclusive(self._locks / f"releases-{image}.lock"):
+            own = load(path)
+            shared = team.records(image, own)
+            merged: tuple[ReleaseRecord, ...] = ()
+            for record in (*(record for record in own if with_record(shared, record) != shared), *shared):
+                merged = with_record(merged, record)
+            if merged != own:
+                write_whole(path, text_of(merged))
+            return merged
 
     @property
-    def _team(self) -> S3Ledger | None:
-        return S3Ledger(self.project.ledger, self.project.region) if self.project.ledger else None
+    def _locks(self) -> Path:
+        return self.project.state / "locks"
 
     def _path(self, image: str) -> Path:
         return self.project.images / image / "releases.json"
 
-    def _copy(self, team: S3Ledger, image: str) -> tuple[ReleaseRecord, ...]:
-        """Bring an image's file up to date; records that only this project has come first."""
-        path = self._path(image)
-        with exclusive(self.project.state / "locks" / f"releases-{image}.lock"):
-            own = load(path)
-            shared = team.records(image, own)
-            told: tuple[ReleaseRecord, ...] = ()
-            for record in (*(one for one in own if with_record(shared, one) != shared), *shared):
-                told = with_record(told, record)
-            if told != own:
-                write_whole(path, text_of(told))
-            return told
+
+@dataclass(frozen=True, slots=True)
+class TeamLedger:
+    """The team's ledger in S3, which is authoritative, and the project's files as copies."""
+
+    team: S3Ledger
+    files: FileLedger
+
+    def add(self, record: ReleaseRecord) -> None:
+        try:
+            self.team.add(record)
+        except PublishError as error:
+            raise type(error)(*(_unrecorded(record, one) for one in error.diagnostics)) from error
+        self.files.update(record.image, self.team)
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        return self.files.update(image, self.team)
+
+    def images(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.files.images(), *self.team.images()}))
 
 
-def _unwritten(record: ReleaseRecord, told: Diagnostic) -> Diagnostic:
-    """Why a record could not be written down, with what becomes of the image."""
-    reason = Reason("the image is published all the same: the same command, once more, writes it down")
-    facts = (*told.facts, ("not written down", record.image_uri))
-    return replace(told, facts=facts, reasons=(*told.reasons, reason))
+def _unrecorded(record: ReleaseRecord, diagnostic: Diagnostic) -> Diagnostic:
+    reason = Reason("the image is published all the same; run the same command again to record it")
+    facts = (*diagnostic.facts, ("not recorded", record.image_uri))
+    return replace(diagnostic, facts=facts, reasons=(*diagnostic.reasons, reason))

@@ -27,7 +27,7 @@ from bakehouse.publish.image import (
     warn_if_newer_release,
     with_same_release_day,
 )
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
@@ -108,7 +108,7 @@ def _tell_bytes(published: Sequence[PublishedImage], say: Reporter) -> None:
 
 def promote_image(project: Project, image: Image, say: Reporter, terms: PublishOptions) -> ReleaseRecord:
     """Release an image's newest candidate, by what was seen of it on all machines."""
-    ledger = Ledger(project)
+    ledger = open_ledger(project)
     known = ledger.records(image.name)
     candidate = image_uris.to_promote(
         project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
@@ -193,7 +193,7 @@ def _scanned(
     except PublishError:
         # Of what is released already nothing new is told: it stays as it was.
         if candidate.candidate:
-            Ledger(project).add(candidate)
+            open_ledger(project).add(candidate)
         raise
     return candidate
 
@@ -250,5 +250,5 @@ def _publication(project: Project, terms: PublishOptions, prefix: str = "") -> p
 def _history(project: Project, image: str, digest: Digest) -> str:
     # It is asked where a push has failed already.
     with contextlib.suppress(BakehouseError):
-        return recording.told_of(Ledger(project).records(image), digest)
+        return recording.told_of(open_ledger(project).records(image), digest)
     return ""

@@ -9,8 +9,8 @@ from bakehouse.plan.model import Image
 from bakehouse.publish.releases import (
     ReleasedArtifact,
     ReleasedCheck,
+    ReleasedComponent,
     ReleasedName,
-    ReleasedPart,
     ReleaseRecord,
 )
 from bakehouse.publish.tags import PublishedImage
@@ -35,7 +35,9 @@ def record_of(
         tested=False,
         transport="",
         checks=(),
-        parts=tuple(ReleasedPart(part.component, part.version, part.variant) for part in image.all_parts),
+        parts=tuple(
+            ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts
+        ),
         gpu=image.gpu,
         launchers=image.launchers,
         training_module=image.training_module or "",

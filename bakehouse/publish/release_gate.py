@@ -48,7 +48,7 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
     else:
         reasons = release_blockers(report, built.image.required)
         facts = (("digest", built.digest),)
-    hint = f"run `./bake smoke {name}`, or publish it as a candidate with `./bake push --stage {name}`"
+    hint = f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`"
     message = f"`{name}` has not passed its smoke test"
     told = tuple(Reason(text) for text in reasons)
     raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))

@@ -1,11 +1,11 @@
-"""The ledger of what was published: `images/<image>/releases.json`, only ever added to, written whole or not.
+"""Release records, and the ledger file that holds those of an image: `images/<image>/releases.json`.
 
-Looking up an address reads it, so nothing here takes longer to import than Python's own library.
+Records are only added, never changed. Looking up an image URI imports this module, so it imports little.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,12 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.oci import region_of
 
 _FORMAT = 1
-_HEAD, _START, _FOOT = f'{{\n  "format": {_FORMAT},\n  "releases": [', "\n    {\n", "\n  ]\n}\n"
-"""How a ledger begins, each of its records, and its end."""
-_FIELD = '\n      "'
-"""How each field of a record begins, and nothing that lies deeper."""
-_DIGEST_FIELD = re.compile(r'\n      "digest": "([^"]*)"')
-_CANDIDATE, _TESTED = f'{_FIELD}candidate": true', f'{_FIELD}tested": true'
-_OWN = re.compile(r'@sha256:[0-9a-f]{64}|"tag": "[^"]*"')
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasedPart:
-    """One component as it is in a release."""
+class ReleasedComponent:
+    """Component of a release."""
 
     component: str
     version: str
@@ -37,7 +30,7 @@ class ReleasedPart:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedName:
-    """What components bring under other names, such as `cuda`."""
+    """Name that components provide, such as `cuda`, with its version."""
 
     name: str
     version: str
@@ -45,7 +38,7 @@ class ReleasedName:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedCheck:
-    """How one smoke check of a release ended."""
+    """Outcome of one smoke check of a release."""
 
     name: str
     outcome: str
@@ -53,7 +46,7 @@ class ReleasedCheck:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFindings:
-    """How many findings of one severity a scan had."""
+    """Number of findings of one severity in a scan."""
 
     severity: str
     count: int
@@ -61,7 +54,7 @@ class ReleasedFindings:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedRegion:
-    """Where a release lies in one region of AWS."""
+    """Release in one AWS region."""
 
     region: str
     image_uri: str
@@ -70,7 +63,7 @@ class ReleasedRegion:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedArtifact:
-    """A document that hangs on a release in its registry, such as its bill of materials."""
+    """Document attached to a release in its registry, such as its bill of materials."""
 
     media_type: str
     digest: str
@@ -78,10 +71,10 @@ class ReleasedArtifact:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord:
-    """One publication of an image, with what an estimator has to know about it."""
+    """One publication of an image, with the facts that estimators need."""
 
     image: str
-    """Its identifier."""
+    """Name of the image."""
     key: str
     digest: str
     registry: str
@@ -89,262 +82,230 @@ class ReleaseRecord:
     tags: tuple[str, ...]
     image_uri: str
     date: str
-    """The day it was published, in UTC."""
+    """Day of publication in UTC."""
     tested: bool
-    """Whether no check failed and all that the recipe requires passed."""
+    """No check failed, and all checks that the recipe requires passed."""
     transport: str
-    """What the ranks of the smoke test talked through; empty where there was none."""
+    """Transport between the ranks of the smoke test; empty without a smoke test."""
     checks: tuple[ReleasedCheck, ...]
-    parts: tuple[ReleasedPart, ...]
+    parts: tuple[ReleasedComponent, ...]
     gpu: bool
     launchers: tuple[str, ...]
     training_module: str
-    """What SAGEMAKER_TRAINING_MODULE names; empty for the plain toolkit."""
+    """Value of SAGEMAKER_TRAINING_MODULE; empty for the plain SageMaker Training Toolkit."""
     entry_point: str
-    """Training code baked at /opt/ml/code; empty where an estimator brings it."""
+    """Training code in the image at /opt/ml/code; empty where the estimator uploads it."""
     media_type: str
     bytes: int
     candidate: bool = False
-    """Published to be tried, under no release tag."""
+    """Published for testing, without a release tag."""
     provides: tuple[ReleasedName, ...] = ()
     gpu_architecture: str = ""
-    """The GPUs its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
+    """GPU architectures that its components support, as in `>=7.5,<10`; empty where unknown."""
     config: str = ""
-    """The digest of its configuration: its name where an engine has no containerd store."""
+    """Digest of its configuration, by which an engine without a containerd store knows it."""
     revision: str = ""
-    """The commit that it was published from; empty where there is none."""
+    """Commit that it was published from; empty where there is none."""
     regions: tuple[ReleasedRegion, ...] = ()
-    """Every region of Amazon ECR that has it, the one of `image_uri` among them."""
+    """All regions of Amazon ECR that have it, including that of `image_uri`."""
     scanned: str = ""
-    """When the registry's scan of it was complete, in UTC; empty where none was seen."""
+    """Time of the completed scan in UTC; empty without a scan."""
     not_scanned: str = ""
-    """Why there was none, where somebody asked for one."""
+    """Reason for a missing scan that was requested."""
     findings: tuple[ReleasedFindings, ...] = ()
     artifacts: tuple[ReleasedArtifact, ...] = ()
-    """What was attached to its digest."""
+    """Documents attached to its digest."""
 
     def version_of(self, name: str) -> str:
-        """The version of a component in it, or of what one brings; empty where it has none."""
+        """Return the version of a component or a provided name; empty where it has neither."""
         for part in self.parts:
             if part.component == name:
                 return part.version
-        return next((one.version for one in self.provides if one.name == name), "")
+        return next((provided.version for provided in self.provides if provided.name == name), "")
 
     @property
     def places(self) -> tuple["ReleaseRecord", ...]:
-        """The release as each of its regions has it, the foremost first."""
-        elsewhere = [one for one in self.regions if one.image_uri != self.image_uri]
-        return (self, *(self._at(one) for one in elsewhere))
+        """Return the record as seen from each of its regions, the primary one first."""
+        others = [region for region in self.regions if region.image_uri != self.image_uri]
+        return (self, *(self._in_region(region) for region in others))
 
-    def _at(self, place: ReleasedRegion) -> "ReleaseRecord":
-        registry, _, rest = place.image_uri.partition("/")
+    def _in_region(self, region: ReleasedRegion) -> "ReleaseRecord":
+        registry, _, rest = region.image_uri.partition("/")
         repository = rest.partition("@")[0]
         return replace(
-            self, registry=registry, repository=repository, image_uri=place.image_uri, tags=(place.tag,)
+            self, registry=registry, repository=repository, image_uri=region.image_uri, tags=(region.tag,)
         )
 
     @property
     def is_released(self) -> bool:
-        """Whether look-ups may give it."""
+        """Return whether a look-up may return it."""
         return self.tested and not self.candidate
 
     @property
     def region(self) -> str:
-        """The region of its address; empty where that is no registry of AWS."""
-        told = (one.region for one in self.regions if one.image_uri == self.image_uri)
-        return next(told, region_of(self.registry))
-
-
-_MEMBERS = {
-    tuple[ReleasedPart, ...]: ReleasedPart,
-    tuple[ReleasedName, ...]: ReleasedName,
-    tuple[ReleasedCheck, ...]: ReleasedCheck,
-    tuple[ReleasedRegion, ...]: ReleasedRegion,
-    tuple[ReleasedFindings, ...]: ReleasedFindings,
-    tuple[ReleasedArtifact, ...]: ReleasedArtifact,
-}
+        """Return the AWS region of its image URI; empty outside Amazon ECR."""
+        names = (region.region for region in self.regions if region.image_uri == self.image_uri)
+        return next(names, region_of(self.registry))
 
 
 def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, ...]:
-    """Put a record at the end of the ledger at `path`, also while others do; what is there already stays out.
+    """Add a record to the ledger at `path`, safe against concurrent writers; return all records.
 
-    No record is ever changed: when more becomes known of a digest, such as its tag, it has another record.
+    Facts that become known later, such as another tag of a digest, are a record of their own.
     """
     with exclusive(locks / f"releases-{new.image}.lock"):
         records = load(path)
-        longer = with_record(records, new)
-        if longer != records:
-            write_whole(path, text_of(longer))
-        return longer
+        extended = with_record(records, new)
+        if extended != records:
+            write_whole(path, text_of(extended))
+        return extended
 
 
 def with_record(records: tuple[ReleaseRecord, ...], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
-    """The ledger with a record, unless one there differs in nothing but its day and its commit."""
+    """Return the records with `new`, unless an existing one differs only in its date and commit."""
     same = (replace(old, date=new.date, revision=new.revision) for old in records if old.digest == new.digest)
     return records if any(old == new for old in same) else (*records, new)
 
 
 def text_of(records: Sequence[ReleaseRecord]) -> str:
-    """The ledger as it is committed."""
+    """Return the ledger as it is committed."""
     document = {"format": _FORMAT, "releases": [asdict(record) for record in records]}
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
-    """The records in a ledger, oldest first; none where there is no ledger yet."""
-    text = _text(path)
-    if text is None:
-        return ()
-    try:
-        document = json.loads(text)
-        _exactly(document, {"format", "releases"}, "the ledger")
-        _require(document["format"] == _FORMAT, f"it is not of format {_FORMAT}")
-        return tuple(record_in(entry) for entry in _list(document["releases"], "`releases`"))
-    except json.JSONDecodeError as error:
-        raise _unreadable(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
-    except RecursionError as error:
-        raise _unreadable(path, "it is nested too deeply", 1, 1) from error
-    except WrongRecordError as error:
-        raise _unreadable(path, str(error), 1, 1) from error
+    """Return the records of a ledger, oldest first; none where the file does not exist."""
+    entries = _entries(path)
+    return tuple(_record(path, entry) for entry in entries)
 
 
-def newest_first(path: Path, telling: Collection[str]) -> Iterator[ReleaseRecord]:
-    """As `by_release`, backwards, and of records that tell the same in the fields named the newest alone.
-
-    Each is read only when it is asked for: most never are.
-    """
-    text = _text(path)
-    if text is None:
-        return
-    if not (text.startswith(_HEAD) and text.endswith(_FOOT)):
-        # As no ledger of ours looks: it is read whole, or found to be damaged.
-        yield from reversed(by_release(load(path)))
-        return
-    entries, seen = text[len(_HEAD) : -len(_FOOT)].split(_START)[1:], set()
-    digests = _DIGEST_FIELD.findall(text)
-    order: Sequence[int] = range(len(entries))
-    if len(set(digests)) < len(digests):
-        order = _order([_release_in(entry) for entry in entries])
-    for number in reversed(order):
-        entry = "{" + entries[number].removesuffix(",")
-        told = tuple(_told(entry, telling))
-        if told in seen:
-            continue
-        seen.add(told)
-        try:
-            record = record_in(json.loads(entry))
-        except (ValueError, RecursionError, WrongRecordError):
-            # It is damaged; this tells where.
-            load(path)
-            raise
-        yield record
+def newest_first(path: Path) -> Iterator[ReleaseRecord]:
+    """Yield the records in the reverse of `by_release`; validate each only when it is reached."""
+    entries = _entries(path)
+    if not all(isinstance(entry, dict) for entry in entries):
+        load(path)
+    for index in reversed(_release_order([_release_state(entry) for entry in entries])):
+        yield _record(path, entries[index])
 
 
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
-    """Records in the order in which their digests were first released: once more makes none of them newer."""
-    order = _order([(one.digest, one.is_released) for one in records])
-    return tuple(records[number] for number in order)
+    """Return records in the order of their digests' first releases.
+
+    Releasing a digest again does not make it newer.
+    """
+    order = _release_order([(record.digest, record.is_released) for record in records])
+    return tuple(records[index] for index in order)
 
 
-def _order(released: Sequence[tuple[str, bool]]) -> list[int]:
-    """The places of records by those of their digests' first releases."""
-    first: dict[str, int] = {}
-    for number, (digest, is_released) in enumerate(released):
+def _release_order(states: Sequence[tuple[object, bool]]) -> list[int]:
+    """Sort the indices of (digest, is released) by the first release of each digest."""
+    first: dict[object, int] = {}
+    for index, (digest, is_released) in enumerate(states):
         if is_released:
-            first.setdefault(digest, number)
-    return sorted(range(len(released)), key=lambda number: (first.get(released[number][0], number), number))
+            first.setdefault(digest, index)
+    return sorted(range(len(states)), key=lambda index: (first.get(states[index][0], index), index))
 
 
-def _release_in(entry: str) -> tuple[str, bool]:
-    """A record's digest, and whether it tells of a release, without reading it."""
-    found = _DIGEST_FIELD.search(entry)
-    return found[1] if found else "", _TESTED in entry and _CANDIDATE not in entry
+def _release_state(entry: Mapping[str, Any]) -> tuple[object, bool]:
+    """Digest of an unvalidated record, and whether it is released."""
+    return str(entry.get("digest")), entry.get("tested") is True and entry.get("candidate") is not True
 
 
-def _told(entry: str, telling: Collection[str]) -> Iterator[str]:
-    """The fields of a record as they stand, without what of their regions is every release's own."""
-    for field in entry.split(_FIELD):
-        name = field.partition('"')[0]
-        if name in telling:
-            yield _OWN.sub("", field) if name == "regions" else field
-
-
-def _text(path: Path) -> str | None:
+def _entries(path: Path) -> list[Any]:
+    """Unvalidated records of a ledger file."""
     try:
-        return path.read_text(encoding="utf-8")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        _require_fields(document, {"format", "releases"}, "the ledger")
+        _require(document["format"] == _FORMAT, f"its format is not {_FORMAT}")
+        return _list(document["releases"], "`releases`")
     except FileNotFoundError:
-        return None
+        return []
+    except json.JSONDecodeError as error:
+        raise _damaged(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, "it can't be read", 1, 1) from error
+        raise _damaged(path, "it cannot be read") from error
+    except RecursionError as error:
+        raise _damaged(path, "it is nested too deeply") from error
+    except InvalidRecordError as error:
+        raise _damaged(path, str(error)) from error
 
 
-class WrongRecordError(Exception):
-    """Something in a ledger is not as it was written."""
+class InvalidRecordError(Exception):
+    """Invalid content of a ledger."""
 
 
-def _unreadable(path: Path, why: str, line: int, column: int) -> RecipeError:
-    message = f"the ledger of releases is damaged: {why}"
+def _damaged(path: Path, reason: str, line: int = 1, column: int = 1) -> RecipeError:
+    message = f"the ledger of releases is damaged: {reason}"
     hint = f"restore it with `git checkout -- {path}`; nothing was written to it"
     return RecipeError(Diagnostic(message, Location(path, line, column), hint=hint))
 
 
+def _record(path: Path, entry: Any) -> ReleaseRecord:
+    try:
+        return record_in(entry)
+    except InvalidRecordError as error:
+        raise _damaged(path, str(error)) from error
+
+
 def record_in(entry: Any) -> ReleaseRecord:
-    """The record that an object of a ledger is; raises WrongRecordError."""
+    """Return the record in a JSON object of a ledger; raise InvalidRecordError."""
     fields = ReleaseRecord.__dataclass_fields__
-    # Older ledgers lack what newer ones add.
-    later = frozenset(name for name, field in fields.items() if field.default is not MISSING)
-    _exactly(entry, set(fields), "a release", later)
+    # Ledgers of older versions lack the fields that have a default.
+    optional = frozenset(name for name, field in fields.items() if field.default is not MISSING)
+    _require_fields(entry, set(fields), "a release", optional)
     values = {
         name: _value(entry[name], field.type, f"`{name}`") for name, field in fields.items() if name in entry
     }
     record = ReleaseRecord(**values)
-    _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is no digest")
-    address = f"{record.registry}/{record.repository}@{record.digest}"
-    _require(record.image_uri == address, f"`{record.image_uri}` is not where its release says it is")
-    for one in record.regions:
-        _require(one.image_uri.endswith(f"@{record.digest}"), f"`{one.image_uri}` is another image")
+    _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is not a digest")
+    image_uri = f"{record.registry}/{record.repository}@{record.digest}"
+    mismatch = f"`{record.image_uri}` does not match its registry, repository and digest"
+    _require(record.image_uri == image_uri, mismatch)
+    for region in record.regions:
+        _require(region.image_uri.endswith(f"@{record.digest}"), f"`{region.image_uri}` has another digest")
     return record
 
 
-def _value(value: Any, kind: Any, what: str) -> Any:
+def _value(value: Any, kind: Any, name: str) -> Any:
     if kind in (str, bool, int):
-        _require(type(value) is kind, f"{what} has to be of type {kind.__name__}")
+        _require(type(value) is kind, f"{name} has to be of type {kind.__name__}")
         return value
-    items = _list(value, what)
-    if kind == tuple[str, ...]:
-        return tuple(_value(item, str, f"every entry of {what}") for item in items)
-    return tuple(_member(item, _MEMBERS[kind], what) for item in items)
+    items = _list(value, name)
+    [item_kind, _] = kind.__args__
+    if item_kind is str:
+        return tuple(_value(item, str, f"every entry of {name}") for item in items)
+    return tuple(_member(item, item_kind, name) for item in items)
 
 
-def _member(item: Any, kind: Any, what: str) -> Any:
-    names = kind.__dataclass_fields__
-    # Most of a ledger is these, and all of them are right.
+def _member(item: Any, kind: Any, name: str) -> Any:
+    fields = kind.__dataclass_fields__
+    # Fast path: most of a ledger is valid members.
     if (
         type(item) is dict
-        and item.keys() == names.keys()
-        and all(type(value) is names[name].type for name, value in item.items())
+        and item.keys() == fields.keys()
+        and all(type(value) is fields[key].type for key, value in item.items())
     ):
         return kind(**item)
-    _exactly(item, set(names), f"an entry of {what}")
-    return kind(**{name: _value(item[name], one.type, f"`{name}` in {what}") for name, one in names.items()})
+    _require_fields(item, set(fields), f"an entry of {name}")
+    return kind(**{key: _value(item[key], field.type, f"`{key}` in {name}") for key, field in fields.items()})
 
 
-def _list(value: Any, what: str) -> list[Any]:
-    _require(isinstance(value, list), f"{what} has to be a list")
+def _list(value: Any, name: str) -> list[Any]:
+    _require(isinstance(value, list), f"{name} has to be a list")
     return list(value)
 
 
-def _exactly(entry: Any, names: set[str], what: str, optional: frozenset[str] = frozenset()) -> None:
+def _require_fields(entry: Any, names: set[str], what: str, optional: frozenset[str] = frozenset()) -> None:
     _require(isinstance(entry, Mapping), f"{what} has to be an object")
-    lacking = names - optional - set(entry)
-    _require(not lacking, f"{what} lacks {_named(lacking)}")
-    _require(set(entry) <= names, f"{what} has an unknown {_named(set(entry) - names)}")
+    missing = names - optional - set(entry)
+    _require(not missing, f"{what} lacks {_quoted(missing)}")
+    _require(set(entry) <= names, f"{what} has an unknown {_quoted(set(entry) - names)}")
 
 
-def _named(names: set[str]) -> str:
+def _quoted(names: set[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
-def _require(fits: bool, otherwise: str) -> None:
-    if not fits:
-        raise WrongRecordError(otherwise)
+def _require(is_valid: bool, otherwise: str) -> None:
+    if not is_valid:
+        raise InvalidRecordError(otherwise)

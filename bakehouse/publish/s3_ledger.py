@@ -1,7 +1,7 @@
-"""The ledger of a team: one object in S3 for each record, written only where there is none, never again.
+"""The ledger of a team in S3: one object for each record, created once and never changed.
 
-An object's name is made of what its record tells, so writers need no lock and never wait for each other: a
-record that is there already is refused by S3 itself. Their order is that of their days, then of S3's clock.
+The object name is a hash of the record, so writers need no lock: S3 rejects a record that exists already.
+Records are sorted by their dates, then by S3's clock.
 """
 
 import hashlib
@@ -15,37 +15,36 @@ from itertools import count
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError, RecipeError
-from bakehouse.publish.releases import ReleaseRecord, WrongRecordError, record_in
+from bakehouse.publish.releases import InvalidRecordError, ReleaseRecord, record_in
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
-_AT_ONCE = 16
+_THREADS = 16
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 _ATTEMPTS = 5
-_READ, _WRITE = "read", "write to"
-_THERE = ("PreconditionFailed", "412")
-_AGAIN = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
+_EXISTS = ("PreconditionFailed", "412")
+_RETRIED = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
 
-_DEFAULTS = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
+_DEFAULTS = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
 
 
 class S3Ledger:
-    """The records below one address in S3."""
+    """Records below one `s3://` URL, shared by a team."""
 
-    def __init__(self, address: str, region: str | None) -> None:
-        self.address = address.rstrip("/")
-        self._bucket, _, self._prefix = self.address.removeprefix("s3://").partition("/")
+    def __init__(self, url: str, region: str | None) -> None:
+        self.url = url.rstrip("/")
+        self._bucket, _, self._prefix = self.url.removeprefix("s3://").partition("/")
         self._region = region
 
     def add(self, record: ReleaseRecord) -> bool:
-        """Put a record there; False where one is there that differs in nothing but its day and its commit."""
+        """Add a record; return False where an existing one differs only in its date and commit."""
         body = (json.dumps(asdict(record), indent=2, sort_keys=True) + "\n").encode()
         for attempt in count():
             try:
-                self._ask("put_object", _WRITE, Key=self._key(record), Body=body, IfNoneMatch="*")
+                self._request("put_object", "write to", Key=self._key(record), Body=body, IfNoneMatch="*")
             except AwsError as error:
-                if error.code in _THERE:
+                if error.code in _EXISTS:
                     return False
-                if error.code not in _AGAIN or attempt == _ATTEMPTS - 1:
+                if error.code not in _RETRIED or attempt == _ATTEMPTS - 1:
                     raise self._publish_error(error) from error
                 time.sleep(0.1 * 2**attempt)
             else:
@@ -53,56 +52,53 @@ class S3Ledger:
         raise AssertionError
 
     def records(self, image: str, known: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
-        """An image's records, oldest first; those that are `known` are not fetched again."""
-        there = {self._key(record): record for record in known}
-        listed = self._listed(f"{image}/")
-        missing = [key for key in listed if key not in there]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            there |= dict(zip(missing, pool.map(self._record, missing), strict=True))
-
-        def when(key: str) -> tuple[str, ...]:
-            return there[key].date, listed[key], key
-
-        return tuple(there[key] for key in sorted(listed, key=when))
+        """Return an image's records, oldest first, without downloading those that are `known`."""
+        records = {self._key(record): record for record in known}
+        modified = self._list(f"{image}/")
+        missing = [key for key in modified if key not in records]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            records |= dict(zip(missing, pool.map(self._record, missing), strict=True))
+        keys = sorted(modified, key=lambda key: (records[key].date, modified[key], key))
+        return tuple(records[key] for key in keys)
 
     def images(self) -> tuple[str, ...]:
-        """The images that have records."""
-        start = len(self._below(""))
-        return tuple(sorted({key[start:].partition("/")[0] for key in self._listed("")}))
+        """Return the images that have records."""
+        start = len(self._prefixed(""))
+        return tuple(sorted({key[start:].partition("/")[0] for key in self._list("")}))
 
-    def _below(self, name: str) -> str:
+    def _prefixed(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 
     def _key(self, record: ReleaseRecord) -> str:
         values = asdict(replace(record, date="", revision="")).items()
-        # What a later version adds is left out while it says nothing: names stay what they are.
-        told = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
-        text = json.dumps(told, sort_keys=True)
-        return self._below(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
+        # Fields of later versions are omitted while they have their defaults, so that names stay the same.
+        hashed = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        text = json.dumps(hashed, sort_keys=True)
+        return self._prefixed(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
 
-    def _listed(self, below: str) -> dict[str, str]:
-        """The objects' names, each with the time at which S3 took it."""
-        listed: dict[str, str] = {}
-        more: dict[str, str] = {}
+    def _list(self, prefix: str) -> dict[str, str]:
+        """Keys of the records below a prefix, with their times of creation."""
+        modified: dict[str, str] = {}
+        continuation: dict[str, str] = {}
         while True:
-            page = self._read("list_objects_v2", Prefix=self._below(below), **more)
+            page = self._read("list_objects_v2", Prefix=self._prefixed(prefix), **continuation)
             for entry in page.get("Contents", ()):
                 if entry["Key"].endswith(".json"):
-                    listed[entry["Key"]] = entry["LastModified"].isoformat()
+                    modified[entry["Key"]] = entry["LastModified"].isoformat()
             if not page.get("IsTruncated"):
-                return listed
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+                return modified
+            continuation = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _record(self, key: str) -> ReleaseRecord:
         body = self._read("get_object", Key=key)
         try:
             record = record_in(json.loads(body))
-        except (ValueError, RecursionError, WrongRecordError) as error:
-            message = f"`s3://{self._bucket}/{key}` is no record of a release: {error}"
-            hint = "a newer Bakehouse may have written it: update yours; nothing was changed"
+        except (ValueError, RecursionError, InvalidRecordError) as error:
+            message = f"`s3://{self._bucket}/{key}` is not a release record: {error}"
+            hint = "a newer Bakehouse may have written it; update yours. Nothing was changed"
             raise RecipeError(Diagnostic(message, hint=hint)) from error
         if self._key(record) != key:
-            message = f"`s3://{self._bucket}/{key}` was changed: it tells of something else than its name"
+            message = f"`s3://{self._bucket}/{key}` was changed: its content does not match its name"
             raise RecipeError(Diagnostic(message, hint="restore its first version, or remove it"))
         return record
 
@@ -112,18 +108,18 @@ class S3Ledger:
         from botocore.config import Config  # type: ignore[import-untyped]
 
         config = Config(
-            max_pool_connections=_AT_ONCE, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
+            max_pool_connections=_THREADS, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
         )
         return boto3.Session(region_name=self._region).client("s3", config=config)
 
     def _read(self, operation: str, **arguments: Any) -> Any:
         try:
-            return self._ask(operation, _READ, **arguments)
+            return self._request(operation, "read", **arguments)
         except AwsError as error:
             raise self._publish_error(error) from error
 
-    def _ask(self, operation: str, verb: str, **arguments: Any) -> Any:
-        with translate_errors(f"{verb} the ledger `{self.address}`"):
+    def _request(self, operation: str, verb: str, **arguments: Any) -> Any:
+        with translate_errors(f"{verb} the ledger `{self.url}`"):
             answer = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
             # The connection may break while the body is read.
             return answer["Body"].read() if "Body" in answer else answer

@@ -197,7 +197,7 @@ def _prepared(workspace: Workspace, wanted: LaunchRequest) -> tuple[str, Checked
     _check(wanted)
     is_framework = wanted.image in image_uris.FRAMEWORKS
     kind = wanted.job.instance_type
-    asked = image_uris.Wanted(
+    asked = image_uris.ImageQuery(
         region=wanted.region,
         # SageMaker pulls from nowhere else.
         registry="ecr",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Face, Requirement
-from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
 
@@ -125,7 +125,7 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
     )
 
 
-def _faces(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedPart, Face]]:
+def _faces(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, Face]]:
     """The catalogue's word on each part that it still has."""
     for part in record.parts if catalog else ():
         component = catalog.components.get(part.component) if catalog else None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
 from bakehouse.analysis.sizes import ImageSize, LayerSize, parts_of
 from bakehouse.cli.size_report import since_release
-from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 
 DIGEST = "sha256:" + "4f" * 32
 RECORD = ReleaseRecord(
@@ -20,7 +20,7 @@ RECORD = ReleaseRecord(
     tested=True,
     transport="gloo",
     checks=(),
-    parts=(ReleasedPart("torch", "2.8.0", "cpu"), ReleasedPart("sshd", "9.2", "")),
+    parts=(ReleasedComponent("torch", "2.8.0", "cpu"), ReleasedComponent("sshd", "9.2", "")),
     gpu=False,
     launchers=(),
     training_module="",

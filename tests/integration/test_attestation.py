@@ -17,7 +17,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.plan.model import Image
 from bakehouse.publish import publish as publishing
 from bakehouse.publish.attest import attest
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleasedArtifact
@@ -200,10 +200,10 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
         publishing.push_images(project, [image], print, terms)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert (record.digest, record.artifacts) == (image.digest, ())
     [pushed] = publishing.push_images(project, [image], print, replace(terms, attest=False))
-    assert Ledger(project).records("mpi-cpu") == (record,) == (pushed,)
+    assert open_ledger(project).records("mpi-cpu") == (record,) == (pushed,)
 
 
 def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
@@ -213,7 +213,7 @@ def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
     [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
     assert [one.media_type for one in record.artifacts] == [CYCLONEDX, IN_TOTO]
     publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
-    assert Ledger(project).records("mpi-cpu") == (replace(record, artifacts=()), record)
+    assert open_ledger(project).records("mpi-cpu") == (replace(record, artifacts=()), record)
 
 
 def test_what_is_installed_in_a_real_image_is_found(

@@ -16,7 +16,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
 from bakehouse.publish import image as image_push
 from bakehouse.publish import publish
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedFindings
 from bakehouse.registry import destination
@@ -97,7 +97,7 @@ def test_what_is_clean_enough_is_released_with_its_findings(
 ) -> None:
     answers(NONE_YET, found("IN_PROGRESS"), found("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
     push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert (record.tested, record.candidate, record.scanned) == (True, False, SCANNED)
     assert record.findings == (
         ReleasedFindings("MEDIUM", 1),
@@ -114,7 +114,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
     answers(found("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
     with pytest.raises(PublishError) as caught:
         push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert caught.value.diagnostics == (
         Diagnostic(
             "the scan of `mpi-cpu` found 1 CRITICAL, 2 HIGH",
@@ -160,7 +160,7 @@ def test_what_was_not_scanned_is_never_clean(
     answers(told)
     with pytest.raises(PublishError) as caught:
         push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` was not scanned, and a scan was asked for",
@@ -178,7 +178,7 @@ def test_enhanced_scanning_is_complete_once_it_has_findings(
 ) -> None:
     answers({**found("ACTIVE"), "imageScanFindings": {}}, found("ACTIVE", LOW=1))
     push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert (record.scanned, record.findings) == (SCANNED, (ReleasedFindings("LOW", 1),))
 
 
@@ -193,7 +193,7 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
 
     released = publish.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
-    assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, True, False]
+    assert [one.candidate for one in open_ledger(project).records("mpi-cpu")] == [True, True, False]
 
 
 def test_moto_s_own_scan_is_asked_for_and_read(project: Project, image: BuiltImage) -> None:
@@ -217,7 +217,7 @@ def test_where_the_question_after_the_scan_fails_the_candidate_is_written_down(
     answers({"__type": "InvalidParameterException", "message": "no"})
     with pytest.raises(PublishError, match="could not read the findings of the scan"):
         push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert (record.candidate, record.scanned, record.not_scanned) == (True, "", "")
 
 
@@ -230,7 +230,7 @@ def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
     monkeypatch.setattr(image_push, "scanned", interrupted)
     with pytest.raises(KeyboardInterrupt):
         push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert (record.candidate, record.digest) == (True, image.digest)
 
 
@@ -238,9 +238,9 @@ def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
     project: Project, image: BuiltImage, answers: Answers
 ) -> None:
     push(project, image, fail_on="")
-    [released] = Ledger(project).records("mpi-cpu")
+    [released] = open_ledger(project).records("mpi-cpu")
     answers(found("COMPLETE", HIGH=1))
     terms = PublishOptions(fail_on="HIGH", image_uri=released.image_uri)
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         publish.promote_image(project, image.image, print, terms)
-    assert Ledger(project).records("mpi-cpu") == (released,)
+    assert open_ledger(project).records("mpi-cpu") == (released,)

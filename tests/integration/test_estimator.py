@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker import snippets
 from bakehouse.sagemaker.job_spec import JobSpec
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
@@ -37,7 +37,7 @@ def record(name: str, **changed: Any) -> ReleaseRecord:
             tested=True,
             transport="gloo",
             checks=(),
-            parts=(ReleasedPart("open-mpi", "4.1.8", "py311"),),
+            parts=(ReleasedComponent("open-mpi", "4.1.8", "py311"),),
             gpu=False,
             launchers=("mpirun",),
             training_module="",
@@ -50,12 +50,12 @@ def record(name: str, **changed: Any) -> ReleaseRecord:
 
 
 PYTORCH = {
-    "parts": (ReleasedPart("pytorch", "2.9.1", "cpu"),),
+    "parts": (ReleasedComponent("pytorch", "2.9.1", "cpu"),),
     "launchers": ("mpirun", "torchrun"),
     "training_module": "sagemaker_pytorch_container.training:main",
 }
 TENSORFLOW = {
-    "parts": (ReleasedPart("tensorflow", "2.21.0", "cpu"),),
+    "parts": (ReleasedComponent("tensorflow", "2.21.0", "cpu"),),
     "training_module": "sagemaker_tensorflow_container.training:main",
 }
 GROUPS = (("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1))

@@ -20,7 +20,7 @@ from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import image_uris, publish, push, queue
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.verify import require_all
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -87,7 +87,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
     assert image_uris.retrieve("mpi-cpu", images=project.images) == released.image_uri
-    assert Ledger(project).records("mpi-cpu") == (staged, released)
+    assert open_ledger(project).records("mpi-cpu") == (staged, released)
     assert tags(project) == sorted([*staged.tags, *released.tags, "mpi-cpu"])
 
 
@@ -97,14 +97,14 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = publish.push_images(project, [image], print, PublishOptions())
     assert publish.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
-    assert Ledger(project).records("mpi-cpu") == (pushed,)
+    assert open_ledger(project).records("mpi-cpu") == (pushed,)
     assert tags(project) == ["mpi-cpu", *pushed.tags]
 
 
 def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
-    with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was staged"):
+    with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was published"):
         publish.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
     terms = PublishOptions(image_uri=staged.image_uri)
     assert publish.promote_image(project, image.image, print, terms).digest == staged.digest
@@ -186,8 +186,8 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     for one in (fleet[0], fleet[2]):
         uri = f"{place}/{one.image.name}@{one.digest}"
         assert f"{one.image.name}: published as {uri}" in lines
-        assert [record.image_uri for record in Ledger(team).records(one.image.name)] == [uri]
-    assert Ledger(team).images() == ("mpi-cpu", "pytorch-cpu")
+        assert [record.image_uri for record in open_ledger(team).records(one.image.name)] == [uri]
+    assert open_ledger(team).images() == ("mpi-cpu", "pytorch-cpu")
 
 
 def test_a_push_that_stalls_does_not_hold_up_the_others(

@@ -16,7 +16,7 @@ from bakehouse.plan.model import ImageKey
 from bakehouse.publish import image as image_push
 from bakehouse.publish import image_uris, publish
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedRegion
 from bakehouse.publish.verify import require_all
@@ -73,7 +73,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     project: Project, ecr_standin: EcrStandin, image: BuiltImage
 ) -> None:
     push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     [tag] = record.tags
     at = {
         region: f"{front.host}/{repository(project)}@{image.digest}"
@@ -98,14 +98,14 @@ def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
     [told] = caught.value.diagnostics
     assert told.message == f"not allowed to push to `{there.host}/{repository(project)}`"
     assert told.facts == (("region", US), ("published in", EU))
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert [one.region for one in record.regions] == [EU]
 
     there.faults.clear()
     lines: list[str] = []
     push(project, image, lines)
     assert any(line.startswith("mpi-cpu: already published as") for line in lines)
-    records = Ledger(project).records("mpi-cpu")
+    records = open_ledger(project).records("mpi-cpu")
     assert [[one.region for one in record.regions] for record in records] == [[EU], [EU, US]]
 
 
@@ -115,7 +115,7 @@ def test_where_the_first_region_fails_the_other_is_recorded(
     ecr_standin.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", "no"))
     with pytest.raises(RegistryAuthError):
         push(project, image)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert record.registry == ecr_standin.registries[US].host
     assert image_uris.retrieve("mpi-cpu", region=US, images=project.images) == record.image_uri
 
@@ -134,7 +134,7 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     [tag] = released.tags
     assert all(tag in ecr_standin.images(repository(project), region)[image.digest] for region in REGIONS)
     assert publish.promote_image(project, image.image, print, PublishOptions()) == released
-    assert [one.candidate for one in Ledger(project).records("mpi-cpu")] == [True, False, False]
+    assert [one.candidate for one in open_ledger(project).records("mpi-cpu")] == [True, False, False]
 
 
 def test_what_ecr_replicates_is_not_pushed_twice(
@@ -146,7 +146,7 @@ def test_what_ecr_replicates_is_not_pushed_twice(
     there = ecr_standin.registries[US]
     assert there.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
     assert f"mpi-cpu: waiting for Amazon ECR to replicate it to {US}" in lines
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert [one.region for one in record.regions] == [EU, US]
 
 
@@ -180,7 +180,7 @@ def test_a_replication_that_fails_is_told(
             hint="`aws ecr describe-registry` shows what is replicated; the region's own rights count",
         ),
     )
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert [one.region for one in record.regions] == [EU]
 
 
@@ -202,7 +202,7 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
     push(project, newer)
     lines: list[str] = []
     push(project, image, lines)
-    [first, second] = Ledger(project).records("mpi-cpu")
+    [first, second] = open_ledger(project).records("mpi-cpu")
     assert image_uris.newest(project.images, "mpi-cpu") == second
     assert lines[-1] == (
         f"mpi-cpu: {first.digest[:19]} was released before {second.digest[:19]} of {second.date}, "
@@ -227,7 +227,7 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
         f"`{ecr_standin.host}/{repository(project)}` would expire the image: "
         "rule 1 expires any images, all but the newest 3"
     )
-    assert Ledger(project).records("mpi-cpu") == ()
+    assert open_ledger(project).records("mpi-cpu") == ()
 
 
 @pytest.mark.parametrize("operation", ["GetLifecyclePolicy", "DescribeRepositories"])
@@ -242,7 +242,7 @@ def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the
     ecr_standin.aws.answers.insert(0, refuse)
     lines: list[str] = []
     push(project, image, lines)
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert [one.region for one in record.regions] == [EU, US]
     place = f"`{ecr_standin.host}/{repository(project)}`"
     told = {
@@ -272,7 +272,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     monkeypatch.setattr(image_push, "attest", interrupted)
     with pytest.raises(KeyboardInterrupt):
         push(project, image, terms=replace(TO_TEAM, attest=True))
-    [record] = Ledger(project).records("mpi-cpu")
+    [record] = open_ledger(project).records("mpi-cpu")
     assert record.digest == image.digest
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
@@ -62,7 +62,7 @@ def released(
             )
         printed = done.stdout + done.stderr
         assert done.returncode == 0, printed[-3000:]
-        record = Ledger(workspace.project).records(IMAGE)[-1]
+        record = open_ledger(workspace.project).records(IMAGE)[-1]
         yield Released(record, printed, (*keys, *session_ecr.aws.issued), told)
 
 

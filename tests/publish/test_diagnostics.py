@@ -298,7 +298,7 @@ def test_a_candidate_that_is_gone() -> None:
     assert refusals().candidate_gone().diagnostics == (
         Diagnostic(
             f"`{PLACE}` no longer holds sha256:4f1c09d2a7be, the candidate",
-            hint="run `./bake push --stage mpi-cpu` again",
+            hint="run `bake push --candidate mpi-cpu` again",
         ),
     )
 

@@ -11,8 +11,8 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.publish.image_uris import Wanted, candidate, newest, retrieve, to_promote
-from bakehouse.publish.releases import ReleasedName, ReleasedPart, ReleasedRegion, ReleaseRecord, append
+from bakehouse.publish.image_uris import ImageQuery, candidate, newest, retrieve, to_promote
+from bakehouse.publish.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, append
 from tests.publish.test_releases import a_record
 
 LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -98,7 +98,7 @@ def test_a_candidate_is_never_given(tmp_path: Path) -> None:
     staged = release(tmp_path, candidate=True, provides=names(pytorch="2.9.1"))
     assert refused(tmp_path) == Diagnostic(
         "no release of `mpi-cpu` has passed its smoke test",
-        hint="a candidate is there: smoke-test it, then run `./bake promote mpi-cpu`",
+        hint="smoke-test its candidate, then run `bake promote mpi-cpu`",
     )
     assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
     assert candidate(tmp_path, "mpi-cpu") == staged
@@ -109,12 +109,12 @@ def test_where_nothing_was_staged(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         candidate(tmp_path, "mpi-cpu")
     assert caught.value.diagnostics == (
-        Diagnostic("no candidate of `mpi-cpu` was staged", hint="run `./bake push --stage mpi-cpu`"),
+        Diagnostic("no candidate of `mpi-cpu` was published", hint="run `bake push --candidate mpi-cpu`"),
     )
 
 
-@pytest.mark.parametrize("wanted", [Wanted(region="us-east-1"), Wanted(registry=US)])
-def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [ImageQuery(region="us-east-1"), ImageQuery(registry=US)])
+def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: ImageQuery) -> None:
     staged = release(tmp_path, registry=ECR, candidate=True)
     there = staged.image_uri.replace(ECR, US)
     regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", there, "t"))
@@ -127,12 +127,12 @@ def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: Wanted)
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (Wanted(region="us-east-1"), "is in eu-west-1"),
-        (Wanted(registry="local"), f"is in `{ECR}`"),
-        (Wanted(version="3"), "has pytorch 2.9.1"),
+        (ImageQuery(region="us-east-1"), "is in eu-west-1"),
+        (ImageQuery(registry="local"), f"is in `{ECR}`"),
+        (ImageQuery(version="3"), "has pytorch 2.9.1"),
     ],
 )
-def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: Wanted, why: str) -> None:
+def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: ImageQuery, why: str) -> None:
     release(tmp_path, registry=ECR, candidate=True, provides=names(pytorch="2.9.1"))
     with pytest.raises(UsageError) as caught:
         candidate(tmp_path, "mpi-cpu", wanted)
@@ -165,7 +165,7 @@ def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
 def test_where_all_are_untested(tmp_path: Path) -> None:
     release(tmp_path, tested=False)
     assert refused(tmp_path) == Diagnostic(
-        "no release of `mpi-cpu` has passed its smoke test", hint="run `./bake release mpi-cpu`"
+        "no release of `mpi-cpu` has passed its smoke test", hint="run `bake release mpi-cpu`"
     )
 
 
@@ -214,7 +214,7 @@ def test_why_none_fits_is_told_of_each_image(tmp_path: Path, family: dict[str, R
                 "and `ml.p3.2xlarge` has 7.0"
             ),
         ),
-        hint="`./bake releases` lists what there is",
+        hint="run `bake releases` to list all releases",
     )
 
 
@@ -226,14 +226,14 @@ def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, Rel
         "  `pytorch-cpu` of 2026-11-20 has Python 3.11\n"
         "  `pytorch-cu126` of 2026-11-20 has Python 3.11\n"
         "  `pytorch-cu130` of 2026-11-20 has Python 3.12\n"
-        "hint: `./bake releases` lists what there is\n"
+        "hint: run `bake releases` to list all releases\n"
     )
 
 
 def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     assert refused(tmp_path, "pytorch") == Diagnostic(
         "there are releases with `pytorch` for GPUs and for CPUs",
-        hint='tell what the job runs on, as in `instance_type="ml.p4d.24xlarge"`',
+        hint='add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`',
     )
 
 
@@ -266,7 +266,7 @@ def test_an_older_release_counts_where_the_newest_does_not_fit(tmp_path: Path) -
         {"gpu": False},
         {"gpu_architecture": ">=8.6"},
         {"provides": names(pytorch="2.10.0", python="3.11")},
-        {"parts": (ReleasedPart("python", "3.12", ""),)},
+        {"parts": (ReleasedComponent("python", "3.12", ""),)},
     ],
     ids=lambda otherwise: next(iter(otherwise)),
 )
@@ -274,7 +274,12 @@ def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
     tmp_path: Path, otherwise: dict[str, Any]
 ) -> None:
     """Each of these is looked at before a record is read."""
-    made = {**CUDA_12, "registry": ECR, "parts": (ReleasedPart("nccl", "2.27.3", ""),), "entry_point": ""}
+    made = {
+        **CUDA_12,
+        "registry": ECR,
+        "parts": (ReleasedComponent("nccl", "2.27.3", ""),),
+        "entry_point": "",
+    }
     old = release(tmp_path, "pytorch-cu126", **made)
     for _ in range(2):
         release(tmp_path, "pytorch-cu126", **{**made, **otherwise})
@@ -301,20 +306,20 @@ def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path
 
 def test_images_are_for_training(tmp_path: Path) -> None:
     assert refused(tmp_path, "pytorch", image_scope="inference") == Diagnostic(
-        "there are no images for `inference`", hint='all are for `image_scope="training"`'
+        "there are no images for `inference`", hint='use `image_scope="training"`'
     )
 
 
 def test_what_is_no_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     assert refused(tmp_path, "pytorch", py_version="python3") == Diagnostic(
-        "`python3` is no version of Python", hint="such as `py311` or `3.11`"
+        "`python3` is not a Python version", hint="write it as `py311` or `3.11`"
     )
 
 
 def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
     (tmp_path / "mpi-cpu").mkdir()
     assert refused(tmp_path) == Diagnostic(
-        "`mpi-cpu` has not been released yet", hint="run `./bake release mpi-cpu`"
+        "`mpi-cpu` has not been released yet", hint="run `bake release mpi-cpu`"
     )
 
 
@@ -327,14 +332,14 @@ def test_a_mistyped_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
 def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
     assert refused(tmp_path / "missing", name) == Diagnostic(
-        f"unknown image `{name}`", hint="`./bake list` shows the images"
+        f"unknown image `{name}`", hint="run `bake list` to list the images"
     )
 
 
 def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
     assert refused(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
-        "`rehearsal/mpi-cpu` was rehearsed, not built: it has no address",
-        hint="run `./bake release mpi-cpu`",
+        "`rehearsal/mpi-cpu` was rehearsed, not built, so it has no image URI",
+        hint="run `bake release mpi-cpu`",
     )
 
 

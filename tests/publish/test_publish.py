@@ -21,7 +21,7 @@ from bakehouse.publish import promote as promotion
 from bakehouse.publish.attest import Attested
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.image import ImagePush, require_not_expiring
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
@@ -87,7 +87,7 @@ def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
     """One that has staged an image in both, and seen it pass."""
     made = Project(tmp_path, ())
     smoke_report.save(replace(PASSED, digest=DIGEST), made.state)
-    Ledger(made).add(candidate(*proxies))
+    open_ledger(made).add(candidate(*proxies))
     return made
 
 
@@ -110,7 +110,7 @@ def promote(project: Project, **terms: bool) -> ReleaseRecord:
 
 
 def released(project: Project) -> list[ReleaseRecord]:
-    return [one for one in Ledger(project).records("mpi-cpu") if not one.candidate]
+    return [one for one in open_ledger(project).records("mpi-cpu") if not one.candidate]
 
 
 def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
@@ -228,7 +228,7 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     target, lines = Silent(host=host), list[str]()
     published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
     until = time.monotonic() + 0.3
-    require_not_expiring(target, published, Ledger(Project(tmp_path, ())), lines.append, until)
+    require_not_expiring(target, published, open_ledger(Project(tmp_path, ())), lines.append, until)
     over = "the time for it was over"
     place = f"`{host}/team/mpi-cpu`"
     assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]

@@ -71,7 +71,7 @@ def refused(
     return caught.value.diagnostics
 
 
-HINT = "run `./bake smoke mpi-cpu`, or publish it as a candidate with `./bake push --stage mpi-cpu`"
+HINT = "run `./bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:

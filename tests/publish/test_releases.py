@@ -17,14 +17,13 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.plan.model import Part
 from bakehouse.publish.ecr_scan import Scan
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger, select_images
 from bakehouse.publish.record import record_of, with_known
 from bakehouse.publish.releases import (
     ReleasedArtifact,
     ReleasedCheck,
+    ReleasedComponent,
     ReleasedFindings,
-    ReleasedPart,
-    ReleasedRegion,
     ReleaseRecord,
     append,
     by_release,
@@ -46,9 +45,6 @@ PUBLISHED = PublishedImage(
     media_type="application/vnd.docker.distribution.manifest.v2+json",
     bytes=595_000_000,
 )
-
-
-FIELDS = set(ReleaseRecord.__dataclass_fields__)
 
 
 def a_record() -> ReleaseRecord:
@@ -179,7 +175,7 @@ def records(draw: st.DrawFn) -> ReleaseRecord:
         date=draw(texts),
         tested=draw(st.booleans()),
         checks=tuple(draw(st.lists(st.builds(ReleasedCheck, texts, texts), max_size=2))),
-        parts=tuple(draw(st.lists(st.builds(ReleasedPart, texts, texts, texts), max_size=2))),
+        parts=tuple(draw(st.lists(st.builds(ReleasedComponent, texts, texts, texts), max_size=2))),
         bytes=draw(st.integers(0, 2**40)),
         candidate=draw(st.booleans()),
     )
@@ -239,39 +235,17 @@ def test_the_newest_are_read_first_one_by_one(
     path = tmp_path_factory.mktemp("ledger") / "releases.json"
     ledger = ledger_of(added)
     path.write_text(text_of(ledger), encoding="utf-8")
-    assert [*newest_first(path, FIELDS)] == [*reversed(by_release(ledger))]
+    assert [*newest_first(path)] == [*reversed(by_release(ledger))]
     path.write_text(json.dumps(json.loads(text_of(ledger))), encoding="utf-8")
-    assert [*newest_first(path, FIELDS)] == [*reversed(by_release(ledger))]
+    assert [*newest_first(path)] == [*reversed(by_release(ledger))]
 
 
 def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
-    assert next(newest_first(path, FIELDS)) == a_record()
+    assert next(newest_first(path)) == a_record()
     with pytest.raises(RecipeError, match="a release lacks `tested`"):
-        list(newest_first(path, FIELDS))
-
-
-def test_of_records_that_tell_the_same_only_the_newest_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "releases.json"
-    old, other, new = (a_record(), replace(a_record(), gpu=True), replace(a_record(), date="2026-12-01"))
-    path.write_text(text_of([old, other, new]))
-    assert [*newest_first(path, {"gpu"})] == [new, other]
-    assert [*newest_first(path, {"gpu", "date"})] == [new, other, old]
-    assert [*newest_first(path, {"transport"})] == [new]
-
-
-def test_records_that_lie_in_the_same_regions_tell_the_same(tmp_path: Path) -> None:
-    """Their digests and tags there are each one's own."""
-    path, made = tmp_path / "releases.json", []
-    for number, region in enumerate(["eu-west-1", "us-east-1", "us-east-1"]):
-        digest = f"sha256:{number:064x}"
-        record = replace(a_record(), digest=digest)
-        record = replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
-        uri = f"123456789012.dkr.ecr.{region}.amazonaws.com/team/a@{digest}"
-        made.append(replace(record, regions=(ReleasedRegion(region, uri, f"a-{number}"),)))
-    path.write_text(text_of(made))
-    assert [*newest_first(path, {"regions"})] == [made[2], made[0]]
+        list(newest_first(path))
 
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
@@ -337,11 +311,11 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
     project = Project(tmp_path, ())
     for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
         append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
-    ledger = Ledger(project)
-    assert ledger.chosen([]) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
-    assert ledger.chosen(["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
+    ledger = open_ledger(project)
+    assert select_images(ledger, []) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
+    assert select_images(ledger, ["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
     with pytest.raises(UsageError) as caught:
-        ledger.chosen(["mpi-cpu", "pytorch-cup", "x*"])
+        select_images(ledger, ["mpi-cpu", "pytorch-cup", "x*"])
     assert caught.value.diagnostics == (
         Diagnostic(
             "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
@@ -381,7 +355,7 @@ def changed(**values: object) -> str:
         ("{}", "1:1 the ledger of releases is damaged: the ledger lacks `format`, `releases`"),
         (
             '{"format": 2, "releases": []}',
-            "1:1 the ledger of releases is damaged: it is not of format 1",
+            "1:1 the ledger of releases is damaged: its format is not 1",
         ),
         (
             '{"format": 1, "releases": [], "more": 1}',
@@ -405,10 +379,11 @@ def changed(**values: object) -> str:
             changed(parts=[{"component": "x"}]),
             "1:1 the ledger of releases is damaged: an entry of `parts` lacks `variant`, `version`",
         ),
-        (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is no digest"),
+        (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is not a digest"),
         (
             changed(image_uri="elsewhere"),
-            "1:1 the ledger of releases is damaged: `elsewhere` is not where its release says it is",
+            "1:1 the ledger of releases is damaged: "
+            "`elsewhere` does not match its registry, repository and digest",
         ),
     ],
     ids=[

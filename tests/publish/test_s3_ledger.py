@@ -18,7 +18,7 @@ from botocore.exceptions import ResponseStreamingError  # type: ignore[import-un
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError
 from bakehouse.publish.image_uris import newest
-from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord, load, text_of
 from bakehouse.publish.s3_ledger import S3Ledger
 from tests.publish.test_releases import a_record
@@ -102,13 +102,13 @@ def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.Monkey
     for record in (first, second):
         ledger.add(record)
     fetched: list[str] = []
-    ask = ledger._ask
+    ask = ledger._request
 
     def count(operation: str, doing: str, **arguments: Any) -> Any:
         fetched.append(operation)
         return ask(operation, doing, **arguments)
 
-    monkeypatch.setattr(ledger, "_ask", count)
+    monkeypatch.setattr(ledger, "_request", count)
     assert set(ledger.records("mpi-cpu", [first])) == {first, second}
     assert fetched == ["list_objects_v2", "get_object"]
 
@@ -116,10 +116,10 @@ def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.Monkey
 def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> None:
     ours, theirs = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
     mine, other = numbered(1), numbered(2, date="2026-11-21")
-    Ledger(ours).add(mine)
-    Ledger(theirs).add(other)
+    open_ledger(ours).add(mine)
+    open_ledger(theirs).add(other)
     assert newest(ours.images, "mpi-cpu") == mine
-    assert Ledger(ours).records("mpi-cpu") == (mine, other)
+    assert open_ledger(ours).records("mpi-cpu") == (mine, other)
     assert newest(ours.images, "mpi-cpu") == newest(theirs.images, "mpi-cpu") == other
 
 
@@ -128,7 +128,7 @@ def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> N
     project = Project(tmp_path, (), ledger=ADDRESS)
     (project.images / "mpi-cpu").mkdir(parents=True)
     (project.images / "mpi-cpu" / "releases.json").write_text(text_of([own]))
-    Ledger(project).add(shared)
+    open_ledger(project).add(shared)
     assert load(project.images / "mpi-cpu" / "releases.json") == (own, shared)
 
 
@@ -140,14 +140,14 @@ def test_a_record_that_was_changed_is_refused(s3: Any) -> None:
     with pytest.raises(RecipeError) as caught:
         team().records("mpi-cpu")
     assert caught.value.diagnostics[0].message == (
-        f"`s3://{BUCKET}/{key}` was changed: it tells of something else than its name"
+        f"`s3://{BUCKET}/{key}` was changed: its content does not match its name"
     )
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[1]", json.dumps({"image": 3})])
 def test_an_object_that_is_no_record_is_refused(s3: Any, body: str) -> None:
     s3.put_object(Bucket=BUCKET, Key="team/releases/mpi-cpu/x.json", Body=body)
-    with pytest.raises(RecipeError, match="is no record of a release"):
+    with pytest.raises(RecipeError, match="is not a release record"):
         team().records("mpi-cpu")
 
 
@@ -210,12 +210,12 @@ def test_a_record_that_the_team_did_not_get_is_named(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     record = numbered(1)
     with pytest.raises(PublishError) as caught:
-        Ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
+        open_ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
     [told] = caught.value.diagnostics
     assert told.message == f"could not write to the ledger `{ADDRESS}`"
-    assert ("not written down", record.image_uri) in told.facts
+    assert ("not recorded", record.image_uri) in told.facts
     assert told.reasons == (
-        Reason("the image is published all the same: the same command, once more, writes it down"),
+        Reason("the image is published all the same; run the same command again to record it"),
     )
 
 

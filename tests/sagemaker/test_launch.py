@@ -22,7 +22,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job_report import Status
 from bakehouse.errors import Diagnostic, LaunchError, UsageError
 from bakehouse.plan.workspace import Workspace, open_workspace
-from bakehouse.publish.releases import ReleasedPart, ReleaseRecord, text_of
+from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.findings import Finding
@@ -60,7 +60,7 @@ def released(**changed: Any) -> ReleaseRecord:
         registry=HOST,
         repository="team/pytorch-cpu",
         image_uri=URI,
-        parts=(ReleasedPart("pytorch", "2.9.1", "cpu"),),
+        parts=(ReleasedComponent("pytorch", "2.9.1", "cpu"),),
         launchers=("mpirun", "torchrun"),
         training_module="sagemaker_pytorch_container.training:main",
     )

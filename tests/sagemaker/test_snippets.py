@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.publish.releases import ReleasedPart, ReleaseRecord
+from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker import snippets
 from bakehouse.sagemaker.job_spec import JobSpec
 from tests.publish.test_releases import a_record
@@ -21,7 +21,7 @@ PYTORCH = replace(
     image="pytorch-cpu",
     image_uri=f"{HOST}/bakehouse/pytorch-cpu@sha256:4f1c",
     transport="gloo",
-    parts=(ReleasedPart("pytorch", "2.9.1", "cpu"),),
+    parts=(ReleasedComponent("pytorch", "2.9.1", "cpu"),),
     launchers=("mpirun", "torchrun"),
     training_module="sagemaker_pytorch_container.training:main",
 )
@@ -29,7 +29,7 @@ TENSORFLOW = replace(
     MPI,
     image="tensorflow-cpu",
     image_uri=f"{HOST}/bakehouse/tensorflow-cpu@sha256:4f1c",
-    parts=(ReleasedPart("tensorflow", "2.21.0", "cpu"),),
+    parts=(ReleasedComponent("tensorflow", "2.21.0", "cpu"),),
     training_module="sagemaker_tensorflow_container.training:main",
 )
 

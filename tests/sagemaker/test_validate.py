@@ -10,7 +10,7 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
-from bakehouse.publish.releases import ReleasedPart
+from bakehouse.publish.releases import ReleasedComponent
 from bakehouse.sagemaker import launch_rules
 from bakehouse.sagemaker.findings import Rule
 from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
@@ -611,7 +611,7 @@ def test_what_a_release_has_is_read_from_the_catalogue() -> None:
     """A part can provide what others are: AWS's image for SMP 2 brings PyTorch."""
     catalog = load_catalog([HOME / "recipes"])
     base = catalog.components["aws-smp2"].releases[0]
-    part = ReleasedPart("aws-smp2", base.version, base.variants[0].name)
+    part = ReleasedComponent("aws-smp2", base.version, base.variants[0].name)
     image = launch_image(replace(a_record(), parts=(part,)), catalog)
 
     assert image.framework == "pytorch"
@@ -623,7 +623,7 @@ def test_an_instance_that_a_part_cannot_run_on() -> None:
     catalog = load_catalog([HOME / "recipes"])
     smddp = catalog.components["smddp"].releases[0]
     record = replace(
-        a_record(), gpu=True, parts=(ReleasedPart("smddp", smddp.version, smddp.variants[0].name),)
+        a_record(), gpu=True, parts=(ReleasedComponent("smddp", smddp.version, smddp.variants[0].name),)
     )
     known = instances(catalog)
 
