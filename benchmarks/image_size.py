@@ -6,7 +6,7 @@ The base of comparison carries what NVIDIA's image for development has, as far a
 of the CUDA toolkit, cuDNN and NCCL, of the versions that PyTorch's own wheels ask for. It lacks that image's
 big static libraries and its profiler, so it is smaller than that one. Its layer is made as the engine makes
 one, an archive compressed with gzip at our level, and weighed while it goes by: nothing of it is kept. The
-image has to be built on this machine; its bytes are those of `size-report`.
+image has to be built on this machine; its bytes are those of `sizes`.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def pins(requirements: Iterable[str]) -> list[str]:
 
 
 def measured(asked: argparse.Namespace) -> Result:
-    words = [str(harness.ROOT / "bake"), "size-report", asked.image, "--json"]
+    words = [str(harness.ROOT / "bake"), "sizes", asked.image, "--json"]
     told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     (image,) = json.loads(told)["images"]
     base = layer(pins(WHEELS))

@@ -147,9 +147,8 @@ def diagnostic(found: Reproduction) -> Diagnostic:
     hint = "a step must not write the time, random numbers, or what it fetched without a sha256"
     has_other_content = any(file.has_other_content for layer in found.differing for file in layer.files)
     if found.first_store and not has_other_content:
-        hint = (
-            f"each store writes down a step in its way: `--store {found.first_store}` compares without that"
-        )
+        option = f"--image-store {found.first_store}"
+        hint = f"each store records a step in its own way; `{option}` compares equal stores"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 

@@ -159,7 +159,7 @@ def _over(budget: Budget, weights: Mapping[str, int], scale: SizeReader, one: Bu
         ]
         largest = Table("its largest folders, unpacked", _rows(folders))
     label = f"it weighs {format_bytes(weight)} as pushed, {format_bytes(weight - budget.bytes)} more"
-    hint = f"`./bake size-report {image}` tells where its bytes lie"
+    hint = f"`./bake sizes {image}` tells where its bytes lie"
     return Diagnostic(message, budget.location, label, hint=hint, tables=(largest,))
 
 

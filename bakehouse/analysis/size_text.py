@@ -1,4 +1,4 @@
-"""What `size-report` prints: tables for people, one object for programs."""
+"""What `sizes` prints: tables for people, one object for programs."""
 
 import json
 from collections.abc import Iterable, Sequence

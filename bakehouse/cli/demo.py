@@ -36,15 +36,15 @@ class _Account:
 
 def run(workspace: Workspace, say: Reporter) -> str:
     """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
-    account, wishes = _Account(), workflow.Wishes(terms=PublishOptions(registry="local"))
+    account, options = _Account(), workflow.RunOptions(terms=PublishOptions(registry="local"))
     with account.of("engine"):
         provision.ensure(provision.ask_at_terminal, say)
     with account.of("build"), Progress.on(sys.stderr) as progress:
-        built = workflow.build_images(workspace, [IMAGE], say, wishes, progress)
+        built = workflow.build_images(workspace, [IMAGE], say, options, progress)
     with account.of("smoke"):
-        reports = workflow.smoke_images(workspace, built, say, wishes)
+        reports = workflow.smoke_images(workspace, built, say, options)
     with account.of("push"):
-        records = workflow.push_images(workspace, built, say, wishes)
+        records = workflow.push_images(workspace, built, say, options)
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
     work = timings.spent(progress.steps())

@@ -20,7 +20,7 @@ from bakehouse.engine import daemon_info, dockerd, provision
 from bakehouse.engine.apt_install import mirrors
 from bakehouse.engine.daemon_info import Daemon, DockerResult, Feature, UnavailableDaemon
 from bakehouse.engine.dockerd import DaemonPaths
-from bakehouse.errors import BakehouseError
+from bakehouse.errors import BakehouseError, Diagnostic, EngineError
 
 WIDTH = 108
 SECONDS = 5
@@ -74,6 +74,13 @@ def examine(
             pip_finding(pip.result()),
             apt_finding(mirrors()),
         )
+
+
+def require_complete(findings: Iterable[Finding]) -> None:
+    """Raise EngineError if something is missing."""
+    missing = [finding.name for finding in findings if finding.state is State.MISSING]
+    if missing:
+        raise EngineError(Diagnostic(f"missing: {', '.join(missing)}"))
 
 
 def text(findings: Iterable[Finding], width: int = WIDTH) -> str:

@@ -157,7 +157,10 @@ def cuts(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
     for word in words:
         match = _CUT.fullmatch(word)
         if match is None:
-            _refuse(f"`--cut {word}` names no two groups and a time", "write `--cut data,dnn@10s`")
+            _refuse(
+                f"`--partition {word}` does not name two groups and a time",
+                "write `--partition data,dnn@10s`",
+            )
         found.append(NetworkPartition(match["one"], match["other"], float(match["seconds"])))
     return tuple(found)
 

@@ -29,7 +29,7 @@ def reproduce(
     for store in stores or ("",):
         if store not in STORES:
             hint = f"it is one of {', '.join(f'`{one}`' for one in STORES)}"
-            message = f"there is no store `{store}`" if store else "`--store` names none"
+            message = f"there is no store `{store}`" if store else "`--image-store` names none"
             raise UsageError(Diagnostic(message, hint=hint))
     if not patterns:
         message = "`./bake reproduce` builds everything anew, and wants to be told which images"
@@ -38,7 +38,7 @@ def reproduce(
     for image in images:
         for reason in compare.unlocked(image):
             say(f"note: {image.name} is not locked as a whole: {reason}")
-    workflow.build_images(workspace, [one.name for one in images], say, workflow.Wishes())
+    workflow.build_images(workspace, [one.name for one in images], say, workflow.RunOptions())
     here = daemon_info.inspect()
     clock = _clock(say)
     found = []

@@ -1,4 +1,4 @@
-"""The task `size-report`: where the bytes of built images lie."""
+"""The task `sizes`: where the bytes of built images lie."""
 
 from collections.abc import Sequence
 
@@ -26,14 +26,14 @@ def run(
     patterns: Sequence[str],
     say: Reporter,
     *,
-    top: int,
+    limit: int,
     against: str = "",
     json: bool = False,
 ) -> str:
     """The report of one image, or of several side by side; `against` names another image, or `release`."""
-    if top < 1:
-        message = f"`--top {top}` would tell nothing"
-        raise UsageError(Diagnostic(message, hint="`--top 15` is what it is without"))
+    if limit < 1:
+        message = "`--limit` must be at least 1"
+        raise UsageError(Diagnostic(message, hint="the default is 15"))
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
     with workflow.engine(say, Feature.PLATFORM) as connected:
@@ -57,8 +57,8 @@ def run(
     ]
     shared = fleet_sizes.fleet_size(sizes) if len(sizes) > 1 else None
     if json:
-        return size_text.as_json(sizes, shared, top, differences)
-    return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], top)
+        return size_text.as_json(sizes, shared, limit, differences)
+    return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], limit)
 
 
 def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tuple[Image, ...]:
@@ -87,10 +87,10 @@ def _anew(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartS
     return parts_of(layer for layer, content in layers if content not in released.layers)
 
 
-def _text(sizes: Sequence[ImageSize], shared: fleet_sizes.FleetSize | None, image: Image, top: int) -> str:
+def _text(sizes: Sequence[ImageSize], shared: fleet_sizes.FleetSize | None, image: Image, limit: int) -> str:
     if shared:
-        return size_text.fleet(sizes, shared, top)
-    return size_text.report(sizes[0], _versions(image), top)
+        return size_text.fleet(sizes, shared, limit)
+    return size_text.report(sizes[0], _versions(image), limit)
 
 
 def _compared(found: SizeDifference | ReleaseDifference) -> str:

@@ -1,7 +1,5 @@
-"""What the tasks print on standard output."""
+"""Formats reports as text. Receives values; resolves and plans nothing."""
 
-import contextlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -9,74 +7,64 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.rehearse import Rehearsed
 from bakehouse.build.stub_plan import REHEARSED
 from bakehouse.build.verify import Outcome
-from bakehouse.catalog import git_history
-from bakehouse.cli import image_table
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image, Plan
-from bakehouse.plan.workspace import Workspace, resolve_all, select
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.resolve import diff, explain, outdated, what_if
+from bakehouse.resolve import diff, outdated, what_if
 from bakehouse.resolve.phrases import location_text, requirement_text
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_bytes, format_count, format_table
-from bakehouse.util.suggest import suggestion
 
 _FEW = 4
-"""Images of which each is told by itself."""
+"""Number of images up to which each image gets its own table."""
 
 
-def listing(workspace: Workspace, patterns: Sequence[str], *, as_json: bool) -> str:
-    """One line, or one object, for each image."""
-    recipes = select(workspace, patterns)
-    if as_json:
-        found = [image_table.as_object(one) for one in image_table.inventory(workspace, recipes)]
-        return json.dumps(found, indent=2) + "\n"
-    return format_table((one.name, one.status, one.summary) for one in recipes)
+def listing(recipes: Sequence[Recipe]) -> str:
+    """Format one line for each image."""
+    return format_table((recipe.name, recipe.status, recipe.summary) for recipe in recipes)
 
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:
-    """Each image's parts with their versions, and what they bring."""
+    """Format the components of images with their versions, and what they provide."""
     found = list(resolutions)
     told = "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in found)
-    return f"{told}{_warnings(found)}"
+    return f"{told}{warnings(found)}"
 
 
 def _note(resolution: Resolution) -> str:
-    return "" if what_if.uses_gpus(resolution) else "  no part of it uses the GPUs\n"
+    return "" if what_if.uses_gpus(resolution) else "  no component uses the GPUs\n"
 
 
 def _parts(resolution: Resolution) -> str:
     lines = []
     for choice in (resolution.base, *resolution.choices):
         brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
-        lines.append(f"  {choice.candidate}" + (f"  brings {brings}" if brings else ""))
+        lines.append(f"  {choice.candidate}" + (f"  provides {brings}" if brings else ""))
     return "\n".join(lines) + "\n"
 
 
-def fit(workspace: Workspace, patterns: Sequence[str], words: Sequence[str]) -> str:
-    """Whether what the command line asks for fits: in an image, in several, or on any base."""
-    wanted = what_if.parse_assumptions(words, workspace.catalog)
-    if not patterns:
-        first, *others = what_if.resolve_on_bases(wanted, workspace.catalog)
-        also = "".join(
-            f"\nalso on {', '.join(str(one.base.candidate) for one in others)}\n" if others else ""
-        )
-        return f"{wanted} fit\n{_parts(first)}{_note(first)}{also}"
-    recipes = select(workspace, patterns)
-    if len(recipes) == 1:
-        found = what_if.resolve_assuming(recipes[0], wanted, workspace.catalog)
-        return f"{recipes[0].name} fits with {wanted}\n{_parts(found)}{_note(found)}"
-    return what_if.summarize_images(recipes, wanted, workspace.catalog)
+def fit(assumptions: what_if.Assumptions, resolutions: Sequence[Resolution]) -> str:
+    """Format the combination that assumptions give in an image, or on each base that fits."""
+    first, *others = resolutions
+    heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
+    bases = ", ".join(str(resolution.base.candidate) for resolution in others)
+    also = f"\nalso on {bases}\n" if others else ""
+    return f"{heading}\n{_parts(first)}{_note(first)}{also}"
 
 
-def warnings(workspace: Workspace, patterns: Sequence[str]) -> str:
-    """The warnings of images, before they are built."""
-    return _warnings(resolve_all(workspace, select(workspace, patterns)))
+def image_fits(fits: Sequence[what_if.ImageFit]) -> str:
+    """Format one line for each image: that it fits, or what would have to change."""
+    rows = []
+    for fit in fits:
+        changes = f"; it would with {fit.changes}" if fit.changes else ""
+        rows.append((fit.image, "fits" if fit.fits else f"does not fit{changes}"))
+    return format_table(rows)
 
 
-def _warnings(resolutions: Iterable[Resolution]) -> str:
-    """What is reported not to work together in images, on evidence too thin to refuse it."""
+def warnings(resolutions: Iterable[Resolution]) -> str:
+    """Format combinations with a reported problem that is not confirmed well enough to refuse them."""
     lines = []
     for resolution in resolutions:
         for candidate, known in resolution.warnings:
@@ -86,50 +74,25 @@ def _warnings(resolutions: Iterable[Resolution]) -> str:
     return "".join(lines)
 
 
-def difference(workspace: Workspace, image: str, other: str, since: str, until: str) -> str:
-    """What differs between two images, or between images at a commit and later."""
-    if bool(other) == bool(since):
-        message = "`diff` compares with another image, or with a commit"
-        hint = "name a second image, or a commit with `--from`"
-        raise UsageError(Diagnostic(message, hint=hint))
-    if other:
-        first, second = (resolve_all(workspace, select(workspace, [name]))[0] for name in (image, other))
-        told = diff.compare(first, second) or "  the same parts\n"
-        return f"{first.recipe.name} → {second.recipe.name}\n{told}"
-    with contextlib.ExitStack() as stack:
-        before = stack.enter_context(git_history.past(workspace.project, since))
-        after = stack.enter_context(git_history.past(workspace.project, until)) if until else workspace
-        return diff.compare_catalogs(before.recipes, before.catalog, after.recipes, after.catalog, image)
+def comparison(before: Resolution, after: Resolution) -> str:
+    """Format the components that differ between two images."""
+    lines = diff.compare(before, after) or "  the same components\n"
+    return f"{before.recipe.name} → {after.recipe.name}\n{lines}"
 
 
-def outdated_parts(workspace: Workspace, patterns: Sequence[str]) -> str:
-    """The parts that are not the newest known: of a few images with what holds them back, of many in sums."""
-    recipes = select(workspace, patterns)
-    if not patterns:
-        recipes = tuple(one for one in recipes if one.status == "current")
-    resolutions = resolve_all(workspace, recipes)
+def outdated_components(resolutions: Sequence[Resolution], catalog: Catalog) -> str:
+    """Format outdated components: of a few images with what holds each back, of many as counts."""
     if len(resolutions) <= _FEW:
-        return "\n".join(outdated.table(one, workspace.catalog) for one in resolutions)
-    told = outdated.summary(resolutions, workspace.catalog)
-    example = f"`./bake outdated {resolutions[0].recipe.name}` tells what holds each part of an image back\n"
-    return f"{len(resolutions)} images; part, newest known, what they have\n\n{told}\n{example}"
-
-
-def explanation(workspace: Workspace, image: str, part: str | None) -> str:
-    """Why each version of an image was chosen, or one part's."""
-    (recipe,) = select(workspace, [image])[:1]
-    (resolution,) = resolve_all(workspace, [recipe])
-    names = explain.explainable_names(resolution)
-    if part and part not in names:
-        message = f"`{recipe.name}` has no `{part}`"
-        raise UsageError(Diagnostic(message, hint=suggestion(part, names)))
-    if part:
-        return explain.component_report(resolution, workspace.catalog, part)
-    return explain.overview(resolution, workspace.catalog) + _warnings([resolution])
+        return "\n".join(outdated.table(resolution, catalog) for resolution in resolutions)
+    summary = outdated.summary(resolutions, catalog)
+    hint = (
+        f"run `bake outdated {resolutions[0].recipe.name}` for what holds each component of an image back\n"
+    )
+    return f"{len(resolutions)} images: component, newest release, versions in images\n\n{summary}\n{hint}"
 
 
 def plan_table(plan: Plan) -> str:
-    """Each stage once, with its key and the images that share it."""
+    """Format each stage once, with its build key and the images that share it."""
     users: dict[str, list[str]] = {}
     for image in plan.images:
         for stage in image.stages:
@@ -145,12 +108,12 @@ def _weight(image: Image) -> str:
 
 
 def built_table(built: Sequence[BuiltImage]) -> str:
-    """Each built image with its digest and weight."""
-    return format_table((one.image.name, one.digest[:19], format_bytes(one.bytes)) for one in built)
+    """Format each built image with its digest and size."""
+    return format_table((item.image.name, item.digest[:19], format_bytes(item.bytes)) for item in built)
 
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
-    """Each rehearsed image, what was not real in it, and what of its answers is as declared."""
+    """Format each rehearsed image with its stubs and the checks of declared versions."""
     lines = []
     for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
         image = one.rehearsal.real
@@ -171,7 +134,7 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
 
 
 def smoke_table(reports: Sequence[SmokeReport]) -> str:
-    """How many checks passed, and each that was not tested with the reason."""
+    """Format the counts of check results and each check that was not tested, with its reason."""
     lines = []
     for report in reports:
         counts = Counter(check.outcome for check in report.checks)
@@ -186,12 +149,12 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
 
 
 def uris(records: Sequence[ReleaseRecord]) -> str:
-    """The address of each published image."""
+    """Format the image URI of each published image."""
     return "".join(f"{record.image_uri}\n" for record in records)
 
 
 def released(records: Sequence[ReleaseRecord]) -> str:
-    """Each record of the ledger: what it is, under which tag and digest, where, and from which commit."""
+    """Format each record of the ledger: date, kind, tag, digest and commit."""
     rows = [
         (
             record.date,

@@ -14,6 +14,7 @@ from bakehouse.build.build_inputs import build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
+from bakehouse.cli import tables
 from bakehouse.cluster import junit, smoke, smoke_report
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
@@ -25,7 +26,14 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.planner import bootstrapped
-from bakehouse.plan.workspace import Workspace, plan_images, render_images, resolve_all
+from bakehouse.plan.workspace import (
+    Workspace,
+    plan_images,
+    plan_resolutions,
+    render_images,
+    resolve_all,
+    select,
+)
 from bakehouse.publish import publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
@@ -42,7 +50,7 @@ _BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Fea
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """What the options of a task ask for."""
 
     json: bool = False
@@ -57,7 +65,7 @@ class Wishes:
     """Build from files that are here, and ask no network."""
     source: str = ""
     """A folder that `fetch` has filled, or another mirror, to look into first."""
-    real: bool = False
+    real_packages: bool = False
     """Let a rehearsal fetch every package of a lock, however large."""
 
 
@@ -76,23 +84,26 @@ def build_images(
     workspace: Workspace,
     patterns: Sequence[str],
     say: Reporter,
-    wishes: Wishes,
+    options: RunOptions,
     progress: Progress | None = None,
 ) -> tuple[BuiltImage, ...]:
     """Render what changed, build all images in one graph, and compare declared with installed."""
-    plan = plan_images(workspace, patterns)
+    resolutions = resolve_all(workspace, select(workspace, patterns))
+    for line in tables.warnings(resolutions).splitlines():
+        say(line)
+    plan = plan_resolutions(workspace, resolutions)
     render_images(workspace, plan, say)
     with contextlib.ExitStack() as stack:
         if progress is None:
-            progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
+            progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
         connected = stack.enter_context(engine(progress.report, *_BUILDS))
         built = build.build_images(
             workspace.project,
             plan.images,
             connected,
             progress,
-            source=wishes.source,
-            offline=wishes.offline,
+            source=options.source,
+            offline=options.offline,
         )
     today = datetime.now(UTC).date()
     _record(workspace, {one.image.name: run_log.built_run(one.image, today) for one in built})
@@ -108,16 +119,20 @@ def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], say: Rep
             size_check.require_budgets(scale, built, workspace.project.state)
 
 
-def rehearse_images(workspace: Workspace, patterns: Sequence[str], say: Reporter, wishes: Wishes) -> Outcome:
+def rehearse_images(
+    workspace: Workspace, patterns: Sequence[str], say: Reporter, options: RunOptions
+) -> Outcome:
     """Let BuildKit execute every step of images, with stand-ins for what can't be had here.
 
     All are tried; those that went through are written down group by group.
     """
     project, plan = workspace.project, plan_images(workspace, patterns)
     debian = _debian(workspace)
-    prepared = rehearse.prepare(plan.images, workspace.templates, debian, project.state, real=wishes.real)
+    prepared = rehearse.prepare(
+        plan.images, workspace.templates, debian, project.state, real=options.real_packages
+    )
     with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(Progress.on(sys.stderr, json=wishes.json))
+        progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
         connected = stack.enter_context(engine(progress.report, *_BUILDS))
         provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
         downloads = stack.enter_context(rehearse.start_downloads(prepared, debian, project, progress.report))
@@ -182,10 +197,10 @@ def _record(workspace: Workspace, made: Mapping[str, run_log.Run]) -> None:
 
 
 def smoke_images(
-    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, wishes: Wishes
+    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, options: RunOptions
 ) -> tuple[SmokeReport, ...]:
     """Try built images as clusters; every image is tried, then the first failures are raised."""
-    if wishes.report and len(built) > 1:
+    if options.report and len(built) > 1:
         message = f"one report is of one image, and these are {len(built)}"
         raise UsageError(Diagnostic(message, hint="name one with `--report`"))
     state = workspace.project.state
@@ -197,14 +212,14 @@ def smoke_images(
                 connected,
                 one,
                 state,
-                only=wishes.only,
-                gpus=wishes.gpus,
-                deadline=wishes.deadline,
+                only=options.only,
+                gpus=options.gpus,
+                deadline=options.deadline,
                 report=say,
             )
             write_whole(state / "smoke" / one.image.name / "junit.xml", junit.text(report))
-            if wishes.report:
-                smoke_report.write(report, wishes.report)
+            if options.report:
+                smoke_report.write(report, options.report)
             reports.append(report)
             try:
                 smoke_report.require_passed(report)
@@ -216,25 +231,25 @@ def smoke_images(
 
 
 def push_images(
-    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, wishes: Wishes
+    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, options: RunOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Push what may be released, or candidates, and write it into the ledger."""
     _require_budgets(workspace, built, say)
-    return publish.push_images(workspace.project, built, say, wishes.terms)
+    return publish.push_images(workspace.project, built, say, options.terms)
 
 
-def promote_image(workspace: Workspace, name: str, say: Reporter, wishes: Wishes) -> ReleaseRecord:
+def promote_image(workspace: Workspace, name: str, say: Reporter, options: RunOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = _only(workspace, name)
-    return publish.promote_image(workspace.project, image, say, wishes.terms)
+    return publish.promote_image(workspace.project, image, say, options.terms)
 
 
 def release_images(
-    workspace: Workspace, patterns: Sequence[str], say: Reporter, wishes: Wishes
+    workspace: Workspace, patterns: Sequence[str], say: Reporter, options: RunOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Build, smoke and push."""
-    destination.check(workspace.project, wishes.terms.registry)
-    built = build_images(workspace, patterns, say, wishes)
+    destination.check(workspace.project, options.terms.registry)
+    built = build_images(workspace, patterns, say, options)
     state = workspace.project.state
     seen = {one.digest: smoke_report.load_all(state, one.digest) for one in built}
     untried = [
@@ -242,10 +257,10 @@ def release_images(
         for one in built
         if not (report := seen[one.digest])
         or not report.passed
-        or (wishes.gpus and smoke_report.release_blockers(report, one.image.required))
+        or (options.gpus and smoke_report.release_blockers(report, one.image.required))
     ]
-    smoke_images(workspace, untried, say, wishes)
-    return push_images(workspace, built, say, wishes)
+    smoke_images(workspace, untried, say, options)
+    return push_images(workspace, built, say, options)
 
 
 def built_images(workspace: Workspace, patterns: Sequence[str], say: Reporter) -> tuple[BuiltImage, ...]:
@@ -260,7 +275,7 @@ def built_images(workspace: Workspace, patterns: Sequence[str], say: Reporter) -
     )
     if len(built) == len(found):
         return built
-    return build_images(workspace, patterns, say, Wishes())
+    return build_images(workspace, patterns, say, RunOptions())
 
 
 def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Reporter) -> BuiltImage:

@@ -34,7 +34,7 @@ def require(netem: str, *, cuts: bool) -> None:
             raise UsageError(Diagnostic(message, hint="such as `delay 100ms loss 1%`")) from error
         _try("--netem", _netem(netem, "lo"))
     if cuts:
-        _try("--cut", _refusing(_TRIED_ADDRESS))
+        _try("--partition", _refusing(_TRIED_ADDRESS))
 
 
 def impair_network(process: int, netem: str) -> None:

@@ -141,8 +141,12 @@ def plan_images(workspace: Workspace, patterns: Iterable[str]) -> Plan:
 
 
 def plan_recipes(workspace: Workspace, recipes: Iterable[Recipe]) -> Plan:
-    """Stages and keys of the images of recipes."""
-    resolutions = resolve_all(workspace, recipes)
+    """Return the stages and build keys of the images of recipes."""
+    return plan_resolutions(workspace, resolve_all(workspace, recipes))
+
+
+def plan_resolutions(workspace: Workspace, resolutions: Iterable[Resolution]) -> Plan:
+    """Return the stages and build keys of resolved images."""
     return make_plan(resolutions, workspace.templates, workspace.project.region, workspace.apt_locks)
 
 

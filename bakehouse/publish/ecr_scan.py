@@ -41,7 +41,7 @@ class Scan:
 
 
 def level(severity: str, *, is_asked: bool) -> str:
-    """The words of `--severity` and `--scan`; empty where neither was given."""
+    """The words of `--fail-on` and `--scan`; empty where neither was given."""
     if not severity:
         return "HIGH" if is_asked else ""
     if severity.upper() not in SEVERITIES:
@@ -93,7 +93,7 @@ def require_clean(found: Scan, severity: str, published: PublishedImage) -> None
     if bad := [one for one in found.findings if one.severity in severe]:
         told = ", ".join(f"{one.count} {one.severity}" for one in bad)
         message = f"the scan of `{published.image}` found {told}"
-        hint = "`aws ecr describe-image-scan-findings` lists them; `--severity` sets what is too much"
+        hint = "`aws ecr describe-image-scan-findings` lists them; `--fail-on` sets what is too much"
         facts = (*facts, ("scanned", found.completed), ("allowed", f"below {severity}"))
         raise PublishError(Diagnostic(message, facts=facts, hint=hint))
 

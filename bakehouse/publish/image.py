@@ -147,7 +147,7 @@ def require_scanning(registry: Registry) -> EcrRegistry:
     """A registry as one that scans; raises UsageError where it is another."""
     if not isinstance(registry, EcrRegistry):
         message = f"`{registry.host}` scans nothing: only Amazon ECR does"
-        raise UsageError(Diagnostic(message, hint="leave out `--scan` and `--severity`"))
+        raise UsageError(Diagnostic(message, hint="leave out `--scan` and `--fail-on`"))
     return registry
 
 

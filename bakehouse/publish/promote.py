@@ -97,7 +97,7 @@ def move_alias(published: PublishedImage, registry: Registry, publication: PushO
             remote.tag(manifest, alias)
     except (RegistryError, OverdueError) as error:
         facts = (("answer", str(error)), ("released", published.image_uri))
-        hint = f"except `{alias}` from the immutability of tags, or leave out `--alias`"
+        hint = f"except `{alias}` from the immutability of tags, or leave out `--move-tag`"
         message = f"`{published.image}` is released, but the moving tag `{alias}` could not be set"
         raise PublishError(Diagnostic(message, facts=facts, hint=hint)) from error
 

@@ -150,7 +150,7 @@ class _Push:
     @property
     def refusals(self) -> PushDiagnostics:
         image, digest = self.built.image, self.built.digest
-        command = "push --stage" if self.publication.candidate else "push"
+        command = "push --candidate" if self.publication.candidate else "push"
         given = self.publication
         return PushDiagnostics(
             *(image.name, image.key, digest, self.registry, self.repository, self.tag, command),

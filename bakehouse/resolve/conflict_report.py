@@ -171,7 +171,7 @@ def _ask(change: PinChange) -> str:
     if change.base:
         return f'`base: {{{change.base}: "{change.now}"}}`'
     if pin.is_given_by_command:
-        return f"`--with {pin.name}={change.now}`"
+        return f"`--assume {pin.name}={change.now}`"
     if pin.kind == "driver":
         return f"a host with driver {change.now}"
     if pin.kind == "variant":

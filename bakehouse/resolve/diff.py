@@ -63,37 +63,75 @@ def compare(before: Resolution, after: Resolution) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def compare_catalogs(
+@dataclass(frozen=True, slots=True)
+class ImageChange:
+    """An image whose components differ between two commits; no resolutions if it fails to resolve at one."""
+
+    image: str
+    before: Resolution | None = None
+    after: Resolution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Images at two commits."""
+
+    changed: tuple[ImageChange, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    same: int
+    """The number of images whose components are the same."""
+
+
+def history(
     before: Mapping[str, Recipe], old: Catalog, after: Mapping[str, Recipe], new: Catalog, pattern: str
-) -> str:
-    """The images of a name, a family or a glob that differ; raises UsageError where there are none of it."""
+) -> History:
+    """Compare the images of a name, family or glob at two commits. Raises UsageError if there are none."""
     names = sorted(
         {
-            one.name
-            for one in (*before.values(), *after.values())
-            if fnmatchcase(one.name, pattern) or one.family == pattern
+            recipe.name
+            for recipe in (*before.values(), *after.values())
+            if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
         }
     )
     if not names:
         hint = suggestion(pattern, {**before, **after})
-        raise UsageError(Diagnostic(f"there is no image `{pattern}`, then or now", hint=hint))
-    blocks, same = [], 0
+        raise UsageError(Diagnostic(f"there is no image `{pattern}` at either commit", hint=hint))
+    changed, same = [], 0
     for name in names:
         if name not in before or name not in after:
             continue
         first, second = _resolved(before[name], old), _resolved(after[name], new)
-        told = "  can't be resolved at both commits\n"
-        if first and second:
-            told = compare(first, second)
-        same += not told
-        blocks += [f"{name}\n{told}"] if told else []
-    blocks += _images("+", [name for name in names if name not in before])
-    blocks += _images("-", [name for name in names if name not in after])
-    blocks += [f"{same} image{'s' if same > 1 else ''} with the same parts\n"] if same else []
+        if not first or not second:
+            changed.append(ImageChange(name))
+        elif compare(first, second):
+            changed.append(ImageChange(name, first, second))
+        else:
+            same += 1
+    return History(
+        changed=tuple(changed),
+        added=tuple(name for name in names if name not in before),
+        removed=tuple(name for name in names if name not in after),
+        same=same,
+    )
+
+
+def history_text(history: History) -> str:
+    """Format the changes of images between two commits."""
+    blocks = []
+    for change in history.changed:
+        lines = "  cannot be resolved at both commits\n"
+        if change.before and change.after:
+            lines = compare(change.before, change.after)
+        blocks.append(f"{change.image}\n{lines}")
+    blocks += _images("+", history.added)
+    blocks += _images("-", history.removed)
+    if history.same:
+        blocks.append(f"{history.same} image{'s' if history.same > 1 else ''} with the same components\n")
     return "\n".join(blocks)
 
 
-def _images(sign: str, names: list[str]) -> list[str]:
+def _images(sign: str, names: tuple[str, ...]) -> list[str]:
     """Images that came, or went."""
     if not names:
         return []

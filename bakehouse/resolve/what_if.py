@@ -18,7 +18,6 @@ from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.util.format import format_table
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import Scalar
 
@@ -36,7 +35,7 @@ _NO_TARGETS = Targets()
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What `--with` asks for."""
+    """What `--assume` asks for."""
 
     parts: tuple[Requirement, ...] = ()
     variants: tuple[tuple[str, Scalar], ...] = ()
@@ -59,7 +58,7 @@ def parse_assumptions(words: Sequence[str], catalog: Catalog) -> Assumptions:
     found = Assumptions()
     for word in words:
         match = _WORD.fullmatch(word)
-        place = Location(Path(f"--with {word}"), COMMAND, COMMAND)
+        place = Location(Path(f"--assume {word}"), COMMAND, COMMAND)
         if match is None:
             problems.add(
                 Diagnostic(
@@ -160,18 +159,31 @@ def resolve_assuming(recipe: Recipe, wanted: Assumptions, catalog: Catalog) -> R
     raise _error(message, found, search, catalog, search.nearest(_MOST), wanted, f"{recipe.name} ")
 
 
-def summarize_images(recipes: Sequence[Recipe], wanted: Assumptions, catalog: Catalog) -> str:
-    """A line for each image: that it fits, or the fewest changes with which it would."""
-    rows = []
+@dataclass(frozen=True, slots=True)
+class ImageFit:
+    """Whether assumptions fit an image."""
+
+    image: str
+    fits: bool
+    changes: str = ""
+    """The fewest changes with which they would fit; empty if none is known."""
+
+
+def summarize_images(
+    recipes: Sequence[Recipe], wanted: Assumptions, catalog: Catalog
+) -> tuple[ImageFit, ...]:
+    """Return for each image whether the assumptions fit, or the fewest changes with which they would."""
+    fits = []
     for number, recipe in enumerate(recipes):
         search = AlternativeSearch(with_assumptions(recipe, wanted, catalog), catalog, CALLS_FOR_EACH)
-        told = "fits"
-        if not isinstance(search.attempt({}), Resolution):
-            told = "does not fit"
-            if number < _MOST_SEARCHED and (found := search.nearest(1).combinations):
-                told += f"; it would with {describe_changes(found[0])}"
-        rows.append((recipe.name, told))
-    return format_table(rows)
+        if isinstance(search.attempt({}), Resolution):
+            fits.append(ImageFit(recipe.name, fits=True))
+            continue
+        nearest = search.nearest(1).combinations if number < _MOST_SEARCHED else ()
+        fits.append(
+            ImageFit(recipe.name, fits=False, changes=describe_changes(nearest[0]) if nearest else "")
+        )
+    return tuple(fits)
 
 
 def resolve_on_bases(wanted: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
@@ -230,7 +242,7 @@ def _weight(base: Component) -> tuple[int, str]:
 def _nothing_on(base: Component, wanted: Assumptions) -> Recipe:
     """A recipe that asks for a base only; what it says of itself is told at the first wish."""
     spots = [*(one.location for one in wanted.parts), *(one.location for _, one in wanted.variants)]
-    nowhere = (*spots, Location(Path("--with"), COMMAND, COMMAND))[0]
+    nowhere = (*spots, Location(Path("--assume"), COMMAND, COMMAND))[0]
     return Recipe(
         name="",
         family="",
@@ -289,7 +301,7 @@ def _command(one: Alternative, wanted: Assumptions) -> str:
         if version is None:
             words.append(str(part.location.path))
         elif version:
-            words.append(f"--with {part.name}={version}")
+            words.append(f"--assume {part.name}={version}")
     words += [str(glob.location.path) for _, glob in wanted.variants]
     words += [str(target.location.path) for target in wanted.targets.instances]
     words += [str(driver.location.path) for driver in [wanted.targets.driver] if driver]

@@ -116,7 +116,7 @@ def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Fin
                     f"{need.part} runs on GPU architectures {asked.specifier}, "
                     f"and `{group.instance_type}` has {has}"
                 )
-                question = f"./bake resolve {image.name} --with instance={group.instance_type}"
+                question = f"./bake resolve {image.name} --assume instance={group.instance_type}"
                 hint = f"`{question}` shows what would fit"
                 findings.add(launch_rules.HOST_NEEDS, message, hint)
     if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):

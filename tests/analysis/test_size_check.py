@@ -188,7 +188,7 @@ def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, t
         "its largest folders, unpacked:\n"
         "  /opt/torch/lib  4 kB\n"
         "\n"
-        "hint: `./bake size-report small` tells where its bytes lie\n"
+        "hint: `./bake sizes small` tells where its bytes lie\n"
     )
     assert caught.value.exit_code == 5
 

@@ -1,4 +1,4 @@
-"""What `size-report` prints, word for word."""
+"""What `sizes` prints, word for word."""
 
 import json
 from dataclasses import replace

@@ -205,8 +205,8 @@ def test_sizes(text: str, found: int | None) -> None:
         ),
         (
             lambda: job_options.cuts(["data@10s"]),
-            "`--cut data@10s` names no two groups and a time",
-            "write `--cut data,dnn@10s`",
+            "`--partition data@10s` does not name two groups and a time",
+            "write `--partition data,dnn@10s`",
         ),
         (
             lambda: job_options.size("much", "--memory"),

@@ -10,17 +10,17 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from invoke.collection import Collection
 
-import tasks
+from bakehouse import __version__
 from bakehouse.catalog.project import HOME
-from bakehouse.cli.main import Bake, help_first, with_named_values
-from bakehouse.errors import UsageError
+from bakehouse.cli import command_line, help_text, main
+from bakehouse.cli.tasks.collection import GROUPS
+from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.releases import ReleasedRegion, append
 from tests.publish.test_image_uris import ECR, US, release
 
-COLLECTION = Collection.from_module(tasks)
+TASKS = [task for tasks in GROUPS.values() for task in tasks]
 
 
 def bake(*words: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
@@ -29,8 +29,21 @@ def bake(*words: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
+def failure(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Run a command line in this process; return its exit code and standard error."""
+    code = main.run(words)
+    return code, capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HOME)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("GITHUB_ACTIONS", "")
+
+
 @pytest.mark.parametrize(
-    ("typed", "given"),
+    ("typed", "expanded"),
     [
         ("build", "build --images="),
         ("build pytorch-cpu", "build --images=pytorch-cpu"),
@@ -38,120 +51,145 @@ def bake(*words: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
         ("smoke --gpus 2 pytorch-cpu", "smoke --gpus 2 --images=pytorch-cpu"),
         ("smoke pytorch-cpu --check=mpi_2x2", "smoke --check=mpi_2x2 --images=pytorch-cpu"),
         ("build --images=a", "build --images=a"),
-        ("explain pytorch-cu130 nccl", "explain --image=pytorch-cu130 --part=nccl"),
+        ("explain pytorch-cu130 nccl", "explain --image=pytorch-cu130 --component=nccl"),
+        ("explain --image pytorch-cu130 nccl", "explain --image pytorch-cu130 --component=nccl"),
         ("render a smoke b", "render --images=a smoke --images=b"),
+        ("run a --entry-point build", "run --entry-point build --image=a"),
+        ("resolve --assume a=1 --assume b=2", "resolve --assume a=1 --assume b=2 --images="),
         ("doctor", "doctor"),
     ],
 )
-def test_values_after_a_task_get_names(typed: str, given: str) -> None:
-    assert with_named_values(typed.split(), COLLECTION) == given.split()
-
-
-def test_a_mistyped_option_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError) as caught:
-        with_named_values(["render", "--chekc"], COLLECTION)
-
-    [told] = caught.value.diagnostics
-    assert told.message == "task `render` has no option `--chekc`"
-    assert told.hint == "did you mean `--check`?"
+def test_positional_values_get_names(typed: str, expanded: str) -> None:
+    assert command_line.expand(typed.split()) == expanded.split()
 
 
 @pytest.mark.parametrize(
-    "words", [["build", ""], ["push", "mpi-cpu", ","], ["lock", "--images="], ["fetch", "-i", ""]]
-)
-def test_an_empty_name_is_not_every_image(words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        with_named_values(words, COLLECTION)
-
-    [told] = caught.value.diagnostics
-    assert told.message in (
-        f"`{words[-1]}` names nothing that task `{words[0]}` could take",
-        f"`{words[1].rstrip('=')}` of task `{words[0]}` needs a value",
-    )
-
-
-@pytest.mark.parametrize(
-    "words", [["fetch", "a", "--to", ""], ["fetch", "a", "--to="], ["fetch", "a", "--to"]]
-)
-def test_an_option_s_value_is_not_empty(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="`--to` of task `fetch` needs a value"):
-        with_named_values(words, COLLECTION)
-
-
-@pytest.mark.parametrize(
-    "words", [["fetch", "a", "--to", "b", "--to=c"], ["build", "a", "--images", "b", "--images", "c"]]
-)
-def test_an_option_that_takes_one_value_stands_once(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="stands twice"):
-        with_named_values(words, COLLECTION)
-
-
-def test_an_option_that_takes_several_values_may_stand_again() -> None:
-    words = ["resolve", "--with", "a=1", "--with", "b=2"]
-    assert with_named_values(words, COLLECTION) == [*words, "--images="]
-
-
-def test_help_may_follow_the_task() -> None:
-    assert help_first(["bake", "build", "--help"]) == ["bake", "--help", "build"]
-    assert help_first(["bake", "--help"]) == ["bake", "--help"]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "message"),
     [
-        (["biuld"], 64, "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"),
-        (["biuld", "--help"], 64, "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"),
-        (["estimator", "pytorch-cpu", "--role"], 64, "error: `--role` of task `estimator` needs a value\n"),
+        (["biuld"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
+        (["BUILD"], "unknown task `BUILD`\n\nhint: did you mean `build`?"),
+        (["biuld", "--help"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
+        (["help", "biuld"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
+        (["frobnicate"], "unknown task `frobnicate`\n\nhint: run `bake` for a list of tasks"),
         (
-            ["render", "pytroch-cpu"],
-            64,
-            "error: there is no image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?\n",
+            ["--dry", "build"],
+            "unknown option `--dry`\n\nhint: write options after the task: `bake TASK --option`",
         ),
-        (["plan", "mpi-cup"], 64, "error: there is no image `mpi-cup`\n\nhint: did you mean `mpi-cpu`?\n"),
+        (["render", "--chekc"], "`render` has no option `--chekc`\n\nhint: did you mean `--check`?"),
+        (["render", "--CHECK"], "`render` has no option `--CHECK`\n\nhint: did you mean `--check`?"),
+        (
+            ["doctor", "--dry"],
+            "`doctor` has no option `--dry`\n\nhint: known here: `--json`, `--strict`",
+        ),
+        (
+            ["estimator", "pytorch-cpu", "--role"],
+            "`--role` needs a value\n\n"
+            "hint: usage: `bake estimator IMAGE [OPTIONS]`; `bake help estimator` lists the options",
+        ),
+        (
+            ["fetch", "a", "--to="],
+            "`--to` needs a value\n\n"
+            "hint: usage: `bake fetch [IMAGE...] [OPTIONS]`; `bake help fetch` lists the options",
+        ),
+        (["fetch", "a", "--to", "b", "--to=c"], "`--to` is given twice\n\nhint: it takes one value"),
+        (
+            ["build", ""],
+            "`build` got an empty name\n\nhint: check whether a variable in the command is empty",
+        ),
+        (
+            ["push", "mpi-cpu", ","],
+            "`push` got an empty name\n\nhint: check whether a variable in the command is empty",
+        ),
+        (["render", "pytroch-cpu"], "there is no image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?"),
+        (["plan", "MPI-CPU"], "there is no image `MPI-CPU`\n\nhint: did you mean `mpi-cpu`?"),
         (
             ["explain"],
-            64,
-            "error: 'explain' did not receive required positional arguments: 'image'\n\n"
-            "hint: `./bake explain --help` shows how it is called\n",
+            "`explain` needs IMAGE\n\n"
+            "hint: usage: `bake explain IMAGE [COMPONENT] [OPTIONS]`; `bake help explain` lists the options",
         ),
         (
             ["explain", "pytorch-cu130", "ncl"],
-            64,
-            "error: `pytorch-cu130` has no `ncl`\n\nhint: did you mean `nccl`?\n",
+            "image `pytorch-cu130` has no component `ncl`\n\nhint: did you mean `nccl`?",
         ),
         (
-            ["size", "ml.p4d.24xlarge", "--vcpu-per-gpu", "many"],
-            64,
-            "error: `many` is no number\n\nhint: `./bake size --help` names the options that take numbers\n",
+            ["recommend-instances", "ml.p4d.24xlarge", "--vcpu-per-gpu", "many"],
+            "`many` is not a number\n\n"
+            "hint: `bake help recommend-instances` lists the options that take numbers",
         ),
         (
             ["doctor", "now"],
-            64,
-            "error: task `doctor` takes no `now`\n\nhint: `./bake doctor --help` shows what it takes\n",
+            "`doctor` takes no `now`\n\nhint: usage: `bake doctor [OPTIONS]`; "
+            "`bake help doctor` lists the options",
         ),
     ],
 )
-def test_what_is_mistyped_is_answered_without_a_traceback(
-    words: list[str],
-    code: int,
-    told: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_mistyped_command_line_is_explained(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(HOME)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("GITHUB_ACTIONS", "")
-    with pytest.raises(SystemExit) as caught:
-        Bake().run(["bake", *words])
+    assert failure(words, capsys) == (64, f"error: {message}\n")
 
-    assert (caught.value.code, capsys.readouterr().err) == (code, told)
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"], ["--list"]])
+def test_tasks_are_listed_by_purpose(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "Usage: bake TASK [ARGUMENTS] [OPTIONS]"
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [
+        "Look up:",
+        "Build:",
+        "Test:",
+        "Publish:",
+        "Run on SageMaker:",
+        "Maintain:",
+        "Options:",
+    ]
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("words", [["help", "outdated"], ["outdated", "--help"], ["--help", "outdated"]])
+def test_the_help_of_a_task_has_usage_options_and_examples(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words) == 0
+
+    assert (
+        capsys.readouterr().out
+        == """\
+Usage: bake outdated [IMAGE...] [OPTIONS]
+
+List components with newer releases and what holds each back.
+
+Arguments:
+  IMAGE  names, families or globs of images; default: all
+
+Options:
+  --json  print the report as JSON
+
+Examples:
+  bake outdated
+  bake outdated pytorch-cpu
+"""
+    )
+
+
+def test_every_option_has_a_help_text() -> None:
+    for task in TASKS:
+        for argument in command_line.options(task):
+            assert help_text.help_of(argument, task), f"{task.name} {argument.name}"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"bake {__version__}\n"
 
 
 def test_a_process_ends_as_its_task_does() -> None:
     ended = bake("biuld")
 
     assert (ended.returncode, ended.stdout) == (64, "")
-    assert ended.stderr == "error: there is no task `biuld`\n\nhint: did you mean `build`?\n"
+    assert ended.stderr == "error: unknown task `biuld`\n\nhint: did you mean `build`?\n"
 
 
 def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
@@ -164,40 +202,49 @@ def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
 
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"error: can't use `{tmp_path}/state/locks`: not a directory\n\n"
+        f"error: cannot use `{tmp_path}/state/locks`: not a directory\n\n"
         f"hint: BAKEHOUSE_STATE is `{tmp_path}/state`\n"
     )
 
 
-def test_every_task_says_what_it_does_by_example() -> None:
-    for name in COLLECTION.task_names:
-        task = COLLECTION[name]
-        assert task.__doc__ is not None
-        assert f"./bake {task.name}" in task.__doc__, name
+def examples(task: BakeTask) -> list[list[str]]:
+    """Return the words of each example in a task's help."""
+    text = (task.__doc__ or "").replace("\\\n", " ")
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("bake ")]
 
 
-def test_examples_name_images_that_there_are() -> None:
+def test_every_task_has_examples_that_are_valid_command_lines() -> None:
+    for task in TASKS:
+        lines = examples(task)
+        assert lines, task.name
+        for words in lines:
+            name = command_line.task_name(task)
+            typed = words[: words.index(">")] if ">" in words else words
+            assert typed[0] == name
+            assert name == "help" or command_line.expand(typed)[0] == name
+
+
+def test_examples_name_images_of_the_catalogue() -> None:
     workspace = open_workspace()
-    images = [*workspace.recipes, *(one.family for one in workspace.recipes.values())]
-    known = {*images, *workspace.catalog.provided_names}
+    images = {name for recipe in workspace.recipes.values() for name in (recipe.name, recipe.family)}
+    known = images | {*workspace.catalog.provided_names}
     shown = [
         word
-        for name in COLLECTION.task_names
-        if "image" in " ".join(COLLECTION[name].positional)
-        for line in (COLLECTION[name].__doc__ or "").splitlines()
-        if line.strip().startswith("./bake ")
-        for word in takewhile(lambda word: not word.startswith("--"), shlex.split(line.rstrip("\\"))[2:])
+        for task in TASKS
+        if {"images", "image"} & {*task.arguments}
+        for words in examples(task)
+        for word in takewhile(lambda word: not word.startswith("--"), words[1:])
     ]
 
     assert len(shown) > 30
     assert [word for word in shown if not fnmatch.filter(known, word)] == []
 
 
-def test_without_words_the_tasks_are_listed() -> None:
+def test_a_task_without_words_lists_the_tasks() -> None:
     ended = bake()
 
     assert ended.returncode == 0
-    assert "Build images, all in one graph" in ended.stdout
+    assert "Build images as one graph" in ended.stdout
 
 
 def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:
@@ -234,7 +281,9 @@ def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> N
     ended = bake("render", cwd=tmp_path)
 
     assert ended.stdout == "0 files of 0 images\n"
-    assert ended.stderr == "no images are kept here: `./bake render IMAGE` keeps one of Bakehouse's\n"
+    assert (
+        ended.stderr == "no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images\n"
+    )
 
 
 def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_a_kernel_that_filters_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "iptables": says})
 
     assert told(EngineError, cuts=True) == (
-        "error: this machine can't do `--cut`: iptables: Failed to initialize nft: Protocol not supported\n"
+        "error: this machine can't do `--partition`: "
+        "iptables: Failed to initialize nft: Protocol not supported\n"
         "\n"
         "hint: `--kill` needs nothing of the machine\n"
     )
@@ -72,7 +73,7 @@ def test_a_user_who_is_not_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     assert told(EngineError, cuts=True) == (
-        "error: this machine can't do `--cut`: it enters the hosts' network namespaces\n"
+        "error: this machine can't do `--partition`: it enters the hosts' network namespaces\n"
         "\n"
         "hint: run it as root\n"
     )

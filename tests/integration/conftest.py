@@ -57,7 +57,7 @@ def fleet(workspace: Workspace) -> Fleet:
         exclusive(HOME / "build/fleet.lock"),
         Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress,
     ):
-        built = workflow.build_images(workspace, FLEET, progress.report, workflow.Wishes(), progress)
+        built = workflow.build_images(workspace, FLEET, progress.report, workflow.RunOptions(), progress)
         return Fleet({one.image.name: one for one in built}, progress.steps())
 
 

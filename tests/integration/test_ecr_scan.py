@@ -119,7 +119,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
         Diagnostic(
             "the scan of `mpi-cpu` found 1 CRITICAL, 2 HIGH",
             facts=(("image", record.image_uri), ("scanned", SCANNED), ("allowed", "below HIGH")),
-            hint="`aws ecr describe-image-scan-findings` lists them; `--severity` sets what is too much",
+            hint="`aws ecr describe-image-scan-findings` lists them; `--fail-on` sets what is too much",
         ),
     )
     assert (record.candidate, record.scanned) == (True, SCANNED)

@@ -94,7 +94,7 @@ def test_a_users_own_step_installs_a_package_on_a_base_that_names_no_mirror(tmp_
         'summary: With a program more\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
         "run: [apt-get update -q && apt-get install -q -y --no-install-recommends tree]\n"
     )
-    [built] = workflow.build_images(open_workspace(tmp_path), [name], print, workflow.Wishes())
+    [built] = workflow.build_images(open_workspace(tmp_path), [name], print, workflow.RunOptions())
     try:
         command = ["docker", "run", "--rm", "--network=none", "--entrypoint=tree", built.digest, "--version"]
         assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tree v")

@@ -65,7 +65,7 @@ def test_a_second_build_gives_the_same_digests_and_starts_no_container(
     workspace: Workspace, fleet: Fleet
 ) -> None:
     since = f"{time.time():.3f}"
-    again = workflow.build_images(workspace, FLEET, print, workflow.Wishes())
+    again = workflow.build_images(workspace, FLEET, print, workflow.RunOptions())
     until = f"{time.time():.3f}"
 
     assert [one.digest for one in again] == [fleet.images[name].digest for name in FLEET]

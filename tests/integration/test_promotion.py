@@ -120,8 +120,7 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
             reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
             facts=(("digest", image.digest),),
             hint=(
-                "run `bake smoke mpi-cpu`, or publish it as a candidate with "
-                "`bake push --candidate mpi-cpu`"
+                "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"
             ),
         ),
     )

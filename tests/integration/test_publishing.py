@@ -136,7 +136,7 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
 
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:
-    wishes = workflow.Wishes(report=tmp_path / "seen.json")
+    wishes = workflow.RunOptions(report=tmp_path / "seen.json")
     with pytest.raises(UsageError, match="one report is of one image, and these are 2"):
         workflow.smoke_images(workspace, [image, image], print, wishes)
 

@@ -127,7 +127,7 @@ def stubs(fleet: Fleet) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        workflow.build_images(workspace, IMAGES, progress.report, workflow.Wishes(), progress)
+        workflow.build_images(workspace, IMAGES, progress.report, workflow.RunOptions(), progress)
     found = run_all(workspace, LAUNCHES)
     launch_matrix.note(__name__, LAUNCHES, found)
     return found

@@ -51,7 +51,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.fixture(scope="module")
 def outcome(project: Workspace) -> Iterator[Outcome]:
     found = workflow.rehearse_images(
-        project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"], print, workflow.Wishes()
+        project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"], print, workflow.RunOptions()
     )
     for failure in found.failures:
         print(failure_text(failure))
@@ -145,9 +145,11 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
     try:
         built = workflow.built_images(project, ["right"], print)
         with pytest.raises(SmokeError, match="rehearsed, not built"):
-            workflow.smoke_images(project, built, print, workflow.Wishes())
+            workflow.smoke_images(project, built, print, workflow.RunOptions())
         with pytest.raises(PublishError, match="rehearsed, not built"):
-            workflow.push_images(project, built, print, workflow.Wishes(terms=PublishOptions(candidate=True)))
+            workflow.push_images(
+                project, built, print, workflow.RunOptions(terms=PublishOptions(candidate=True))
+            )
     finally:
         docker("image", "rm", image.reference)
 
@@ -167,6 +169,6 @@ def test_tasks_refuse_the_name_of_a_rehearsal(task: str, project: Workspace) -> 
 
 
 def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: Outcome) -> None:
-    again = workflow.rehearse_images(project, [EXTENDED], print, workflow.Wishes())
+    again = workflow.rehearse_images(project, [EXTENDED], print, workflow.RunOptions())
 
     assert [found.digest for found in again.rehearsed] == [one(outcome, EXTENDED).digest]

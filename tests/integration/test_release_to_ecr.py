@@ -50,7 +50,7 @@ def released(
 ) -> Iterator[Released]:
     session_ecr.reset()
     folder = tmp_path_factory.mktemp("certificate")
-    command = [str(HOME / "bake"), "release", IMAGE, "--to", f"{HOST}/team", "--create"]
+    command = [str(HOME / "bake"), "release", IMAGE, "--registry", f"{HOST}/team", "--create"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with at_address(HOST, session_ecr.host, folder) as certificate:
         trust = {"REQUESTS_CA_BUNDLE": str(certificate)}

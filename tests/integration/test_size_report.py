@@ -104,7 +104,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
 ) -> None:
     _, built = mpi_cpu
 
-    document = json.loads(size_report.run(workspace, ["mpi-cpu"], print, top=10, json=True))
+    document = json.loads(size_report.run(workspace, ["mpi-cpu"], print, limit=10, json=True))
 
     [size] = document["images"]
     parts = {one["name"]: one for one in size["parts"]}
@@ -141,13 +141,13 @@ def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
     assert plan_images(open_workspace(tmp_path), ["mpi-cpu"]).images[0].key == mpi_cpu[0].key
 
     with pytest.raises(BuildError) as caught:
-        workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.Wishes())
+        workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
 
     assert [one.message for one in caught.value.diagnostics] == [
         "`sagemaker-training` of image `mpi-cpu` is over its budget"
     ]
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
-    [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.Wishes())
+    [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
     assert built.digest == mpi_cpu[1].digest
 
 
@@ -158,7 +158,7 @@ def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[I
     built = workflow.built_images(own, ["mpi-cpu"], print)
 
     with pytest.raises(BuildError) as caught:
-        workflow.push_images(own, built, print, workflow.Wishes())
+        workflow.push_images(own, built, print, workflow.RunOptions())
 
     assert [one.message for one in caught.value.diagnostics] == ["image `mpi-cpu` is over its budget"]
 
@@ -173,7 +173,7 @@ def test_an_image_is_compared_with_its_last_release(
     ledger.parent.mkdir(parents=True)
     ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
 
-    told = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, top=10, against="release")
+    told = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, limit=10, against="release")
 
     lines = told.splitlines()
     change = f"1.0 MB → {format_bytes(mpi_cpu[1].bytes)}"
@@ -185,7 +185,7 @@ def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) ->
     project(tmp_path, "nobody-built-this", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:
-        size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, top=10)
+        size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, limit=10)
 
     [told] = caught.value.diagnostics
     assert told.message == "image `nobody-built-this` is not built on this machine as its recipe is now"

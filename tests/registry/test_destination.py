@@ -132,7 +132,7 @@ def test_what_can_be_no_destination_is_refused_before_anything_is_built(
     monkeypatch.setattr(workflow, "build_images", None)
     workspace = cast("Workspace", SimpleNamespace(project=project))
     with pytest.raises((PublishError, UsageError)) as caught:
-        workflow.release_images(workspace, [], print, workflow.Wishes(terms=PublishOptions(registry=to)))
+        workflow.release_images(workspace, [], print, workflow.RunOptions(terms=PublishOptions(registry=to)))
     assert caught.value.diagnostics[0].message == message
 
 

@@ -84,7 +84,7 @@ def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
     tree.image(HEAD + "components: {python: '*'}\n", "other")
 
     assert (
-        diff.compare_catalogs(before, old, tree.recipes(), tree.catalog(), "*")
+        diff.history_text(diff.history(before, old, tree.recipes(), tree.catalog(), "*"))
         == """\
 small
   ~ toolkit 5.1 → 5.2
@@ -96,7 +96,7 @@ small
 
 def test_images_that_are_nowhere_are_told(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
-        diff.compare_catalogs(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
+        diff.history(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
 
     [told] = caught.value.diagnostics
-    assert (told.message, told.hint) == ("there is no image `smal`, then or now", "did you mean `small`?")
+    assert (told.message, told.hint) == ("there is no image `smal` at either commit", "did you mean `small`?")

@@ -91,8 +91,8 @@ def test_what_does_not_fit_is_told_with_the_candidates_and_what_is_nearest(shop:
         asked(shop, "cuda=12.6", "torch=2.9")
         == """\
 error: nothing in the catalogue has cuda 12.6 and torch 2.9 together
-  --> --with torch=2.9
-  because you ask for cuda 12.6          --with cuda=12.6
+  --> --assume torch=2.9
+  because you ask for cuda 12.6          --assume cuda=12.6
   and cuda-image 12.6 brings cuda 12.6   components/cuda-image/component.yaml:7:14
 
 candidates for torch:
@@ -103,7 +103,7 @@ nearest that fit:
   1 change  cuda 12.6 → 12.8  cuda-image 12.8, torch 2.9
   1 change  torch 2.9 → 2.8   cuda-image 12.6, python 3.11, torch 2.8
 
-hint: `./bake resolve --with cuda=12.8 --with torch=2.9` shows the first one whole
+hint: `./bake resolve --assume cuda=12.8 --assume torch=2.9` shows the first one whole
 """
     )
 
@@ -111,8 +111,8 @@ hint: `./bake resolve --with cuda=12.8 --with torch=2.9` shows the first one who
 def test_the_fewest_changes_come_first_and_the_nearest_versions(shop: Tree) -> None:
     assert asked(shop, "torch>=2.8,<2.9", "python=3.12").endswith("""\
 error: nothing in the catalogue has torch >=2.8,<2.9 and python 3.12 together
-  --> --with torch>=2.8,<2.9
-  because you ask for python 3.12   --with python=3.12
+  --> --assume torch>=2.8,<2.9
+  because you ask for python 3.12   --assume python=3.12
 
 candidates for torch:
   torch 2.8         needs python 3.11, not 3.12  components/torch/component.yaml:6
@@ -122,7 +122,7 @@ nearest that fit:
   1 change  torch >=2.8,<2.9 → 2.9  cuda-image 12.8, python 3.12, torch 2.9
   1 change  python 3.12 → 3.11      cuda-image 12.6, python 3.11, torch 2.8
 
-hint: `./bake resolve --with torch=2.9 --with python=3.12` shows the first one whole
+hint: `./bake resolve --assume torch=2.9 --assume python=3.12` shows the first one whole
 """)
 
 
@@ -131,8 +131,8 @@ def test_what_it_has_to_run_on_is_told_with_both_places(shop: Tree) -> None:
         asked(shop, "torch=2.9", "instance=ml.p3.2xlarge")
         == """\
 error: nothing in the catalogue has torch 2.9 and ml.p3.2xlarge together
-  --> --with torch=2.9
-  because it is for ml.p3.2xlarge              --with instance=ml.p3.2xlarge
+  --> --assume torch=2.9
+  because it is for ml.p3.2xlarge              --assume instance=ml.p3.2xlarge
   and ml.p3.2xlarge has gpu-architecture 7.0   components/instance/component.yaml:5:16
 
 candidates for torch:
@@ -143,7 +143,7 @@ nearest that fit:
   1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
   1 change  without ml.p3.2xlarge  cuda-image 12.8, torch 2.9
 
-hint: `./bake resolve --with torch=2.8 --with instance=ml.p3.2xlarge` shows the first one whole
+hint: `./bake resolve --assume torch=2.8 --assume instance=ml.p3.2xlarge` shows the first one whole
 """
     )
 
@@ -153,8 +153,8 @@ def test_the_driver_of_the_host_is_told_with_the_one_that_is_needed(shop: Tree) 
         asked(shop, "torch=2.9", "driver=550.54")
         == """\
 error: nothing in the catalogue has torch 2.9 and driver 550.54 together
-  --> --with torch=2.9
-  because the host has driver 550.54   --with driver=550.54
+  --> --assume torch=2.9
+  because the host has driver 550.54   --assume driver=550.54
 
 candidates for torch:
   torch 2.9         needs driver >=570, not 550.54  components/torch/component.yaml:5
@@ -177,7 +177,7 @@ def test_what_does_not_fit_into_an_image_is_told_with_the_recipes_line(shop: Tre
         asked_of_image(shop, "torch=2.7")
         == """\
 error: image `small` does not fit with torch 2.7
-  --> --with torch=2.7
+  --> --assume torch=2.7
   because the image asks for cuda-image 12.8   images/small.yaml:2:20
   and cuda-image 12.8 brings cuda 12.8         components/cuda-image/component.yaml:4:14
 
@@ -196,12 +196,11 @@ def test_several_images_get_a_line_each(shop: Tree) -> None:
     catalog, recipe = shop.catalog(), shop.recipes()["small"]
     other = replace(recipe, name="other", base=replace(recipe.base, specifier="==12.6"))
 
-    assert (
-        what_if.summarize_images([recipe, other], what_if.parse_assumptions(["torch=2.9"], catalog), catalog)
-        == """\
-small  fits
-other  does not fit; it would with cuda-image 12.6 → 12.8
-"""
+    assert what_if.summarize_images(
+        [recipe, other], what_if.parse_assumptions(["torch=2.9"], catalog), catalog
+    ) == (
+        what_if.ImageFit("small", True),
+        what_if.ImageFit("other", False, "cuda-image 12.6 → 12.8"),
     )
 
 
@@ -218,24 +217,25 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("toch=2", "error: unknown component `toch`\n  --> --with toch=2\n\nhint: did you mean `torch`?\n"),
+        ("toch=2", "error: unknown component `toch`\n  --> --assume toch=2\n\nhint: did you mean `torch`?\n"),
         (
             "instance=ml.p3.2xlrge",
-            "error: unknown instance type `ml.p3.2xlrge`\n  --> --with instance=ml.p3.2xlrge\n\n"
+            "error: unknown instance type `ml.p3.2xlrge`\n  --> --assume instance=ml.p3.2xlrge\n\n"
             "hint: did you mean `ml.p3.2xlarge`?\n",
         ),
         (
             "driver=new",
-            "error: `new` is no version of a driver\n  --> --with driver=new\n\nhint: such as `550.163.01`\n",
+            "error: `new` is no version of a driver\n  --> --assume driver=new\n\n"
+            "hint: such as `550.163.01`\n",
         ),
         (
             "torch=2,9",
-            "error: `2,9` is no version range\n  --> --with torch=2,9\n\n"
+            "error: `2,9` is no version range\n  --> --assume torch=2,9\n\n"
             'hint: write versions as ">=2.9,<3" or "2.9.1"; "*" is any\n',
         ),
         (
             "=2",
-            "error: `=2` names nothing to ask about\n  --> --with =2\n\n"
+            "error: `=2` names nothing to ask about\n  --> --assume =2\n\n"
             "hint: write `name=versions`, such as `cuda=12.4`\n",
         ),
     ],
@@ -246,6 +246,6 @@ def test_a_wish_that_is_mistyped_is_told(shop: Tree, word: str, told: str) -> No
 
 def test_a_variant_that_does_not_exist_is_told_with_those_that_do(tree: Tree) -> None:
     assert mistaken(tree, "torch=rocm-*") == (
-        "error: no variant of torch is called `rocm-*`\n  --> --with torch=rocm-*\n\n"
+        "error: no variant of torch is called `rocm-*`\n  --> --assume torch=rocm-*\n\n"
         "hint: known here: `cpu-py311`, `cu128-py311`\n"
     )

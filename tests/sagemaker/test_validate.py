@@ -390,7 +390,7 @@ CASES: dict[str, Case] = {
         request(H200, environment={"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}),
         IMAGES["up to A100"],
         "pytorch 1.13.1 (cu117) runs on GPU architectures <9, and `ml.p5en.48xlarge` has 9.0",
-        "`./bake resolve image --with instance=ml.p5en.48xlarge` shows what would fit",
+        "`./bake resolve image --assume instance=ml.p5en.48xlarge` shows what would fit",
     ),
     "a GPU that the release is not for": (
         launch_rules.HOST_NEEDS,

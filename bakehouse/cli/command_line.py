@@ -1,0 +1,158 @@
+"""Checks a command line and names its positional arguments, since invoke takes at most one value for each."""
+
+from collections.abc import Sequence
+
+from invoke.parser.argument import Argument
+
+from bakehouse.cli.tasks.collection import namespace
+from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.suggest import suggestion
+
+PLACEHOLDERS = {
+    "images": "[IMAGE...]",
+    "image": "IMAGE",
+    "component": "COMPONENT",
+    "other": "IMAGE",
+    "job": "JOB",
+    "instance": "TYPE",
+    "shell": "SHELL",
+    "name": "NAME",
+    "task": "TASK",
+}
+
+
+def find_task(name: str) -> BakeTask:
+    """Return the task of a name. Raises UsageError with the nearest name."""
+    if name not in namespace.task_names:
+        hint = suggestion(name, namespace.task_names) or "run `bake` for a list of tasks"
+        raise UsageError(Diagnostic(f"unknown task `{name}`", hint=hint))
+    task = namespace[name]
+    assert isinstance(task, BakeTask)
+    return task
+
+
+def task_name(task: BakeTask) -> str:
+    """Return the name of a task as users type it."""
+    return str(task.name).replace("_", "-")
+
+
+def usage(task: BakeTask) -> str:
+    """Return the usage line of a task: `bake explain IMAGE [COMPONENT] [OPTIONS]`."""
+    words = ["bake", task_name(task)]
+    for argument in task.arguments:
+        placeholder = PLACEHOLDERS[argument]
+        is_optional = argument in task.optional_arguments and argument != "images"
+        words.append(f"[{placeholder}]" if is_optional else placeholder)
+    if options(task):
+        words.append("[OPTIONS]")
+    return " ".join(words)
+
+
+def usage_hint(task: str) -> str:
+    """Return a hint that shows how a task is called."""
+    if not task:
+        return "run `bake` for a list of tasks"
+    return f"usage: `{usage(find_task(task))}`; `bake help {task}` lists the options"
+
+
+def options(task: BakeTask) -> tuple[Argument, ...]:
+    """Return the options of a task: its arguments that are not positional."""
+    return tuple(one for one in task.get_arguments() if str(one.name) not in task.arguments)
+
+
+def option_name(argument: Argument) -> str:
+    """Return an option as users type it."""
+    return f"--{argument.names[0]}"
+
+
+def expand(words: Sequence[str]) -> list[str]:
+    """Return the words for invoke: `build a b` becomes `build --images=a,b`. Raises UsageError."""
+    expanded: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word.startswith("-"):
+            hint = "write options after the task: `bake TASK --option`"
+            raise UsageError(Diagnostic(f"unknown option `{word}`", hint=hint))
+        task = find_task(word)
+        position += 1
+        end = _end(words, position, task)
+        expanded += [word, *_expanded(words[position:end], task)]
+        position = end
+    return expanded
+
+
+def _end(words: Sequence[str], position: int, task: BakeTask) -> int:
+    """Return the position of the next task, which is no value of an option."""
+    while position < len(words) and words[position] not in namespace.task_names:
+        option = _option(words[position], task)
+        takes_next = option is not None and option.takes_value and "=" not in words[position]
+        position += 2 if takes_next else 1
+    return min(position, len(words))
+
+
+def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
+    """Return the options as they are and the positional values with their names."""
+    values: list[str] = []
+    given: list[str] = []
+    names: set[str] = set()
+    remaining = iter(words)
+    for word in remaining:
+        if not word.startswith("-"):
+            _check_value(word, task)
+            values.append(word)
+            continue
+        option = _option(word, task)
+        name = word.partition("=")[0]
+        if option is None:
+            raise _unknown_option(name, task)
+        given.append(word)
+        if not option.takes_value:
+            continue
+        key = str(option.name)
+        if key in names and option.kind is not list:
+            raise UsageError(Diagnostic(f"`{name}` is given twice", hint="it takes one value"))
+        names.add(key)
+        value = word.partition("=")[2]
+        if "=" not in word:
+            value = next(remaining, "")
+            given.append(value)
+        if not value:
+            raise UsageError(Diagnostic(f"`{name}` needs a value", hint=usage_hint(task_name(task))))
+        if key in ("images", "image"):
+            _check_value(value, task)
+    return [*given, *_named(values, names, task)]
+
+
+def _named(values: Sequence[str], names: set[str], task: BakeTask) -> list[str]:
+    """Return positional values as options. `names` are the arguments that were given as options."""
+    arguments = [argument for argument in task.arguments if argument not in names]
+    if "images" in arguments:
+        return [f"--images={','.join(values)}"]
+    if len(values) > len(arguments):
+        message = f"`{task_name(task)}` takes no `{values[len(arguments)]}`"
+        raise UsageError(Diagnostic(message, hint=usage_hint(task_name(task))))
+    missing = [name for name in arguments[len(values) :] if name not in task.optional_arguments]
+    if missing:
+        message = f"`{task_name(task)}` needs {PLACEHOLDERS[missing[0]]}"
+        raise UsageError(Diagnostic(message, hint=usage_hint(task_name(task))))
+    return [f"--{name}={value}" for name, value in zip(arguments, values, strict=False)]
+
+
+def _option(word: str, task: BakeTask) -> Argument | None:
+    name = word.partition("=")[0]
+    return next((one for one in task.get_arguments() if option_name(one) == name), None)
+
+
+def _unknown_option(option: str, task: BakeTask) -> UsageError:
+    names = [option_name(argument) for argument in options(task)]
+    hint = suggestion(option, names) or usage_hint(task_name(task))
+    return UsageError(Diagnostic(f"`{task_name(task)}` has no option `{option}`", hint=hint))
+
+
+def _check_value(value: str, task: BakeTask) -> None:
+    """Refuse an empty name, which an unset shell variable gives: it must not mean all images."""
+    if not value.strip(","):
+        message = f"`{task_name(task)}` got an empty name"
+        raise UsageError(Diagnostic(message, hint="check whether a variable in the command is empty"))

@@ -1,0 +1,79 @@
+"""Help texts of `bake` and its tasks."""
+
+import inspect
+import textwrap
+
+from invoke.parser.argument import Argument
+
+from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, task_name, usage
+from bakehouse.cli.tasks.collection import GROUPS
+from bakehouse.cli.tasks.declare import BakeTask
+
+_HEADING = "Build, test and publish container images for training jobs."
+_WIDTH = 100
+_TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
+
+
+def overview() -> str:
+    """Return the tasks by purpose, with a usage line and where to start."""
+    width = max(len(task_name(task)) for tasks in GROUPS.values() for task in tasks)
+    lines = [_HEADING, "", "Usage: bake TASK [ARGUMENTS] [OPTIONS]"]
+    for group, tasks in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {task_name(task).ljust(width)}  {_summary(task)}" for task in tasks]
+    lines += [
+        "",
+        "Options:",
+        "  --help     show this help; `bake help TASK` shows the help of a task",
+        "  --version  show the version",
+        "",
+        "Start with `bake demo`, or with `bake list` to see the images. Names of images may be globs.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def task_help(task: BakeTask) -> str:
+    """Return the usage, description, examples and options of a task."""
+    description, examples = _parts(task)
+    lines = [f"Usage: {usage(task)}", "", *description]
+    arguments = [(PLACEHOLDERS[name].strip("[]."), task.texts[name]) for name in task.arguments]
+    if arguments:
+        lines += ["", "Arguments:", *_rows(arguments)]
+    rows = [(_option(argument), help_of(argument, task)) for argument in options(task)]
+    if rows:
+        lines += ["", "Options:", *_rows(sorted(rows))]
+    if examples:
+        lines += ["", "Examples:", *(f"  {line}" for line in examples)]
+    return "\n".join(lines) + "\n"
+
+
+def help_of(argument: Argument, task: BakeTask) -> str:
+    """Return the help text of an option."""
+    name = str(argument.names[0])
+    return task.texts.get(name) or task.texts[str(argument.name)]
+
+
+def _summary(task: BakeTask) -> str:
+    return _parts(task)[0][0].rstrip(".")
+
+
+def _parts(task: BakeTask) -> tuple[list[str], list[str]]:
+    """Return the description and the examples, which are the last paragraph of the docstring."""
+    paragraphs = (inspect.getdoc(task) or "").split("\n\n")
+    description = "\n\n".join(paragraphs[:-1]).splitlines()
+    return description, paragraphs[-1].splitlines()
+
+
+def _option(argument: Argument) -> str:
+    if not argument.takes_value:
+        return option_name(argument)
+    return f"{option_name(argument)} {_TYPES.get(argument.kind, 'TEXT')}"
+
+
+def _rows(rows: list[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    lines = []
+    for name, text in rows:
+        head = f"  {name.ljust(width)}  "
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    return lines

@@ -1,0 +1,265 @@
+"""Reports as JSON values. docs/reference/json.md documents the shapes; tests hold both together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bakehouse.analysis.compare import Reproduction
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.rehearse import Rehearsed
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.cli.doctor import Finding
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.lock.drift import Drift
+from bakehouse.plan.model import Plan
+from bakehouse.resolve import diff, outdated
+from bakehouse.resolve.candidate import Demand
+from bakehouse.resolve.phrases import predicate, requester_text, requirement_text
+from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.resolve.what_if import Assumptions, ImageFit
+from bakehouse.sagemaker.sizing import Sizing
+
+Json = dict[str, Any]
+
+
+def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
+    """Return the components of each image and the warnings about their combination."""
+    return [
+        {
+            "image": resolution.recipe.name,
+            "components": [component(choice) for choice in _choices(resolution)],
+            "warnings": [
+                {
+                    "component": str(candidate),
+                    "with": [requirement_text(requirement) for requirement in problem.parts],
+                    "reason": problem.reason,
+                    "source": problem.source,
+                }
+                for candidate, problem in resolution.warnings
+            ],
+        }
+        for resolution in resolved
+    ]
+
+
+def component(choice: Choice) -> Json:
+    """Return one component of an image."""
+    return {
+        "name": choice.name,
+        "version": choice.version,
+        "variant": choice.candidate.variant.name or None,
+        "provides": dict(choice.face.provides),
+    }
+
+
+def fit(assumptions: Assumptions, resolved: Sequence[Resolution]) -> Json:
+    """Return the combinations that satisfy assumptions: in one image, or on each base that fits."""
+    return {
+        "assumptions": str(assumptions),
+        "fits": [
+            {
+                "image": resolution.recipe.name or None,
+                "components": [component(choice) for choice in _choices(resolution)],
+            }
+            for resolution in resolved
+        ],
+    }
+
+
+def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
+    """Return for each image whether assumptions fit."""
+    images = [{"image": fit.image, "fits": fit.fits, "changes": fit.changes or None} for fit in fits]
+    return {"assumptions": str(assumptions), "images": images}
+
+
+def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Json:
+    """Return who requires each component and what excludes its newer releases."""
+    choices = [choice for choice in _choices(resolution) if not name or name in choice.candidate.provided]
+    return {
+        "image": resolution.recipe.name,
+        "components": [
+            {
+                **component(choice),
+                "newest": catalog.components[choice.name].releases[0].version,
+                "required_by": [_demand(demand) for demand in choice.demands],
+                "excluded": [
+                    {"candidate": str(refusal.candidate), "reason": predicate(refusal)}
+                    for refusal in choice.skipped
+                ],
+            }
+            for choice in choices
+        ],
+    }
+
+
+def _demand(demand: Demand) -> Json:
+    return {
+        "by": requester_text(demand),
+        "requirement": requirement_text(demand.requirement),
+        "location": str(demand.requirement.location),
+    }
+
+
+def comparison(before: Resolution, after: Resolution) -> Json:
+    """Return the components that differ between two images."""
+    return {
+        "before": before.recipe.name,
+        "after": after.recipe.name,
+        "components": [
+            {
+                "name": difference.name,
+                "before": component(difference.before) if difference.before else None,
+                "after": component(difference.after) if difference.after else None,
+            }
+            for difference in diff.differences(before, after)
+        ],
+    }
+
+
+def history(images: diff.History) -> Json:
+    """Return the images that differ between two commits."""
+    changed = [
+        comparison(change.before, change.after)
+        if change.before and change.after
+        else {"before": change.image, "after": change.image, "components": None}
+        for change in images.changed
+    ]
+    return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}
+
+
+def outdated_components(resolved: Sequence[Resolution], catalog: Catalog) -> list[Json]:
+    """Return for each image the components with a newer release, and what holds each back."""
+    return [
+        {
+            "image": resolution.recipe.name,
+            "components": [
+                {
+                    "name": row.choice.name,
+                    "version": row.choice.version,
+                    "newest": row.newest,
+                    "reason": row.verdict,
+                    "location": str(row.location) if row.location else None,
+                }
+                for row in outdated.outdated(resolution, catalog)
+            ],
+        }
+        for resolution in resolved
+    ]
+
+
+def plan(planned: Plan) -> Json:
+    """Return stages by build key, and images with the stages they use."""
+    return {
+        "stages": [{"key": key, "name": stage.name} for key, stage in planned.stages.items()],
+        "images": [
+            {
+                "name": image.name,
+                "key": image.key,
+                "stages": [stage.key for stage in image.stages],
+                "python_package_bytes": image.wheel_bytes,
+            }
+            for image in planned.images
+        ],
+    }
+
+
+def built(images: Sequence[BuiltImage]) -> list[Json]:
+    """Return built images."""
+    return [
+        {"image": item.image.name, "key": item.image.key, "digest": item.digest, "bytes": item.bytes}
+        for item in images
+    ]
+
+
+def rehearsed(images: Sequence[Rehearsed]) -> list[Json]:
+    """Return rehearsed images with their stubs and the checks of declared versions."""
+    return [
+        {
+            "image": item.rehearsal.real.name,
+            "stubs": list(item.rehearsal.stubs),
+            "agree": list(item.agree),
+            "differ": [answer.component for answer in item.differ],
+        }
+        for item in sorted(images, key=lambda item: item.rehearsal.real.name)
+    ]
+
+
+def smoke(reports: Sequence[SmokeReport]) -> list[Json]:
+    """Return smoke-test results: `passed`, `failed` or `not tested` for each check."""
+    return [
+        {
+            "image": report.image,
+            "digest": report.digest,
+            "transport": report.transport,
+            "checks": [
+                {"name": check.name, "outcome": check.outcome.value, "reason": check.reason or None}
+                for check in report.checks
+            ],
+        }
+        for report in reports
+    ]
+
+
+def doctor(findings: Iterable[Finding]) -> list[Json]:
+    """Return what each check of this machine found."""
+    return [
+        {
+            "name": finding.name,
+            "state": finding.state.value,
+            "detail": finding.detail,
+            "cost": finding.cost or None,
+            "hint": finding.hint or None,
+        }
+        for finding in findings
+    ]
+
+
+def drift(differences: Iterable[Drift]) -> list[Json]:
+    """Return the differences between locks and what they lock."""
+    return [
+        {"kind": item.kind.value, "where": item.where, "text": item.text, "blocks_release": item.kind.is_open}
+        for item in differences
+    ]
+
+
+def reproductions(results: Iterable[Reproduction]) -> list[Json]:
+    """Return for each image and store whether the second build gave the same layers."""
+    return [
+        {
+            "image": result.image,
+            "store": result.store,
+            "clock": result.clock,
+            "layers": result.layers,
+            "same": result.is_same,
+            "differing": [
+                {"layer": layer.number, "component": layer.owner, "digests": list(layer.digests)}
+                for layer in result.differing
+            ],
+        }
+        for result in results
+    ]
+
+
+def sizing(result: Sizing) -> Json:
+    """Return combinations of instances for a job, with their cost where prices are known."""
+    return {
+        "need": asdict(result.need),
+        "instances": [
+            {
+                "instances": row.mix.counts,
+                "gpus": row.mix.gpus,
+                "vcpus": row.mix.vcpus,
+                "vcpus_per_gpu": round(row.mix.ratio, 2),
+                "enough": row.is_enough,
+                "price_per_hour": row.price,
+                "seconds_per_step": row.seconds,
+                "cost_of_100_steps": row.cost(),
+            }
+            for row in result.rows
+        ],
+        "notes": list(result.notes),
+    }
+
+
+def _choices(resolution: Resolution) -> tuple[Choice, ...]:
+    return (resolution.base, *resolution.choices)

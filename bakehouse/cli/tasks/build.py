@@ -1,0 +1,201 @@
+"""Tasks that render, download and build images."""
+
+import sys
+
+from invoke.context import Context
+
+from bakehouse.cli import image_table, json_report, tables
+from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, report, show, split
+from bakehouse.plan.workspace import (
+    check_rendered,
+    open_workspace,
+    orphans,
+    plan_recipes,
+    render_images,
+    select_kept,
+)
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "names, families or globs of images; default: those rendered below images/",
+        "check": "write nothing; fail with a diff if files are stale",
+    },
+)
+def render(context: Context, images: str, check: bool = False) -> None:
+    """
+    Write the Dockerfiles and bake files of images below images/.
+
+    Without IMAGE, `render` updates the images of the project's own recipes and every image already
+    rendered. It skips combinations that a recipe's `commit` key leaves out.
+
+    bake render
+    bake render --check
+    bake render 'pytorch-2.10-*'
+    """
+    workspace = open_workspace()
+    patterns = split(images)
+    planned = plan_recipes(workspace, select_kept(workspace, patterns))
+    gone = () if patterns else orphans(workspace)
+    count = f"{len(planned.images)} image{'' if len(planned.images) == 1 else 's'}"
+    if not planned.images:
+        report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
+    if check:
+        files = check_rendered(workspace, planned, gone)
+        if not patterns:
+            image_table.check_table(workspace)
+        show(f"{files} files of {count} are up to date\n")
+    else:
+        rendered = render_images(workspace, planned, report, gone)
+        if not patterns and image_table.write_table(workspace):
+            report("wrote docs/images.md")
+        show(f"{len(rendered)} files of {count}\n")
+
+
+@bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})
+def fetch(context: Context, images: str, to: str = "") -> None:
+    """
+    Download the files that images are built from, into the cache or a directory.
+
+    bake fetch pytorch-cpu
+    bake fetch '*' --to /media/disk
+    """
+    from bakehouse.cli import fetch as download
+
+    show(download.run(open_workspace(), split(images), report, sys.stderr, to))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "offline": "use no network: every file must be in the cache, in --from or in a mirror directory",
+        "from": "a directory filled by `fetch --to`, or another mirror, to search first",
+        "json": JSON_BUILD,
+    },
+)
+def build(context: Context, images: str, offline: bool = False, from_: str = "", json: bool = False) -> None:
+    """
+    Build images as one graph and compare installed with declared versions.
+
+    bake build pytorch-cpu
+    bake build mpi-cpu 'pytorch-*-cpu'
+    bake build pytorch-cpu --offline --from /media/disk
+    """
+    from bakehouse.cli import workflow
+
+    options = workflow.RunOptions(json=json, offline=offline, source=from_)
+    built = workflow.build_images(open_workspace(), split(images), report, options)
+    show(json_report.built(built) if json else tables.built_table(built))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "real-packages": "download every Python package of the locks, also those over 20 MB",
+        "json": JSON_BUILD,
+    },
+)
+def rehearse(context: Context, images: str, real_packages: bool = False, json: bool = False) -> None:
+    """
+    Run every build step of images, with stubs for files that are unavailable.
+
+    A rehearsed image is not a build: `smoke`, `push` and `uri` refuse it.
+
+    bake rehearse pytorch-2.10-cu128-py312-efa
+    bake rehearse '*-smp2'
+    """
+    from bakehouse.cli import workflow
+
+    options = workflow.RunOptions(json=json, real_packages=real_packages)
+    outcome = workflow.rehearse_images(open_workspace(), split(images), report, options)
+    show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
+    outcome.require_all()
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "names, families or globs of images",
+        "image-store": "image stores to build on again: overlay2, containerd; default: both",
+        "json": JSON,
+    },
+)
+def reproduce(
+    context: Context, images: str, image_store: str = "overlay2,containerd", json: bool = False
+) -> None:
+    """
+    Build images again on a new engine and list the files that differ.
+
+    bake reproduce pytorch-cpu
+    bake reproduce mpi-cpu --image-store overlay2
+    """
+    from bakehouse.analysis import compare
+    from bakehouse.cli import reproduce as reproducing
+
+    results = reproducing.reproduce(open_workspace(), split(images), report, split(image_store))
+    show(json_report.reproductions(results) if json else compare.table(results))
+    reproducing.require_same(results)
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "names, families or globs of images; of a glob, only those that are built",
+        "limit": "number of directories, duplicates and shared layers to list",
+        "against": "`release` for the image's last release, or another image: show the differences",
+        "json": JSON,
+    },
+)
+def sizes(context: Context, images: str, limit: int = 15, against: str = "", json: bool = False) -> None:
+    """
+    Show where the bytes of built images are.
+
+    bake sizes pytorch-cpu
+    bake sizes pytorch-cpu --against mpi-cpu
+    bake sizes '*' --json
+    """
+    from bakehouse.cli import size_report
+
+    show(size_report.run(open_workspace(), split(images), report, limit=limit, against=against, json=json))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "images and components to lock, with --upgrade also Debian packages; default: all",
+        "upgrade": "lock the newest versions that fit",
+        "check": "change nothing; report what is not locked and what is newer than its lock",
+        "json": "print the report of --check as JSON",
+    },
+)
+def lock(
+    context: Context, images: str, upgrade: bool = False, check: bool = False, json: bool = False
+) -> None:
+    """
+    Record the files of a build: Python and Debian packages, unknown checksums.
+
+    bake lock
+    bake lock pytorch-cu130
+    bake lock --check
+    bake lock pytorch --upgrade
+    bake lock --upgrade openssh-server
+    """
+    from pathlib import Path
+
+    from bakehouse.build.progress import Progress
+    from bakehouse.lock import drift
+    from bakehouse.lock import lock as locking
+
+    with Progress.on(sys.stderr) as progress:
+        if check:
+            differences = locking.check(Path.cwd(), split(images), progress.report, progress)
+        else:
+            lines = locking.run(Path.cwd(), split(images), progress.report, progress, upgrade=upgrade)
+    if check:
+        show(json_report.drift(differences) if json else drift.table(differences))
+        locking.require_locked(differences)
+    else:
+        show("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,44 @@
+"""The tasks of `bake`, by purpose."""
+
+from invoke.collection import Collection
+
+from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, test
+from bakehouse.cli.tasks.declare import BakeTask
+
+GROUPS: dict[str, tuple[BakeTask, ...]] = {
+    "Look up": (
+        look_up.list_images,
+        look_up.resolve,
+        look_up.explain,
+        look_up.diff,
+        look_up.outdated,
+        look_up.plan,
+    ),
+    "Build": (
+        build.lock,
+        build.render,
+        build.fetch,
+        build.build,
+        build.rehearse,
+        build.reproduce,
+        build.sizes,
+    ),
+    "Test": (test.smoke, test.run_training_job),
+    "Publish": (publish.release, publish.push, publish.promote, publish.releases, publish.uri),
+    "Run on SageMaker": (
+        sagemaker.estimator,
+        sagemaker.launch,
+        sagemaker.follow,
+        sagemaker.recommend_instances,
+    ),
+    "Maintain": (
+        maintain.doctor,
+        maintain.clean,
+        maintain.demo,
+        maintain.test,
+        maintain.completion,
+        maintain.show_help,
+    ),
+}
+
+namespace = Collection(*(task for tasks in GROUPS.values() for task in tasks))

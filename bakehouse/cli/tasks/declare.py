@@ -1,0 +1,88 @@
+"""Declares tasks: their arguments, their errors and the option texts that several tasks share."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from invoke.exceptions import Exit
+from invoke.tasks import Task, task
+
+from bakehouse.cli import diagnostics
+from bakehouse.errors import BakehouseError
+
+IMAGES = "names, families or globs of images; default: all"
+ATTEST = "attach an SBOM and provenance to each digest"
+JSON = "print the report as JSON"
+JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
+SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
+FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
+
+
+class BakeTask(Task[Any]):
+    """A task that knows its positional arguments, in order; `images` takes any number of values."""
+
+    arguments: tuple[str, ...] = ()
+    optional_arguments: frozenset[str] = frozenset()
+    texts: Mapping[str, str] = {}
+    """Help texts by option. invoke empties its own mapping as it reads it."""
+
+
+def bake_task(
+    *arguments: str,
+    name: str | None = None,
+    iterable: Sequence[str] = (),
+    help: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., None]], BakeTask]:
+    """Declare a task with positional `arguments`; errors end it with their exit code, also under `invoke`."""
+
+    def declare(function: Callable[..., None]) -> BakeTask:
+        @functools.wraps(function)
+        def run(*values: Any, **options: Any) -> None:
+            try:
+                function(*values, **options)
+            except BakehouseError as error:
+                diagnostics.write_failure(error, sys.stderr)
+                raise Exit(code=error.exit_code) from error
+
+        declared = task(
+            run,
+            name=name,
+            klass=BakeTask,
+            positional=list(arguments[:1]),
+            iterable=list(iterable),
+            help=dict(help or {}),
+            auto_shortflags=False,
+        )
+        made = cast(BakeTask, declared)
+        made.arguments = arguments
+        made.texts = dict(help or {})
+        defaults = function.__defaults__ or ()
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        made.optional_arguments = frozenset(names[len(names) - len(defaults) :]) | {"images"}
+        return made
+
+    return declare
+
+
+def report(line: str) -> None:
+    """Print a line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def show(values: object) -> None:
+    """Print a report: text as it is, anything else as JSON."""
+    text = values if isinstance(values, str) else json.dumps(values, indent=2, default=str) + "\n"
+    print(text, end="", flush=True)
+
+
+def split(images: str) -> list[str]:
+    """Return the words of a comma-separated list."""
+    return [word for word in images.split(",") if word]
+
+
+def path(text: str) -> Path | None:
+    """Return a path, or None if none is given."""
+    return Path(text) if text else None

@@ -1,0 +1,169 @@
+"""Tasks that look up images and versions. They need no engine and no network."""
+
+import contextlib
+
+from invoke.context import Context
+
+from bakehouse.catalog import git_history
+from bakehouse.cli import image_table, json_report, tables
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, show, split
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan.workspace import open_workspace, plan_images, resolve_all, select
+from bakehouse.resolve import diff as comparison
+from bakehouse.resolve import what_if
+from bakehouse.util.suggest import suggestion
+
+
+@bake_task("images", name="list", help={"images": IMAGES, "json": JSON})
+def list_images(context: Context, images: str, json: bool = False) -> None:
+    """
+    List the images that can be built.
+
+    bake list
+    bake list 'pytorch-2.10-*' --json
+    """
+    workspace = open_workspace()
+    recipes = select(workspace, split(images))
+    if json:
+        show([image_table.as_object(row) for row in image_table.inventory(workspace, recipes)])
+    else:
+        show(tables.listing(recipes))
+
+
+@bake_task(
+    "images",
+    iterable=["assume"],
+    help={
+        "images": IMAGES,
+        "assume": "check whether NAME=VERSIONS, NAME=VARIANT, instance=TYPE or driver=VERSION fits",
+        "json": JSON,
+    },
+)
+def resolve(context: Context, images: str, assume: list[str], json: bool = False) -> None:
+    """
+    Show the versions of all components, or check whether a combination fits.
+
+    bake resolve pytorch-cpu
+    bake resolve pytorch-cu130 --assume python=3.12
+    bake resolve --assume cuda=12.4 --assume pytorch=2.9 --assume instance=ml.p4d.24xlarge
+    """
+    workspace = open_workspace()
+    patterns = split(images)
+    if not assume:
+        resolutions = resolve_all(workspace, select(workspace, patterns))
+        show(json_report.resolutions(resolutions) if json else tables.resolution_table(resolutions))
+        return
+    assumptions = what_if.parse_assumptions(assume, workspace.catalog)
+    if not patterns:
+        resolutions = what_if.resolve_on_bases(assumptions, workspace.catalog)
+        show(json_report.fit(assumptions, resolutions) if json else tables.fit(assumptions, resolutions))
+        return
+    recipes = select(workspace, patterns)
+    if len(recipes) == 1:
+        resolutions = (what_if.resolve_assuming(recipes[0], assumptions, workspace.catalog),)
+        show(json_report.fit(assumptions, resolutions) if json else tables.fit(assumptions, resolutions))
+    else:
+        fits = what_if.summarize_images(recipes, assumptions, workspace.catalog)
+        show(json_report.image_fits(assumptions, fits) if json else tables.image_fits(fits))
+
+
+@bake_task(
+    "image",
+    "component",
+    help={
+        "image": "one image",
+        "component": "one component of it, or something a component provides",
+        "json": JSON,
+    },
+)
+def explain(context: Context, image: str, component: str = "", json: bool = False) -> None:
+    """
+    Explain why each version was chosen and what keeps newer versions out.
+
+    bake explain pytorch-cu130
+    bake explain pytorch-cu130 nccl
+    """
+    from bakehouse.resolve import explain as explanation
+
+    workspace = open_workspace()
+    recipe = select(workspace, [image])[0]
+    [resolution] = resolve_all(workspace, [recipe])
+    names = explanation.explainable_names(resolution)
+    if component and component not in names:
+        message = f"image `{recipe.name}` has no component `{component}`"
+        raise UsageError(Diagnostic(message, hint=suggestion(component, names)))
+    if json:
+        show(json_report.explanation(resolution, workspace.catalog, component))
+    elif component:
+        show(explanation.component_report(resolution, workspace.catalog, component))
+    else:
+        show(explanation.overview(resolution, workspace.catalog) + tables.warnings([resolution]))
+
+
+@bake_task(
+    "image",
+    "other",
+    help={
+        "image": "an image; with --from also a family or a glob",
+        "other": "the image to compare it with",
+        "from": "a commit: compare images with their state there",
+        "to": "a commit to compare with, instead of the work tree",
+        "json": JSON,
+    },
+)
+def diff(
+    context: Context, image: str, other: str = "", from_: str = "", to: str = "", json: bool = False
+) -> None:
+    """
+    Compare the components of two images, or of the same images at two commits.
+
+    bake diff pytorch-cpu pytorch-cu130
+    bake diff 'pytorch-*' --from HEAD~1
+    """
+    workspace = open_workspace()
+    if bool(other) == bool(from_):
+        hint = "name a second image, or a commit with `--from`"
+        raise UsageError(Diagnostic("`diff` compares with another image or with a commit", hint=hint))
+    if other:
+        recipes = [select(workspace, [name])[0] for name in (image, other)]
+        [before] = resolve_all(workspace, recipes[:1])
+        [after] = resolve_all(workspace, recipes[1:])
+        show(json_report.comparison(before, after) if json else tables.comparison(before, after))
+        return
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(git_history.past(workspace.project, from_))
+        new = stack.enter_context(git_history.past(workspace.project, to)) if to else workspace
+        history = comparison.history(old.recipes, old.catalog, new.recipes, new.catalog, image)
+        show(json_report.history(history) if json else comparison.history_text(history))
+
+
+@bake_task("images", help={"images": IMAGES, "json": JSON})
+def outdated(context: Context, images: str, json: bool = False) -> None:
+    """
+    List components with newer releases and what holds each back.
+
+    bake outdated
+    bake outdated pytorch-cpu
+    """
+    workspace = open_workspace()
+    recipes = select(workspace, split(images))
+    if not images:
+        recipes = tuple(recipe for recipe in recipes if recipe.status == "current")
+    resolutions = resolve_all(workspace, recipes)
+    show(
+        json_report.outdated_components(resolutions, workspace.catalog)
+        if json
+        else tables.outdated_components(resolutions, workspace.catalog)
+    )
+
+
+@bake_task("images", help={"images": IMAGES, "json": JSON})
+def plan(context: Context, images: str, json: bool = False) -> None:
+    """
+    Show the stages of images by build key and the images that share them.
+
+    bake plan
+    bake plan pytorch-cpu --json
+    """
+    planned = plan_images(open_workspace(), split(images))
+    show(json_report.plan(planned) if json else tables.plan_table(planned))

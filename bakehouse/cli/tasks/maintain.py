@@ -1,0 +1,100 @@
+"""Tasks for this machine and for Bakehouse itself."""
+
+from invoke.context import Context
+
+from bakehouse.cli import json_report
+from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
+from bakehouse.plan.workspace import open_workspace
+
+
+@bake_task()
+def demo(context: Context) -> None:
+    """
+    Take pytorch-cpu from its recipe to an image URI in a local registry.
+
+    bake demo
+    """
+    from bakehouse.cli import demo as main_job
+
+    show(main_job.run(open_workspace(), report))
+
+
+@bake_task(
+    help={"strict": "exit with code 10 if something is missing", "json": JSON},
+)
+def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
+    """
+    List missing tools and the features that need them.
+
+    bake doctor
+    bake doctor --strict
+    """
+    from bakehouse.cli import doctor as examination
+    from bakehouse.registry import ecr
+
+    project = open_workspace().project
+    findings = examination.examine(
+        project.root, ecr.EcrRegistry(region=project.region).principal, ca=project.ca
+    )
+    show(json_report.doctor(findings) if json else examination.text(findings))
+    if strict:
+        examination.require_complete(findings)
+
+
+@bake_task(
+    help={
+        "all": "also images, bases and everything below build/",
+        "cache": "also the downloaded files of all projects",
+    }
+)
+def clean(context: Context, all: bool = False, cache: bool = False) -> None:
+    """
+    Remove containers and networks of ended runs, and images of older recipes.
+
+    bake clean
+    bake clean --all
+    bake clean --cache
+    """
+    from bakehouse.cli import clean as cleaning
+
+    show(cleaning.run(open_workspace(), report, everything=all, cache=cache))
+
+
+@bake_task(help={"pure": "only the tests that need no engine"})
+def test(context: Context, pure: bool = False) -> None:  # noqa: PT028 (a task, not a test)
+    """
+    Run the linters, the type checker and the tests of Bakehouse.
+
+    bake test
+    bake test --pure
+    """
+    from bakehouse.cli import selftest
+
+    selftest.run(report, pure=pure)
+
+
+@bake_task("shell", help={"shell": "bash, zsh or fish"})
+def completion(context: Context, shell: str) -> None:
+    """
+    Print a script that completes tasks, options and image names in a shell.
+
+    bake completion bash > ~/.local/share/bash-completion/completions/bake
+    bake completion zsh > ~/.zfunc/_bake
+    bake completion fish > ~/.config/fish/completions/bake.fish
+    """
+    from bakehouse.cli import completion as completing
+
+    show(completing.script(shell))
+
+
+@bake_task("task", name="help", help={"task": "the task to explain; default: list all tasks"})
+def show_help(context: Context, task: str = "") -> None:
+    """
+    Show all tasks, or the usage, options and examples of one.
+
+    bake help
+    bake help build
+    """
+    from bakehouse.cli import command_line, help_text
+
+    show(help_text.task_help(command_line.find_task(task)) if task else help_text.overview())

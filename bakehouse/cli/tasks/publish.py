@@ -1,0 +1,241 @@
+"""Tasks that push images and look up what was published."""
+
+from pathlib import Path
+
+from invoke.context import Context
+
+from bakehouse.cli import tables
+from bakehouse.cli.tasks.declare import (
+    ATTEST,
+    FAIL_ON,
+    IMAGES,
+    JSON,
+    JSON_BUILD,
+    SCAN,
+    bake_task,
+    report,
+    show,
+    split,
+)
+from bakehouse.plan.workspace import open_workspace
+
+_REGISTRY = "`local`, `ecr`, HOST/PREFIX or a registry of the settings; default: the project's registry"
+_CREATE = "create missing ECR repositories"
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "registry": _REGISTRY,
+        "create": _CREATE,
+        "candidate": "publish candidates, tested or not; `promote` releases them",
+        "attest": ATTEST,
+        "deadline": "seconds after which pushing stops; 0 is six hours",
+        "scan": SCAN,
+        "fail-on": FAIL_ON,
+    },
+)
+def push(
+    context: Context,
+    images: str,
+    registry: str = "",
+    create: bool = False,
+    candidate: bool = False,
+    attest: bool = False,
+    scan: bool = False,
+    fail_on: str = "",
+    deadline: float = 0.0,
+) -> None:
+    """
+    Push images that passed their required checks.
+
+    Bakehouse records each release in images/<image>/releases.json.
+
+    bake push pytorch-cpu
+    bake push pytorch-cpu --registry 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
+    bake push pytorch-cu130 --candidate
+    """
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.registry import destination
+
+    workspace = open_workspace()
+    destination.check(workspace.project, registry)
+    level = ecr_scan.level(fail_on, is_asked=scan)
+    terms = PublishOptions(
+        registry=registry, create=create, candidate=candidate, attest=attest, fail_on=level, deadline=deadline
+    )
+    built = workflow.built_images(workspace, split(images), report)
+    show(tables.uris(workflow.push_images(workspace, built, report, workflow.RunOptions(terms=terms))))
+
+
+@bake_task(
+    "image",
+    iterable=["report"],
+    help={
+        "image": "one image",
+        "registry": "only candidates in this registry: `local`, `ecr` or a host",
+        "image-uri": "promote the candidate with this URI, not the newest",
+        "report": "results that `smoke --report` wrote on another machine; repeatable",
+        "move-tag": "move the tag that is the image's name to this release",
+        "scan": SCAN,
+        "fail-on": FAIL_ON,
+    },
+)
+def promote(
+    context: Context,
+    image: str,
+    report_: list[str],
+    registry: str = "",
+    image_uri: str = "",
+    move_tag: bool = False,
+    scan: bool = False,
+    fail_on: str = "",
+) -> None:
+    """
+    Release an image's newest candidate by giving its digest a release tag.
+
+    `promote` needs no engine.
+
+    bake promote pytorch-cu130 --report results.json
+    bake promote pytorch-cpu --move-tag
+    """
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
+
+    terms = PublishOptions(
+        registry=registry,
+        move_tag=move_tag,
+        image_uri=image_uri,
+        reports=tuple(Path(file) for file in report_),
+        fail_on=ecr_scan.level(fail_on, is_asked=scan),
+    )
+    options = workflow.RunOptions(terms=terms)
+    show(tables.uris([workflow.promote_image(open_workspace(), image, report, options)]))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "registry": _REGISTRY,
+        "create": _CREATE,
+        "scan": SCAN,
+        "fail-on": FAIL_ON,
+        "gpus": "number of GPUs for the smoke tests",
+        "attest": ATTEST,
+        "deadline": "seconds that pushing may take; 0 is six hours",
+        "json": JSON_BUILD,
+    },
+)
+def release(
+    context: Context,
+    images: str,
+    registry: str = "",
+    create: bool = False,
+    attest: bool = False,
+    scan: bool = False,
+    fail_on: str = "",
+    gpus: int = 0,
+    deadline: float = 0.0,
+    json: bool = False,
+) -> None:
+    """
+    Build images, smoke-test those not tested yet, and push them.
+
+    bake release pytorch-cpu
+    bake release 'pytorch-*-cpu' --registry team
+    """
+    from dataclasses import asdict
+
+    from bakehouse.cli import workflow
+    from bakehouse.publish import ecr_scan
+    from bakehouse.publish.publish import PublishOptions
+
+    level = ecr_scan.level(fail_on, is_asked=scan)
+    terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
+    options = workflow.RunOptions(json=json, gpus=gpus, terms=terms)
+    records = workflow.release_images(open_workspace(), split(images), report, options)
+    show([asdict(record) for record in records] if json else tables.uris(records))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "verify": "check each digest and its tags in the registries; fail if one is missing",
+        "json": JSON,
+    },
+)
+def releases(context: Context, images: str, verify: bool = False, json: bool = False) -> None:
+    """
+    List published releases and candidates with their tags, digests and commits.
+
+    bake releases
+    bake releases 'pytorch-*' --verify
+    """
+    from bakehouse.publish import publish as publishing
+    from bakehouse.publish import verify as verification
+    from bakehouse.publish.ledger import open_ledger, select_images
+    from bakehouse.publish.releases import text_of
+
+    project = open_workspace().project
+    ledger = open_ledger(project)
+    names = select_images(ledger, split(images))
+    records = [record for name in names for record in ledger.records(name)]
+    show(text_of(records) if json else tables.released(records))
+    if verify:
+        verified = publishing.verify(project, records, report)
+        report(f"{sum(not result.missing for result in verified)} of {len(verified)} match the ledger")
+        verification.require_all(verified)
+
+
+@bake_task(
+    "image",
+    help={
+        "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
+        "registry": "only releases in this registry: `local`, `ecr` or a host",
+        "region": "only releases in this AWS region",
+        "version": "framework version, or its first numbers",
+        "py-version": "Python version, such as py311",
+        "instance-type": "instance type that the image must support, such as ml.p4d.24xlarge",
+        "candidate": "the newest candidate, for a test on another machine",
+    },
+)
+def uri(
+    context: Context,
+    image: str,
+    registry: str = "",
+    region: str = "",
+    version: str = "",
+    py_version: str = "",
+    instance_type: str = "",
+    candidate: bool = False,
+) -> None:
+    """
+    Print the image URI, by digest, of an image's newest release.
+
+    bake uri pytorch-cpu
+    bake uri pytorch --version 2.10 --instance-type ml.p4d.24xlarge --region eu-west-1
+    """
+    from bakehouse.catalog import project
+    from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.publish import image_uris
+
+    if candidate:
+        instance = find_gpus(instance_type) if instance_type else None
+        wanted = image_uris.ImageQuery(region, version, py_version, registry, instance)
+        show(f"{image_uris.candidate(project.images_folder(Path.cwd()), image, wanted).image_uri}\n")
+        return
+    found = image_uris.retrieve(
+        image,
+        region=region or None,
+        version=version or None,
+        py_version=py_version or None,
+        instance_type=instance_type or None,
+        registry=registry or None,
+    )
+    show(f"{found}\n")

@@ -1,0 +1,286 @@
+"""Tasks for jobs on SageMaker: code that starts them, launching, logs, choice of instances."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from bakehouse.cli import diagnostics, json_report
+from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.util import terminal
+
+if TYPE_CHECKING:
+    from bakehouse.sagemaker.job_spec import JobSpec
+    from bakehouse.sagemaker.launch import JobCallbacks
+    from bakehouse.sagemaker.launch_report import LaunchReport
+
+_JOB_HELP = {
+    "image": "one image, or `pytorch` or `tensorflow` for the best that fits the instance type",
+    "instance-type": "such as ml.p4d.24xlarge",
+    "instance-count": "number of hosts",
+    "group": "instance group `name=type:count`, instead of one type and count; repeatable",
+    "launcher": "torchrun, mpirun or tensorflow",
+    "distribution": "`distribution` of the estimator or ModelTrainer, instead of a launcher: JSON or a file",
+    "entry-point": "the script to upload",
+    "source-dir": "directory to upload that contains the script, or an archive in S3",
+    "processes-per-host": "ranks on each host, for `mpirun`",
+    "hyperparameter": "`name=value`; repeatable",
+    "environment": "`NAME=value`; repeatable",
+    "keep-alive": "seconds to keep the instances for the next job",
+}
+_JOB_LISTS = ["group", "hyperparameter", "environment"]
+_FOLLOW_HELP = {
+    "stop-on-interrupt": "Ctrl-C also stops the job",
+    "verbose": "also print the environment that the SageMaker Training Toolkit reports",
+}
+
+
+def _job(
+    group: list[str], hyperparameter: list[str], environment: list[str], distribution: str, **others: Any
+) -> "JobSpec":
+    """Return the job that the options of `estimator` and `launch` describe."""
+    from bakehouse.cli import job_options
+    from bakehouse.sagemaker import job_spec
+
+    return job_spec.job_spec_from_options(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        distribution=job_options.distribution(distribution),
+        **others,
+    )
+
+
+def _callbacks(verbose: bool) -> "JobCallbacks":
+    from bakehouse.sagemaker.launch import JobCallbacks
+
+    return JobCallbacks(
+        report=report,
+        output=report,
+        warn=lambda finding: diagnostics.write_warnings([finding.diagnostic], sys.stderr),
+        colour=terminal.in_colour(sys.stderr),
+        verbose=verbose,
+    )
+
+
+def _finish(result: "LaunchReport") -> None:
+    """Report how a job on SageMaker ended, and exit with its code."""
+    from bakehouse.sagemaker import launch_report
+
+    show(launch_report.text(result))
+    if result.exit_code:
+        raise Exit(code=result.exit_code)
+
+
+@bake_task(
+    "image",
+    iterable=_JOB_LISTS,
+    help={
+        **_JOB_HELP,
+        "sdk": "v2, v3 or boto3: the library that the code uses",
+        "role": "ARN of the execution role, where the code does not run within SageMaker",
+        "region": "only a release in this AWS region, with its URI there",
+    },
+)
+def estimator(
+    context: Context,
+    image: str,
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    sdk: str = "v2",
+    instance_type: str = "",
+    instance_count: int = 0,
+    launcher: str = "",
+    distribution: str = "",
+    entry_point: str = "train.py",
+    source_dir: str = "",
+    role: str = "",
+    processes_per_host: int = 0,
+    keep_alive: int = 0,
+    region: str = "",
+) -> None:
+    """
+    Validate a job's settings and print Python code that starts it.
+
+    bake estimator pytorch-cpu
+    bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4 --sdk v3
+    bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
+        --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
+    """
+    from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.publish import image_uris
+    from bakehouse.sagemaker import snippets
+
+    workspace = open_workspace()
+    is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
+    wanted = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
+    record = image_uris.find(workspace.project.images, image, wanted)
+    job = _job(
+        group,
+        hyperparameter,
+        environment,
+        distribution,
+        sdk=sdk,
+        entry_point=entry_point,
+        source_dir=source_dir,
+        role=role,
+        instance_type=instance_type,
+        instance_count=instance_count,
+        launcher=launcher,
+        processes_per_host=processes_per_host,
+        keep_alive=keep_alive,
+    )
+    snippet = snippets.snippet(record, job, workspace.catalog)
+    diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
+    show(snippet.code)
+
+
+@bake_task(
+    "image",
+    iterable=[*_JOB_LISTS, "input"],
+    help={
+        **_JOB_HELP,
+        **_FOLLOW_HELP,
+        "role": "ARN of the execution role of the job",
+        "input": "channel `name=s3://bucket/data`; repeatable",
+        "output": "S3 location of the model and the code; default: the bucket of SageMaker's SDK",
+        "job-name": "default: made of the image name and the time",
+        "max-run": "seconds until SageMaker stops the job",
+        "volume-size": "disk of each host, such as 100g",
+        "region": "AWS region of the job and the image; default: that of the newest release",
+        "detach": "do not follow the job",
+    },
+)
+def launch(
+    context: Context,
+    image: str,
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    input: list[str],
+    role: str = "",
+    instance_type: str = "",
+    instance_count: int = 0,
+    launcher: str = "",
+    distribution: str = "",
+    entry_point: str = "train.py",
+    source_dir: str = "",
+    processes_per_host: int = 0,
+    keep_alive: int = 0,
+    output: str = "",
+    job_name: str = "",
+    max_run: int = 86400,
+    volume_size: str = "30g",
+    region: str = "",
+    detach: bool = False,
+    stop_on_interrupt: bool = False,
+    verbose: bool = False,
+) -> None:
+    """
+    Start a training job on SageMaker and follow it to its end.
+
+    Bakehouse validates the settings first and sends nothing if they are invalid.
+    Ctrl-C does not stop the job.
+
+    bake launch pytorch-cpu --role arn:aws:iam::123456789012:role/SageMakerRole \\
+        --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
+    """
+    from bakehouse.cli import job_options
+    from bakehouse.sagemaker import launch as launching
+
+    job = _job(
+        group,
+        hyperparameter,
+        environment,
+        distribution,
+        sdk="boto3",
+        entry_point=entry_point,
+        source_dir=source_dir,
+        role=role,
+        instance_type=instance_type,
+        instance_count=instance_count or (0 if group else 1),
+        launcher=launcher,
+        processes_per_host=processes_per_host,
+        keep_alive=keep_alive,
+    )
+    request = launching.LaunchRequest(
+        image,
+        job,
+        name=job_name,
+        region=region,
+        inputs=job_options.inputs(input),
+        output=output,
+        max_run=max_run,
+        volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),
+        detach=detach,
+        stop_on_interrupt=stop_on_interrupt,
+    )
+    _finish(launching.launch(open_workspace(), request, _callbacks(verbose)))
+
+
+@bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})
+def follow(
+    context: Context, job: str, region: str = "", stop_on_interrupt: bool = False, verbose: bool = False
+) -> None:
+    """
+    Follow a training job that was started before, from its first log line.
+
+    bake follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
+    """
+    from bakehouse.sagemaker import launch as launching
+
+    workspace = open_workspace()
+    job_region = region or launching.default_region(workspace)
+    _finish(
+        launching.follow_job(
+            workspace, job, job_region, _callbacks(verbose), stop_on_interrupt=stop_on_interrupt
+        )
+    )
+
+
+@bake_task(
+    "instance",
+    iterable=["helper", "price", "step_seconds"],
+    help={
+        "instance": "the instance type that trains",
+        "gpus": "GPUs of the job; default: those of one instance",
+        "vcpu_per_gpu": "vCPUs that keep one GPU busy",
+        "helper": "instance type without GPUs to add, instead of c5; repeatable",
+        "price": "TYPE=NUMBER for an hour; also [tool.bakehouse.prices]; repeatable",
+        "step_seconds": "measured seconds of a step: `0.2`, or `ml.p4d.24xlarge+2*ml.c5.18xlarge=0.1`",
+        "batch": "examples per replica and step",
+        "json": JSON,
+    },
+)
+def recommend_instances(
+    context: Context,
+    instance: str,
+    vcpu_per_gpu: float = 0.0,
+    gpus: int = 0,
+    helper: list[str] | None = None,
+    price: list[str] | None = None,
+    step_seconds: list[str] | None = None,
+    batch: int = 0,
+    json: bool = False,
+) -> None:
+    """
+    Recommend instances that keep the GPUs busy.
+
+    It tries a larger type of the family, then adds instances that preprocess data.
+
+    bake recommend-instances ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20
+    bake recommend-instances ml.p4d.24xlarge --vcpu-per-gpu 20 --helper ml.c5.18xlarge --step-seconds 0.192
+    """
+    from bakehouse.catalog.instance_types import find_instance, instances
+    from bakehouse.sagemaker import sizing
+
+    workspace = open_workspace()
+    known = instances(workspace.catalog)
+    need = sizing.Need(gpus or find_instance(known, instance).gpus or 0, vcpu_per_gpu, batch)
+    prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
+    seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
+    result = sizing.size(need, instance, known, helper or (), prices, seconds)
+    show(json_report.sizing(result) if json else sizing.text(result))

@@ -1,0 +1,164 @@
+"""Tasks that run images: smoke tests and local training jobs."""
+
+import functools
+import sys
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from bakehouse.cli import json_report, tables
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, path, report, show, split
+from bakehouse.errors import SmokeError
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.util import terminal
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "check": "run only checks of this name; separate several with commas",
+        "gpus": "number of GPUs for the containers; ranks then communicate through NCCL",
+        "timeout": "seconds for each check, instead of the check's own limit",
+        "image-uri": "test the image pulled under this URI: a candidate from another machine",
+        "report": "also write the results to this file, for `promote` on another machine",
+        "json": JSON,
+    },
+)
+def smoke(
+    context: Context,
+    images: str,
+    check: str = "",
+    gpus: int = 0,
+    timeout: int = 0,
+    image_uri: str = "",
+    report_: str = "",
+    json: bool = False,
+) -> None:
+    """
+    Smoke-test images as SageMaker starts them.
+
+    The tests are component checks, ranks on one host, and a job on two hosts.
+
+    bake smoke pytorch-cpu
+    bake smoke mpi-cpu --check mpi_2x2
+    bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
+    """
+    from bakehouse.cli import workflow
+
+    workspace, patterns = open_workspace(), split(images)
+    options = workflow.RunOptions(
+        only=tuple(split(check)), gpus=gpus, deadline=float(timeout) or None, report=path(report_)
+    )
+    if image_uri:
+        tested = [workflow.pulled_image(workspace, images, image_uri, report)]
+    else:
+        tested = [*workflow.built_images(workspace, patterns, report)]
+    reports = workflow.smoke_images(workspace, tested, report, options)
+    show(json_report.smoke(reports) if json else tables.smoke_table(reports))
+
+
+@bake_task(
+    "image",
+    name="run",
+    iterable=["group", "cpus", "hyperparameter", "channel", "environment", "kill", "partition"],
+    help={
+        "image": "an image of a recipe, or any image that the engine has",
+        "source-dir": "directory of the training code; default: the code in the image",
+        "entry-point": "the script, relative to --source-dir",
+        "hosts": "number of hosts of one type",
+        "instance-type": "instance type that the hosts report, such as ml.p4d.24xlarge",
+        "group": "instance group of a heterogeneous cluster, `name=type:count`; repeatable",
+        "command": "command that every host runs instead of the SageMaker Training Toolkit, in /opt/ml/code",
+        "distribution": "`distribution` of the estimator or ModelTrainer: JSON or a JSON file",
+        "sdk": "directory with version 3 of the SageMaker SDK, for the `Torchrun` and `MPI` of ModelTrainer",
+        "hyperparameter": "`name=value`; repeatable",
+        "channel": "`name=directory`, mounted at /opt/ml/input/data/<name>; repeatable",
+        "processes-per-host": "ranks on each host; default: as in --distribution, else one per GPU, else one",
+        "environment": "`NAME=value`; repeatable",
+        "gpus": "GPUs of this machine for each host; no GPU is shared",
+        "cpus": "`group=cores` for each host of the group; repeatable",
+        "memory": "memory limit of each host, such as 2g",
+        "timeout": "seconds until the job is stopped, like MaxRuntimeInSeconds",
+        "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
+        "stop-grace": "seconds between SIGTERM and SIGKILL",
+        "kill": "`algo-2@10s`: kill this host; repeatable",
+        "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
+        "netem": "delay and loss on each host's network, such as 'delay 100ms loss 1%'",
+        "volume-size": "size limit of /opt/ml/model, output and checkpoints, such as 1g",
+        "seed": "assign hosts to groups as an earlier run did",
+        "json": JSON,
+        "verbose": "also print the environment that the SageMaker Training Toolkit reports",
+    },
+)
+def run_training_job(
+    context: Context,
+    image: str,
+    group: list[str],
+    cpus: list[str],
+    hyperparameter: list[str],
+    channel: list[str],
+    environment: list[str],
+    kill: list[str],
+    partition: list[str],
+    source_dir: str = "",
+    entry_point: str = "",
+    hosts: int = 0,
+    instance_type: str = "",
+    command: str = "",
+    distribution: str = "",
+    sdk: str = "",
+    processes_per_host: int = 0,
+    gpus: int = 0,
+    memory: str = "",
+    timeout: int = 3600,
+    stop_after: int = 0,
+    stop_grace: int = 120,
+    netem: str = "",
+    volume_size: str = "",
+    seed: int = 0,
+    json: bool = False,
+    verbose: bool = False,
+) -> None:
+    """
+    Run a training job in local containers set up like SageMaker hosts.
+
+    The report predicts the status that SageMaker would give the job.
+
+    bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2
+    bake run tensorflow-cpu --source-dir src --entry-point train.py \\
+        --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
+    bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
+    """
+    from bakehouse.cli import job_options, workflow
+    from bakehouse.cluster import job_report, log_stream
+    from bakehouse.sagemaker.local_job import RunRequest
+
+    workspace = open_workspace()
+    request = RunRequest(
+        groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
+        source_dir=job_options.code(source_dir, entry_point, command),
+        entry_point=entry_point,
+        command=job_options.command(command, entry_point),
+        distribution=job_options.distribution(distribution),
+        sdk=job_options.sdk(sdk),
+        processes_per_host=processes_per_host,
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        channels=job_options.channels(channel),
+        memory=job_options.size(memory, "--memory"),
+        deadline=float(timeout),
+        stop_after=float(stop_after) if stop_after else None,
+        stop_grace=float(stop_grace),
+        kills=job_options.kills(kill),
+        partitions=job_options.cuts(partition),
+        netem=netem,
+        volume_bytes=job_options.size(volume_size, "--volume-size"),
+        seed=seed or None,
+    )
+    colour = terminal.in_colour(sys.stderr)
+    listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
+    result = workflow.run_job(workspace, image, request, report, listen)
+    show(job_report.as_json(result) if json else job_report.text(result))
+    if not result.passed:
+        raise Exit(code=SmokeError.exit_code)
