@@ -90,7 +90,7 @@ def command(text: str, entry_point: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        _refuse(f"`--command` can't be parted into words: {error}", "as a shell would take it")
+        _refuse(f"`--command` cannot be split into words: {error}", "as a shell would take it")
 
 
 def code(source_dir: str, entry_point: str, command: str = "") -> Path | None:

@@ -210,7 +210,7 @@ class _Monitor:
         addresses = [[address for host in side if (address := host.address())] for side in sides]
         for side, others in zip(sides, reversed(addresses), strict=True):
             for host in side:
-                host.refuse(others)
+                host.block_addresses(others)
 
     def _record_fault(self, description: str, exits: Mapping[str, ContainerExit], killed: str = "") -> None:
         dead = {*exits, *(fault.killed_host for fault in self.faults), killed}

@@ -1,4 +1,4 @@
-"""Installs Debian packages with the machine's own apt, whose configuration alone knows the mirrors."""
+"""Installation of Debian packages with this machine's apt and its configured mirrors."""
 
 import os
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import heartbeat
 
 PIN = """\
 Package: *
@@ -21,13 +22,13 @@ _FORMAT = "$(ORIGIN)|$(LABEL)|$(CODENAME)|$(COMPONENT)|$(SOURCESENTRY)"
 
 @dataclass(frozen=True, slots=True)
 class AptEntry:
-    """One entry of apt's configuration, as apt names it: a file, and a line or stanza in it."""
+    """Entry of apt's sources: a file, and the number of a line or stanza in it."""
 
     path: Path
     number: int
 
     def text(self) -> str:
-        """The entry itself, word for word."""
+        """Return the text of the entry."""
         content = self.path.read_text()
         if self.path.suffix != ".sources":
             return content.splitlines()[self.number - 1]
@@ -36,9 +37,9 @@ class AptEntry:
 
 
 def release_entry(targets: str, codename: str) -> AptEntry | None:
-    """The entry through which this machine gets a Debian release, from what `apt-get indextargets` printed.
+    """Return the entry that provides a Debian release, from the output of `apt-get indextargets`.
 
-    Other archives use Debian's release names too: Debian's origin and label count, not the entry's words.
+    Other archives use the names of Debian's releases too, so origin and label decide, not the entry's text.
     """
     for line in targets.splitlines():
         head, _, entry = line.rpartition("|")
@@ -49,72 +50,83 @@ def release_entry(targets: str, codename: str) -> AptEntry | None:
 
 
 def entry_for_release(entry: str, codename: str) -> str:
-    """The same entry for another release: mirror, options and keys stay, only suite and component change."""
+    """Return the entry for another release: suite and component change; mirror, options and keys do not."""
     if one_line := re.fullmatch(r"\s*deb(\s+\[[^\]]*\])?\s+(\S+)\s+\S+.*", entry):
         return f"deb{one_line[1] or ''} {one_line[2]} {codename} main\n"
     lines = [line for line in entry.splitlines() if not line.startswith("#")]
     fields = re.split(r"\n(?=\S)", "\n".join(lines))
-    given = {"types": "Types: deb", "suites": f"Suites: {codename}", "components": "Components: main"}
-    return "".join(f"{given.get(field.partition(':')[0].lower(), field)}\n" for field in fields)
+    replaced = {"types": "Types: deb", "suites": f"Suites: {codename}", "components": "Components: main"}
+    return "".join(f"{replaced.get(field.partition(':')[0].lower(), field)}\n" for field in fields)
 
 
-def mirrors(folder: Path = Path("/etc/apt")) -> tuple[str, ...]:
-    """The addresses that apt's configuration names, for people to read; apt itself takes seconds to say."""
+def mirrors(directory: Path = Path("/etc/apt")) -> tuple[str, ...]:
+    """Return the mirror URLs of apt's configuration, for display; apt itself takes seconds to list them."""
     entry = re.compile(r"(?m)^(?:deb\s+(?:\[[^\]]*\]\s+)?(\S+)|URIs:\s*(.*\S))")
-    files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list"))]
-    files += sorted(folder.glob("sources.list.d/*.sources"))
+    files = [directory / "sources.list", *sorted(directory.glob("sources.list.d/*.list"))]
+    files += sorted(directory.glob("sources.list.d/*.sources"))
     texts = [path.read_text(errors="replace") for path in files if path.is_file()]
-    found = [word for text in texts for one, many in entry.findall(text) for word in (one or many).split()]
-    return tuple(dict.fromkeys(found))
+    urls = [url for text in texts for line, uris in entry.findall(text) for url in (line or uris).split()]
+    return tuple(dict.fromkeys(urls))
 
 
 @dataclass(frozen=True, slots=True)
 class Apt:
-    """The machine's apt; `folder` is /etc/apt but in tests."""
+    """The apt of this machine; tests use another configuration directory."""
 
     log: Path
-    folder: Path = Path("/etc/apt")
+    directory: Path = Path("/etc/apt")
     options: tuple[str, ...] = ()
 
     def update(self, report: Callable[[str], None]) -> None:
-        """Fetch the lists of packages."""
+        """Download the package lists."""
         report("apt-get update")
-        self._run(["update"], "could not fetch its lists of packages")
+        self._run(["update"], "could not download the package lists", report)
 
-    def add_release(self, known: str, codename: str) -> None:
-        """Make a Debian release known beside the machine's own, so low that nothing comes from it unasked."""
+    def add_release(self, own: str, codename: str) -> None:
+        """Add a Debian release to apt's sources; the pin lets apt take only requested packages from it."""
         command = ["apt-get", *self.options, "indextargets", "--format", _FORMAT, "Created-By: Packages"]
         targets = subprocess.run(command, env=_environment(), capture_output=True, text=True).stdout
-        entry = release_entry(targets, known)
+        entry = release_entry(targets, own)
         if entry is None:
             message = (
-                f"apt's configuration names no mirror of Debian {known}, which would have {codename} too"
+                f"apt's configuration has no mirror of Debian {own}, which would also provide {codename}"
             )
-            raise EngineError(Diagnostic(message, hint=f"add Debian {known} (main) under {self.folder}"))
+            raise EngineError(
+                Diagnostic(message, hint=f"add Debian {own} (main) to {self.directory}/sources.list")
+            )
         name = f"bakehouse-{codename}"
-        write_whole(self.folder / "preferences.d" / name, PIN.format(codename=codename))
-        source = self.folder / "sources.list.d" / f"{name}{entry.path.suffix}"
+        write_whole(self.directory / "preferences.d" / name, PIN.format(codename=codename))
+        source = self.directory / "sources.list.d" / f"{name}{entry.path.suffix}"
         write_whole(source, entry_for_release(entry.text(), codename))
 
     def install(self, packages: Sequence[str], report: Callable[[str], None], release: str = "") -> None:
-        """Install packages and what they need, from another release where one is named."""
-        wanted = [f"{package}/{release}" if release else package for package in packages]
-        report(f"apt-get install {' '.join(wanted)}")
-        # With `package/release` nothing that is installed is upgraded; `-t release` would replace libc.
+        """Install packages and their dependencies, optionally from another release."""
+        arguments = [f"{package}/{release}" if release else package for package in packages]
+        report(f"apt-get install {' '.join(arguments)}")
+        # `package/release` upgrades no installed package; `-t release` would replace libc.
         self._run(
-            ["install", "--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold", *wanted],
+            [
+                "install",
+                "--yes",
+                "--no-install-recommends",
+                "-o",
+                "Dpkg::Options::=--force-confold",
+                *arguments,
+            ],
             f"could not install {', '.join(packages)}",
+            report,
         )
 
-    def _run(self, arguments: Sequence[str], failure: str) -> None:
+    def _run(self, arguments: Sequence[str], failure: str, report: Callable[[str], None]) -> None:
         command = ["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
-            done = subprocess.run(
-                command, env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            with heartbeat(report, f"running: apt-get {arguments[0]}; its log is {self.log}"):
+                done = subprocess.run(
+                    command, env=_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
         if done.returncode:
             with self.log.open(errors="replace") as lines:
                 tail = tuple(line.rstrip() for line in deque(lines, maxlen=6))

@@ -1,6 +1,6 @@
-"""Says which container engine this machine reaches, what it can do, and what each lack costs.
+"""Facts about the container engine: its version, its features, and the effects of missing features.
 
-The facts come from the docker client as JSON, so that recorded answers test every engine nobody has here.
+The docker client returns the facts as JSON, so that tests can use recorded answers of any engine.
 """
 
 import json
@@ -21,7 +21,7 @@ REQUIRED_PROGRAMS = "Docker Engine 24 or newer, buildx 0.13 or newer and mmdebst
 
 
 class Feature(StrEnum):
-    """What a task can need of an engine."""
+    """Features that a task can require of an engine."""
 
     LOCAL = "local"
     PLATFORM = "platform"
@@ -33,31 +33,31 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A container engine that answered, as it described itself."""
+    """Description of a container engine that answered."""
 
     endpoint: str
     name: str
-    """The host name of the machine it runs on."""
+    """Host name of the engine's machine."""
     version: str
     platform: str
     store: str
-    """The storage driver's name."""
+    """Name of the storage driver."""
     containerd_store: bool
     rootless: bool
     remote: bool
     bridge: str | None
-    """The default bridge's gateway address; None where there is no such bridge."""
+    """Gateway address of the default bridge; None without a bridge."""
     interface: str
-    """What the bridge is called among its machine's interfaces; empty where the engine doesn't say."""
+    """Network interface of the bridge; empty if the engine does not report it."""
     buildx: str | None
     data_root: str
     runtimes: tuple[str, ...]
     registry: str
-    """The address of the image registry that names without one mean."""
+    """Default registry, for image names without a registry."""
 
 
 class UnavailableReason(StrEnum):
-    """Why no engine answered."""
+    """Reason why no engine answered."""
 
     NO_CLIENT = "no docker client"
     NOT_RUNNING = "nothing listens"
@@ -67,28 +67,28 @@ class UnavailableReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnavailableDaemon:
-    """There is no engine to talk to."""
+    """Description of an engine that did not answer."""
 
     reason: UnavailableReason
     endpoint: str
-    said: str
-    """What the docker client had to say about it."""
+    output: str
+    """Error output of the docker client."""
     buildx: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MissingFeature:
-    """A feature that an engine has not, and what that means for the user."""
+    """Feature that an engine lacks, and the effect for the user."""
 
     feature: Feature
     message: str
-    cost: str
+    effect: str
     hint: str
 
 
 @dataclass(frozen=True, slots=True)
 class DockerResult:
-    """How one call of the docker client ended."""
+    """Result of one call of the docker client."""
 
     code: int
     out: str
@@ -96,13 +96,13 @@ class DockerResult:
 
 
 class DockerClient(Protocol):
-    """The docker client's command line."""
+    """Command line of the docker client."""
 
     def __call__(self, *arguments: str) -> DockerResult: ...
 
 
 def docker(*arguments: str) -> DockerResult:
-    """Run the docker client; contexts and DOCKER_HOST are its own business."""
+    """Run the docker client, which applies contexts and DOCKER_HOST."""
     try:
         done = subprocess.run(
             ["docker", *arguments], capture_output=True, text=True, errors="replace", timeout=CLIENT_SECONDS
@@ -115,18 +115,18 @@ def docker(*arguments: str) -> DockerResult:
 
 
 def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | UnavailableDaemon:
-    """Ask the engine that the docker client reaches for its facts."""
+    """Return the facts of the engine that the docker client connects to."""
     info_reply = client("info", "--format", "json")
     if info_reply.code == 127:
         return UnavailableDaemon(UnavailableReason.NO_CLIENT, "", info_reply.err.strip())
-    info = _object(info_reply.out)
-    where = client("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
-    endpoint = where.out.strip() if where.code == 0 else ""
+    info = _json_object(info_reply.out)
+    context = client("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+    endpoint = context.out.strip() if context.code == 0 else ""
     buildx = _buildx(info)
-    # A client of version 26 ends with 0 although no engine answered: the version tells.
+    # The client of version 26 exits with 0 without an engine, but then there is no server version.
     if not info.get("ServerVersion"):
-        said = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
-        return UnavailableDaemon(_silence(said), endpoint, said, buildx)
+        output = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
+        return UnavailableDaemon(_reason(output), endpoint, output, buildx)
     network = client("network", "inspect", "bridge", "--format", "json")
     return Daemon(
         endpoint=endpoint,
@@ -147,54 +147,56 @@ def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | Unavail
 
 
 def inspect(client: DockerClient = docker, hostname: str = "") -> Daemon:
-    """Give the engine's facts, for tasks that need one and must not install one."""
-    found = probe(client, hostname)
-    if isinstance(found, UnavailableDaemon):
-        raise EngineError(unavailable(found, f"install {REQUIRED_PROGRAMS}, and start it"))
-    return found
+    """Return the engine's facts, for tasks that need an engine but must not install one."""
+    daemon = probe(client, hostname)
+    if isinstance(daemon, UnavailableDaemon):
+        raise EngineError(unavailable(daemon, f"install {REQUIRED_PROGRAMS}, and start the engine"))
+    return daemon
 
 
 def missing_features(daemon: Daemon) -> tuple[MissingFeature, ...]:
-    """Everything that this engine has not, in the order in which it matters."""
-    return tuple(lack for feature in Feature if (lack := _lack(daemon, feature)))
+    """Return the features that the engine lacks, the most important first."""
+    return tuple(missing for feature in Feature if (missing := _missing_feature(daemon, feature)))
 
 
 def require(daemon: Daemon, *features: Feature) -> None:
-    """Raise an EngineError that names each of these features the engine lacks."""
+    """Raise EngineError with each of these features that the engine lacks."""
     missing = [lack for lack in missing_features(daemon) if lack.feature in features]
     if missing:
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)
         raise EngineError(
             *(
-                Diagnostic(lack.message, reasons=(Reason(lack.cost),), facts=engine, hint=lack.hint)
+                Diagnostic(lack.message, reasons=(Reason(lack.effect),), facts=engine, hint=lack.hint)
                 for lack in missing
             )
         )
 
 
-def unavailable(found: UnavailableDaemon, hint: str) -> Diagnostic:
-    """The words for an engine that does not answer; `hint` is what to do where nothing listens."""
-    at = f" at `{found.endpoint}`" if found.endpoint else ""
-    match found.reason:
+def unavailable(daemon: UnavailableDaemon, hint: str) -> Diagnostic:
+    """Return the error for an engine that does not answer; `hint` is for an engine that is not running."""
+    at = f" at `{daemon.endpoint}`" if daemon.endpoint else ""
+    match daemon.reason:
         case UnavailableReason.NO_CLIENT:
-            return Diagnostic("no `docker` command on PATH, so no container engine can be used", hint=hint)
+            return Diagnostic(
+                "no `docker` command on PATH, so Bakehouse cannot use a container engine", hint=hint
+            )
         case UnavailableReason.NOT_RUNNING:
             return Diagnostic(f"no container engine answers{at}", hint=hint)
         case UnavailableReason.NOT_ALLOWED:
             return Diagnostic(
                 f"not allowed to use the container engine{at}",
-                hint="run this as root, or as a member of the group `docker` (log in again after joining it)",
+                hint="run the command as root, or join the group `docker` and log in again",
             )
         case UnavailableReason.NO_ANSWER:
             return Diagnostic(
-                f"the container engine{at} gives no usable answer",
-                tail=(found.said,),
-                hint="make `docker info` work first; look at DOCKER_HOST and `docker context ls`",
+                f"the container engine{at} returned an unusable answer",
+                tail=(daemon.output,),
+                hint="check that `docker info` works; check DOCKER_HOST and `docker context ls`",
             )
 
 
-def _lack(daemon: Daemon, feature: Feature) -> MissingFeature | None:
-    words = _LACKS[feature]
+def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
+    texts = _MISSING[feature]
     match feature:
         case Feature.LOCAL:
             has, value = not daemon.remote, daemon.name
@@ -208,40 +210,40 @@ def _lack(daemon: Daemon, feature: Feature) -> MissingFeature | None:
             has, value = daemon.bridge is not None, ""
         case Feature.BUILDX:
             if daemon.buildx is None:
-                words = _NO_BUILDX
+                texts = _NO_BUILDX
             has, value = _version(daemon.buildx or "") >= OLDEST_BUILDX, daemon.buildx or ""
-    message, cost, hint = words
-    return None if has else MissingFeature(feature, message.format(value), cost, hint)
+    message, effect, hint = texts
+    return None if has else MissingFeature(feature, message.format(value), effect, hint)
 
 
-_LACKS: Mapping[Feature, tuple[str, str, str]] = {
+_MISSING: Mapping[Feature, tuple[str, str, str]] = {
     Feature.LOCAL: (
         "the container engine runs on another machine, `{}`",
-        "its builds can't fetch the files that this machine serves, its containers can't mount this machine's"
-        " folders, and it can't push to a registry on this machine's loopback",
-        "run ./bake on the engine's machine, or unset DOCKER_HOST and choose `docker context use default`",
+        "build steps cannot download files from this machine, containers cannot mount its directories, and"
+        " the engine cannot push to a registry on its loopback interface",
+        "run `bake` on the engine's machine, or unset DOCKER_HOST and run `docker context use default`",
     ),
     Feature.PLATFORM: (
-        f"the container engine runs {{}} containers, and the images are for {PLATFORM}",
-        "nothing can be built or smoke-tested",
+        f"the container engine runs {{}} containers, but the images are for {PLATFORM}",
+        "no image can be built or smoke-tested",
         f"use an engine on a {PLATFORM} machine",
     ),
     Feature.ROOTFUL: (
         "the container engine runs rootless",
-        "its builds can't fetch the files that this machine serves, and it can't push to a registry on this"
-        " machine's loopback, because its network is a namespace of its own",
+        "it has its own network namespace, so build steps cannot download files from this machine, and the"
+        " engine cannot push to a registry on its loopback interface",
         "use an engine that runs as root: `docker context use default`",
     ),
     Feature.CONTAINERD_STORE: (
-        "the container engine keeps images in `{}`, without the containerd image store",
-        "an image's manifest is then made only by a push, so what is pushed can't be shown to be what was"
-        " smoke-tested",
+        "the container engine stores images in `{}`, not in the containerd image store",
+        "only a push creates an image's manifest then, so Bakehouse cannot verify that the pushed image is"
+        " the smoke-tested one",
         'add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the engine'
-        " (its present images stay on disk, but hidden)",
+        " (present images stay on disk, but become invisible)",
     ),
     Feature.BRIDGE: (
         "the container engine has no default bridge network",
-        "every RUN step of a build fails with `network bridge not found`",
+        "all RUN steps of a build fail with `network bridge not found`",
         'start the engine without `--bridge=none` (or `"bridge": "none"` in its daemon.json)',
     ),
     Feature.BUILDX: (
@@ -252,12 +254,12 @@ _LACKS: Mapping[Feature, tuple[str, str, str]] = {
 }
 _NO_BUILDX = (
     "the docker client has no buildx",
-    "nothing can be built",
+    "no image can be built",
     "install docker-buildx 0.13 or newer",
 )
 
 
-def _object(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError:
@@ -265,11 +267,11 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _silence(said: str) -> UnavailableReason:
-    if "permission denied" in said:
+def _reason(output: str) -> UnavailableReason:
+    if "permission denied" in output:
         return UnavailableReason.NOT_ALLOWED
     # "Cannot connect to the Docker daemon" up to 28, "failed to connect to the docker API" since.
-    if re.search(r"connect to the docker (daemon|api)", said, re.IGNORECASE):
+    if re.search(r"connect to the docker (daemon|api)", output, re.IGNORECASE):
         return UnavailableReason.NOT_RUNNING
     return UnavailableReason.NO_ANSWER
 
@@ -300,5 +302,5 @@ def _architecture(machine: str) -> str:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    found = re.match(r"v?(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else ()
+    version = re.match(r"v?(\d+)\.(\d+)", text)
+    return (int(version[1]), int(version[2])) if version else ()

@@ -1,7 +1,7 @@
-"""The door to the docker SDK: containers, networks and images of the engine that `docker` reaches.
+"""Client of the container engine, on the docker SDK: containers, networks and images.
 
-Whatever is made here carries the label `bakehouse=<owner>`, so that what a killed run left behind can be told
-from what a living one is using, and is swept by the next run.
+All created objects have the label `bakehouse=<owner>`. So the next run recognizes the leftovers of a killed
+run and removes them, but not the objects of a running one.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.engine import tar
-from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, until_gone
+from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
 from bakehouse.errors import Diagnostic, EngineError
@@ -33,15 +33,15 @@ CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 POOL = 64
 _SAVED_CHUNK = 1 << 20
-_Made = TypeVar("_Made")
+_Created = TypeVar("_Created")
 
 
 def connect(endpoint: str = "") -> "DockerEngine":
-    """The engine at an endpoint, else that of the `docker` command: DOCKER_HOST, or the current context."""
+    """Connect to the engine at an endpoint; by default that of the `docker` command."""
     import docker
     from docker.context import ContextAPI
 
-    with translate_errors("reach the container engine"):
+    with translate_errors("connect to the container engine"):
         if endpoint:
             check_socket(endpoint)
             client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
@@ -58,29 +58,29 @@ def connect(endpoint: str = "") -> "DockerEngine":
 
 
 class DockerEngine:
-    """The `Engine` behind the docker SDK."""
+    """`Engine` of the docker SDK."""
 
     def __init__(self, client: "DockerClient") -> None:
         self._client = client
         self._labels = {OWNER_LABEL: owners.mine(), CONNECTION_LABEL: secrets.token_hex(8)}
         self._closed = False
-        # What an interrupt strikes while the engine makes it would be nobody's: it is made elsewhere, and
-        # waited for before all that this connection made is removed.
-        self._makers = ThreadPoolExecutor(1, thread_name_prefix="making")
-        self._makers.submit(lambda: None).result()
+        # Ctrl-C during a request would lose the id of the created object. So another thread creates objects,
+        # and `close` waits for it before it removes everything that this connection created.
+        self._creators = ThreadPoolExecutor(1, thread_name_prefix="create")
+        self._creators.submit(lambda: None).result()
 
     def image(self, reference: str) -> StoredImage | None:
         from docker.errors import ImageNotFound
 
         with translate_errors(f"look up `{reference}`"):
             try:
-                found = self._client.images.get(reference)
+                image = self._client.images.get(reference)
             except ImageNotFound:
                 return None
-        labels = (found.attrs.get("Config") or {}).get("Labels") or {}
+        labels = (image.attrs.get("Config") or {}).get("Labels") or {}
         key = str(labels.get(KEY_LABEL, ""))
-        layers = tuple((found.attrs.get("RootFS") or {}).get("Layers") or ())
-        return StoredImage(str(found.id), int(found.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
+        layers = tuple((image.attrs.get("RootFS") or {}).get("Layers") or ())
+        return StoredImage(str(image.id), int(image.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
 
     @contextlib.contextmanager
     def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
@@ -91,15 +91,15 @@ class DockerEngine:
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:
-        with translate_errors(f"make a container of `{spec.image}`"):
-            made = self._made(self._client.containers.create, **self._arguments(spec))
-        container = DockerContainer(made, self._keeper(spec, made))
+        with translate_errors(f"create a container of `{spec.image}`"):
+            created = self._create(self._client.containers.create, **self._arguments(spec))
+        container = DockerContainer(created, self._volume_keeper(spec, created))
         try:
             if self._closed:
                 raise EngineError(Diagnostic("stopped before the container was started"))
             if spec.files:
-                with translate_errors("put files into a container"):
-                    made.put_archive("/", tar.pack(spec.files))
+                with translate_errors("copy files into a container"):
+                    created.put_archive("/", tar.pack(spec.files))
             yield container
         finally:
             container.remove()
@@ -107,22 +107,22 @@ class DockerEngine:
     @contextlib.contextmanager
     def network(self, name: str) -> Iterator[str]:
         unique = f"bakehouse-{name}-{self._labels[OWNER_LABEL]}-{time.monotonic_ns()}"
-        with translate_errors("make a network"):
-            made = self._made(self._client.networks.create, unique, driver="bridge", labels=self._labels)
+        with translate_errors("create a network"):
+            network = self._create(self._client.networks.create, unique, driver="bridge", labels=self._labels)
         try:
             yield unique
         finally:
             with translate_errors("remove a network"):
-                until_gone(made.remove)
+                remove_until_gone(network.remove)
 
     def sweep(self) -> CleanupCounts:
         api = self._client.api
         label = {"label": OWNER_LABEL}
-        with translate_errors("list what earlier runs have left"):
+        with translate_errors("list the leftovers of earlier runs"):
             return CleanupCounts(
-                _sweep(api.containers(all=True, filters=label), "Id", self._remove_container),
-                _sweep(api.networks(filters=label), "Id", api.remove_network),
-                _sweep(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
+                _remove_leftovers(api.containers(all=True, filters=label), "Id", self._remove_container),
+                _remove_leftovers(api.networks(filters=label), "Id", api.remove_network),
+                _remove_leftovers(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
             )
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
@@ -130,11 +130,12 @@ class DockerEngine:
 
         removed = []
         with translate_errors("remove images"):
-            # A list of all images fails while somebody else removes one; in a pattern no `*` crosses a `/`.
-            named = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
-            tags = {tag for one in self._client.api.images(filters=named) for tag in one["RepoTags"] or ()}
+            # An unfiltered list fails while another program removes an image; `*` does not match a `/`.
+            pattern = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
+            images = self._client.api.images(filters=pattern)
+            tags = {tag for image in images for tag in image["RepoTags"] or ()}
             for tag in sorted(tag for tag in tags - set(kept) if tag.startswith(prefix)):
-                # A container may still run from it.
+                # A container may still use the image.
                 with contextlib.suppress(APIError):
                     self._client.api.remove_image(tag)
                     removed.append(tag)
@@ -142,38 +143,38 @@ class DockerEngine:
 
     def close(self) -> None:
         self._closed = True
-        self._makers.shutdown()
+        self._creators.shutdown()
         api = self._client.api
         mine = {"label": f"{CONNECTION_LABEL}={self._labels[CONNECTION_LABEL]}"}
-        with translate_errors("remove what was made"):
-            for found in api.containers(all=True, filters=mine):
-                until_gone(partial(self._remove_container, found["Id"]))
-            for found in api.networks(filters=mine):
-                until_gone(partial(api.remove_network, found["Id"]))
-            for found in api.volumes(filters=mine)["Volumes"] or ():
-                until_gone(partial(api.remove_volume, found["Name"]))
+        with translate_errors("remove containers, networks and volumes"):
+            for container in api.containers(all=True, filters=mine):
+                remove_until_gone(partial(self._remove_container, container["Id"]))
+            for network in api.networks(filters=mine):
+                remove_until_gone(partial(api.remove_network, network["Id"]))
+            for volume in api.volumes(filters=mine)["Volumes"] or ():
+                remove_until_gone(partial(api.remove_volume, volume["Name"]))
             self._client.close()
 
-    def _made(self, make: Callable[..., _Made], *arguments: Any, **options: Any) -> _Made:
+    def _create(self, create: Callable[..., _Created], *arguments: Any, **options: Any) -> _Created:
         try:
-            return self._makers.submit(make, *arguments, **options).result()
+            return self._creators.submit(create, *arguments, **options).result()
         except RuntimeError as error:
             if not self._closed:
                 raise
             raise EngineError(Diagnostic("stopped before the container was started")) from error
 
-    def _keeper(self, spec: ContainerSpec, made: "SdkContainer") -> "SdkContainer | None":
-        """What holds volumes that live in memory, which would be gone with the host that filled them."""
+    def _volume_keeper(self, spec: ContainerSpec, container: "SdkContainer") -> "SdkContainer | None":
+        """Start a container that keeps volumes in memory, which would otherwise end with their container."""
         if not spec.room:
             return None
-        with translate_errors("hold the volumes of a container"):
-            keeper = self._made(
+        with translate_errors("keep the volumes of a container"):
+            keeper = self._create(
                 self._client.containers.create,
                 spec.image,
                 entrypoint=["sleep", "infinity"],
                 command=[],
                 network="none",
-                volumes_from=[str(made.id)],
+                volumes_from=[str(container.id)],
                 labels={**self._labels, IMAGE_LABEL: spec.image_name},
             )
             keeper.start()
@@ -194,7 +195,7 @@ class DockerEngine:
             "environment": dict(spec.environment),
             "labels": labels,
             "shm_size": spec.shared_memory,
-            # no_copy: as on SageMaker, what the image holds at a mounted path is hidden.
+            # no_copy: as on SageMaker, the mount hides the image's files at that path.
             "mounts": [
                 Mount(
                     target=path,
@@ -207,8 +208,8 @@ class DockerEngine:
                 for path in spec.mounts
             ]
             + [
-                Mount(target=path, source=folder, type="bind", read_only=True)
-                for path, folder in spec.folders.items()
+                Mount(target=path, source=directory, type="bind", read_only=True)
+                for path, directory in spec.folders.items()
             ],
             "mem_limit": spec.memory,
             "nano_cpus": round(spec.cpus * 1e9) if spec.cpus else None,
@@ -230,15 +231,15 @@ def _in_memory(size: int) -> "DriverConfig":
     return DriverConfig("local", {"type": "tmpfs", "device": "tmpfs", "o": f"size={size}"})
 
 
-def _sweep(entries: Iterable[Mapping[str, Any]], key: str, remove: Callable[[str], object]) -> int:
-    """Remove those of `entries` whose owners are gone; gives their number."""
+def _remove_leftovers(entries: Iterable[Mapping[str, Any]], key: str, remove: Callable[[str], object]) -> int:
+    """Remove the entries whose owners are dead, and return their number."""
     gone = [
         str(entry[key])
         for entry in entries
         if owners.is_left_behind((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
     ]
     for name in gone:
-        until_gone(partial(remove, name))
+        remove_until_gone(partial(remove, name))
     return len(gone)
 
 

@@ -1,4 +1,4 @@
-"""A container behind the docker SDK: started, waited for, disturbed, read and removed."""
+"""Container of the docker SDK."""
 
 import contextlib
 import threading
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from docker.models.containers import Container as SdkContainer
 
 API_SECONDS = 120
-"""How long the engine may take for an answer."""
+"""Time limit for an answer of the engine."""
 REMOVAL_ATTEMPTS = 5
 _POLL_SECONDS = 0.2
 
 
-def _deaf(chunk: bytes) -> None:
-    """Nobody listens."""
+def _ignore(chunk: bytes) -> None:
+    """Ignore the output."""
 
 
 class DockerContainer:
-    """The `Container` behind the docker SDK."""
+    """`Container` of the docker SDK."""
 
     def __init__(self, container: "SdkContainer", keeper: "SdkContainer | None" = None) -> None:
         self._container = container
         self._keeper = keeper
         self._follower: threading.Thread | None = None
 
-    def start(self, log: Path, heard: Callable[[bytes], None] = _deaf) -> None:
+    def start(self, log: Path, heard: Callable[[bytes], None] = _ignore) -> None:
         with translate_errors("start a container"):
             self._container.start()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class DockerContainer:
     def signal(self, name: str) -> None:
         from docker.errors import APIError
 
-        # One that has ended meanwhile is not there to be signalled.
+        # A container that has exited cannot be signalled.
         with translate_errors("signal a container"), contextlib.suppress(APIError):
             self._container.kill(signal=name)
 
@@ -70,7 +70,7 @@ class DockerContainer:
         self._finish_log()
 
     def stdout(self) -> str:
-        with translate_errors("read what a container printed"):
+        with translate_errors("read the output of a container"):
             return self._container.logs(stdout=True, stderr=False).decode(errors="replace")
 
     def read(self, path: str) -> dict[str, bytes]:
@@ -81,45 +81,45 @@ class DockerContainer:
         with tar.unpacked(self._archive(path)) as entries:
             return {entry.name: entry.size for entry in entries}
 
-    def copy(self, path: str, folder: Path) -> None:
+    def copy(self, path: str, directory: Path) -> None:
         with tar.unpacked(self._archive(path)) as entries:
             for entry in entries:
-                entry.write_below(folder)
+                entry.write_below(directory)
 
     def is_full(self, path: str) -> bool:
         if self._keeper is None:
             return False
-        with translate_errors("look how full a volume is"):
+        with translate_errors("read the free space of a volume"):
             api = self._keeper.client.api  # type: ignore[union-attr]
-            asked = api.exec_create(self._keeper.id, ["df", "-P", "-k", path])
-            told = api.exec_start(asked["Id"])
-            if api.exec_inspect(asked["Id"])["ExitCode"]:
-                # An image without `df`: nobody knows.
+            command = api.exec_create(self._keeper.id, ["df", "-P", "-k", path])
+            output = api.exec_start(command["Id"])
+            if api.exec_inspect(command["Id"])["ExitCode"]:
+                # The image has no `df`.
                 return False
-        _, size, _, left, *_ = told.splitlines()[-1].split()
-        return int(left) * 100 < int(size)
+        _, size, _, free, *_ = output.splitlines()[-1].split()
+        return int(free) * 100 < int(size)
 
     def address(self) -> str:
         with translate_errors("look up a container's address"):
             self._container.reload()
         networks = self._container.attrs["NetworkSettings"]["Networks"]
-        return next((str(one["IPAddress"]) for one in networks.values()), "")
+        return next((str(network["IPAddress"]) for network in networks.values()), "")
 
     def impair_network(self, netem: str) -> None:
         network_faults.impair_network(self._process(), netem)
 
-    def refuse(self, addresses: Collection[str]) -> None:
-        network_faults.refuse(self._process(), addresses)
+    def block_addresses(self, addresses: Collection[str]) -> None:
+        network_faults.block_addresses(self._process(), addresses)
 
     def remove(self) -> None:
-        for one in (self._container, self._keeper):
-            if one is not None:
+        for container in (self._container, self._keeper):
+            if container is not None:
                 with translate_errors("remove a container"):
-                    until_gone(partial(one.remove, force=True, v=True))
+                    remove_until_gone(partial(container.remove, force=True, v=True))
         self._finish_log()
 
     def _process(self) -> int:
-        """Its first process on this machine; 0 once it has ended."""
+        """Return its first process on this machine; 0 after its exit."""
         with translate_errors("look up a container's process"):
             self._container.reload()
         return int(self._container.attrs["State"]["Pid"])
@@ -141,16 +141,16 @@ class DockerContainer:
                 try:
                     heard(chunk)
                 except OSError:
-                    # Who listened has gone, as `head` does; the log has to be whole.
-                    heard = _deaf
+                    # The reader has closed its pipe, as `head` does; the log must still be complete.
+                    heard = _ignore
 
     def _finish_log(self) -> None:
         if self._follower:
             self._follower.join(timeout=10)
 
 
-def until_gone(remove: Callable[[], object]) -> None:
-    """Remove something, also when another process is at it, or its last container has not quite let go."""
+def remove_until_gone(remove: Callable[[], object]) -> None:
+    """Call `remove` until it succeeds; another process or a last container may still use the object."""
     from docker.errors import APIError, NotFound
 
     attempts, until = 0, time.monotonic() + API_SECONDS
@@ -161,7 +161,7 @@ def until_gone(remove: Callable[[], object]) -> None:
             return
         except APIError as error:
             if _is_being_removed(error):
-                # Told for as long as the other one takes, on a busy machine for many seconds.
+                # The other removal can take many seconds on a busy machine.
                 if time.monotonic() > until:
                     raise
                 time.sleep(_POLL_SECONDS)

@@ -1,4 +1,7 @@
-"""Starts a container engine of our own, clears what a dead one left, and ends none but that one."""
+"""Start and stop of the container engine that Bakehouse provisions.
+
+Bakehouse removes the files of a dead engine before a start, and stops only an engine that it started.
+"""
 
 import contextlib
 import itertools
@@ -17,38 +20,39 @@ from typing import Any
 
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import Heartbeat
 
 START_SECONDS = 60
 STOP_SECONDS = 30
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 40
-"""A build cache that holds the catalogue's images: the CUDA one is 5 GB, the store keeps layers packed and
-unpacked, and the stages that layers are copied from weigh as much again."""
+"""Size of a build cache for the catalogue's images: the CUDA image has 5 GB, the store keeps layers
+compressed and unpacked, and the stages that layers are copied from are as large again."""
 LEAST_GIGABYTES = 10
 CONTAINERD = "containerd"
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
 _SET = "3"
-"""NET_ADDR_SET of Linux' if_link: somebody has given an interface its address."""
+"""NET_ADDR_SET of if_link.h: the address of an interface was set explicitly."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPaths:
-    """Where an engine lives; another place is another engine."""
+    """Paths of an engine; each engine has its own."""
 
     state: Path = Path("/var/lib/bakehouse")
-    """Its configuration, log and lock: of the machine, since all checkouts share one engine."""
+    """Directory of configuration, log and lock, outside the checkouts because they share one engine."""
     socket: Path = Path("/var/run/docker.sock")
     data_root: Path = Path("/var/lib/docker")
     exec_root: Path = Path("/var/run/docker")
     pidfile: Path = Path("/var/run/docker.pid")
     containerd: Path = Path("/run/containerd/containerd.sock")
-    """The system's own containerd, which dockerd uses where that socket exists."""
+    """Socket of the system's containerd, which dockerd uses if it exists."""
     configured: Path = Path("/etc/docker/daemon.json")
-    """What the machine's owner asks of an engine; taken over, never written."""
+    """Engine configuration of the machine's owner; copied, never written."""
     command: tuple[str, ...] = ("dockerd",)
     store: str = CONTAINERD
-    """How it keeps images: in containerd's store, or as the storage driver of this name does."""
+    """Image store: containerd's store, or a storage driver."""
 
     @property
     def configuration(self) -> Path:
@@ -56,7 +60,7 @@ class DaemonPaths:
 
     @property
     def in_use(self) -> Path:
-        """A lock: those who build or push share it, who restarts the engine holds it alone."""
+        """Lock file: builds and pushes share it, a restart holds it exclusively."""
         return self.state / "in-use"
 
     @property
@@ -69,51 +73,53 @@ class DaemonPaths:
 
 
 def cache_limit(free: int, former: int = 0) -> int:
-    """The build cache's limit in gigabytes: room for the fleet, but no more than half of the free disk.
+    """Return the limit of the build cache in GB: enough for the fleet, at most half of the free disk.
 
-    The limit that was set before stays while that much is free: the cache itself has taken of the free disk,
-    and half of what it left would be less with every start.
+    The former limit stays while that much disk is free. The cache itself uses disk space, so half of the
+    rest would shrink with every start.
     """
     room = free // GIGABYTE
     return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
 
 
 def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD) -> dict[str, Any]:
-    """The owner's configuration with an image store, and a cache limit in gigabytes where it sets none."""
+    """Return the owner's configuration with an image store, and with a cache limit (GB) if it has none."""
     builder = {"gc": {"enabled": True, "defaultKeepStorage": f"{limit}GB"}}
     features = {**owner.get("features", {}), "containerd-snapshotter": store == CONTAINERD}
     driver = {} if store == CONTAINERD else {"storage-driver": store}
-    # dockerd refuses an option that its command line gives as well, and a storage driver beside that store.
-    ours = {"hosts", "pidfile", "exec-root", "storage-driver"}
-    kept = {key: value for key, value in owner.items() if key not in ours}
+    # dockerd rejects options that its command line has too, and a storage driver with that store.
+    replaced = {"hosts", "pidfile", "exec-root", "storage-driver"}
+    kept = {key: value for key, value in owner.items() if key not in replaced}
     return {"builder": builder, **kept, **driver, "features": features}
 
 
-def start(place: DaemonPaths, report: Callable[[str], None]) -> None:
-    """Start an engine and wait until it answers; one that starts already is only waited for."""
-    process = process_of(place.pidfile, "dockerd")
+def start(paths: DaemonPaths, report: Callable[[str], None]) -> None:
+    """Start an engine and wait until it answers; if it is starting already, only wait."""
+    process = process_of(paths.pidfile, "dockerd")
     if process is None:
-        for path in clear_remains(place):
-            report(f"removed {path}, which a dead engine left")
-        process = _launch(place, report)
+        for path in clear_remains(paths):
+            report(f"removed {path} of a dead engine")
+        process = _launch(paths, report)
     else:
-        report(f"waiting for dockerd (process {process}), which another started")
+        report(f"waiting for dockerd (process {process}), which another program started")
     deadline = time.monotonic() + START_SECONDS
-    while not answers(place.socket):
+    beat = Heartbeat(report, "waiting for dockerd to answer")
+    while not answers(paths.socket):
         if not _alive(process):
-            raise EngineError(_not_started("dockerd ended while it was starting", place))
+            raise EngineError(_not_started("dockerd exited during its start", paths))
         if time.monotonic() > deadline:
-            raise EngineError(_not_started(f"dockerd does not answer at `{place.endpoint}`", place))
+            raise EngineError(_not_started(f"dockerd does not answer at `{paths.endpoint}`", paths))
+        beat.tick()
         time.sleep(0.1)
-    fix_address(owner_settings(place.configured).get("bridge") or BRIDGE, report)
+    fix_address(owner_settings(paths.configured).get("bridge") or BRIDGE, report)
 
 
 def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
-    """The address of a bridge that nobody has given one; empty where somebody has, or there is no bridge.
+    """Return the address of a bridge without a fixed one; empty if it is fixed or there is no bridge.
 
-    The kernel gives such a bridge the lowest address of its ports, another one whenever a container comes or
-    goes; the others then send to the former one, and their connections stall for a minute and more:
-    https://github.com/containers/netavark/pull/833. Where udev runs, it has given it one.
+    The kernel gives such a bridge the lowest address of its ports, so it changes whenever a container starts
+    or ends. Other containers then send to the former address, and their connections stall for a minute or
+    more: https://github.com/containers/netavark/pull/833. Where udev runs, it sets a fixed address.
     """
     folder = interfaces / bridge
     if not folder.is_dir() or (folder / "addr_assign_type").read_text().strip() == _SET:
@@ -122,12 +128,12 @@ def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
 
 
 def address_command(bridge: str, address: str) -> list[str]:
-    """The command that gives a bridge an address."""
+    """Return the command that sets the address of a bridge."""
     return ["ip", "link", "set", "dev", bridge, "address", address]
 
 
 def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
-    """Let a bridge keep the address that it has."""
+    """Make the current address of a bridge permanent."""
     address = loose_address(bridge, interfaces)
     if not address:
         return
@@ -136,50 +142,48 @@ def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = I
         done = subprocess.run(
             command, env={**os.environ, "PATH": program_path()}, capture_output=True, text=True, check=False
         )
-        told = done.stderr.strip() if done.returncode else ""
+        problem = done.stderr.strip() if done.returncode else ""
     except FileNotFoundError:
-        told = "there is no `ip` on this machine; install iproute2"
-    if told:
-        report(
-            f"note: the address of {bridge} may change while steps run, which stalls what they fetch: {told}"
-        )
+        problem = "`ip` is not installed (package iproute2)"
+    if problem:
+        report(f"note: the address of {bridge} may change during a build, which stalls downloads: {problem}")
 
 
-def stop(place: DaemonPaths) -> bool:
-    """End the engine that was started in this place, and wait for its end; False where there is none."""
-    process = process_of(place.pidfile, "dockerd", str(place.configuration))
+def stop(paths: DaemonPaths) -> bool:
+    """Stop the engine that Bakehouse started with these paths, and wait; return False if there is none."""
+    process = process_of(paths.pidfile, "dockerd", str(paths.configuration))
     if process is None:
         return False
     os.kill(process, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while _alive(process):
         if time.monotonic() > deadline:
-            message = f"dockerd (process {process}) does not end"
-            raise EngineError(Diagnostic(message, hint=f"read {place.log}"))
+            message = f"dockerd (process {process}) does not stop"
+            raise EngineError(Diagnostic(message, hint=f"read {paths.log}"))
         time.sleep(0.1)
     return True
 
 
-def clear_remains(place: DaemonPaths) -> tuple[Path, ...]:
-    """Remove the pid files and sockets of dead processes; the removed paths.
+def clear_remains(paths: DaemonPaths) -> tuple[Path, ...]:
+    """Remove the pid files and sockets of dead processes, and return the removed paths.
 
-    dockerd believes a pid file while any process has that number, and a socket of containerd while it exists.
+    dockerd trusts a pid file while any process has that number, and a containerd socket while it exists.
     """
-    inner = place.exec_root / "containerd"
+    inner = paths.exec_root / "containerd"
     dead: list[Path] = []
-    if place.pidfile.exists() and process_of(place.pidfile, "dockerd") is None:
-        dead.append(place.pidfile)
+    if paths.pidfile.exists() and process_of(paths.pidfile, "dockerd") is None:
+        dead.append(paths.pidfile)
     pidfile = inner / "containerd.pid"
     if pidfile.exists() and process_of(pidfile, "containerd", str(inner)) is None:
         dead.append(pidfile)
-    dead += [path for path in (place.socket, place.containerd) if path.is_socket() and not _listens(path)]
+    dead += [path for path in (paths.socket, paths.containerd) if path.is_socket() and not _listens(path)]
     for path in dead:
         path.unlink(missing_ok=True)
     return tuple(dead)
 
 
 def process_of(pidfile: Path, program: str, argument: str = "") -> int | None:
-    """The living process that wrote this pid file, if it still is that program, run with that argument."""
+    """Return the process of a pid file if it still runs this program, with this argument."""
     try:
         process = int(pidfile.read_text().strip())
         name = Path(f"/proc/{process}/comm").read_text().strip()
@@ -189,12 +193,12 @@ def process_of(pidfile: Path, program: str, argument: str = "") -> int | None:
 
 
 def program_path() -> str:
-    """PATH with the folders of system programs, which a plain `su` leaves out."""
+    """Return PATH with the directories of system programs, which a plain `su` omits."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def answers(path: Path) -> bool:
-    """Whether an engine that has finished starting listens there."""
+    """Return whether an engine answers at a socket."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         client.connect(str(path))
@@ -203,19 +207,19 @@ def answers(path: Path) -> bool:
     return False
 
 
-def configured_cache_limit(endpoint: str, place: DaemonPaths | None = None) -> str | None:
-    """What the configuration of the engine at this endpoint says of its build cache's limit; "" for no limit.
+def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> str | None:
+    """Return the configured build cache limit of the engine at an endpoint; "" if it has no limit.
 
-    None where it can't be known: another machine, or a configuration that this user may not read.
+    None if the limit is unknown: the engine is on another machine, or its configuration is not readable.
     """
-    place = place or DaemonPaths()
-    process = _process_behind(endpoint, place.pidfile)
+    paths = paths or DaemonPaths()
+    process = _process_behind(endpoint, paths.pidfile)
     if process is None:
         return None
     words = _command_line(process).split("\0")
-    named = [word for flag, word in itertools.pairwise(words) if flag == "--config-file"]
+    files = [word for flag, word in itertools.pairwise(words) if flag == "--config-file"]
     try:
-        settings = json.loads(Path(named[-1] if named else place.configured).read_text())
+        settings = json.loads(Path(files[-1] if files else paths.configured).read_text())
     except FileNotFoundError:
         return ""
     except (OSError, ValueError):
@@ -224,19 +228,19 @@ def configured_cache_limit(endpoint: str, place: DaemonPaths | None = None) -> s
     return str(collection.get("defaultKeepStorage", "")) if collection.get("enabled") else ""
 
 
-def _launch(place: DaemonPaths, report: Callable[[str], None]) -> int:
-    place.state.mkdir(parents=True, exist_ok=True)
-    place.data_root.mkdir(parents=True, exist_ok=True)
-    limit = cache_limit(shutil.disk_usage(place.data_root).free, _limit_in(place.configuration))
-    settings = configuration(owner_settings(place.configured), limit, place.store)
-    write_whole(place.configuration, json.dumps(settings, indent=2, sort_keys=True) + "\n")
-    command = [*place.command, "--config-file", str(place.configuration), "--host", place.endpoint]
-    command += ["--exec-root", str(place.exec_root), "--pidfile", str(place.pidfile)]
+def _launch(paths: DaemonPaths, report: Callable[[str], None]) -> int:
+    paths.state.mkdir(parents=True, exist_ok=True)
+    paths.data_root.mkdir(parents=True, exist_ok=True)
+    limit = cache_limit(shutil.disk_usage(paths.data_root).free, _limit_in(paths.configuration))
+    settings = configuration(owner_settings(paths.configured), limit, paths.store)
+    write_whole(paths.configuration, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    command = [*paths.command, "--config-file", str(paths.configuration), "--host", paths.endpoint]
+    command += ["--exec-root", str(paths.exec_root), "--pidfile", str(paths.pidfile)]
     if "data-root" not in settings:
-        command += ["--data-root", str(place.data_root)]
-    report(f"starting dockerd; its log is {place.log}")
-    # The shell gives the process away and names it: it outlives us, and Ctrl-C here doesn't reach it.
-    shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(place.log), *command]
+        command += ["--data-root", str(paths.data_root)]
+    report(f"starting dockerd (log: {paths.log})")
+    # The shell detaches dockerd and prints its process id: dockerd outlives Bakehouse and gets no Ctrl-C.
+    shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(paths.log), *command]
     environment = {**os.environ, "PATH": program_path()}
     return int(subprocess.run(shell, cwd="/", env=environment, check=True, stdout=subprocess.PIPE).stdout)
 
@@ -250,24 +254,24 @@ def _limit_in(configuration: Path) -> int:
 
 
 def owner_settings(path: Path) -> dict[str, Any]:
-    """What the machine's owner asks of an engine; raises EngineError where it can't be read."""
+    """Return the engine configuration of the machine's owner; raises EngineError if it is not valid JSON."""
     try:
         settings = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        message = f"{path} is not JSON, so no engine can be started with it"
+        message = f"{path} is not valid JSON, so no engine can be started with it"
         raise EngineError(Diagnostic(message, tail=(str(error),), hint=f"correct {path}")) from error
     return dict(settings)
 
 
-def _not_started(message: str, place: DaemonPaths) -> Diagnostic:
-    lines = place.log.read_text(errors="replace").splitlines() if place.log.exists() else []
-    telling = [line for line in lines if "level=info" not in line] or lines
+def _not_started(message: str, paths: DaemonPaths) -> Diagnostic:
+    lines = paths.log.read_text(errors="replace").splitlines() if paths.log.exists() else []
+    relevant = [line for line in lines if "level=info" not in line] or lines
     return Diagnostic(
         message,
-        tail=tuple(telling[-5:]),
-        hint=f"read {place.log}; in a container, give it `--privileged` and a volume at {place.data_root}",
+        tail=tuple(relevant[-5:]),
+        hint=f"read {paths.log}; in a container, use `--privileged` and a volume at {paths.data_root}",
     )
 
 
@@ -280,7 +284,7 @@ def _process_behind(endpoint: str, pidfile: Path) -> int | None:
         process, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if process and "dockerd" in _command_line(process):
         return int(process)
-    # systemd listens for the engine it starts.
+    # With socket activation, systemd owns the socket.
     return process_of(pidfile, "dockerd") if process == 1 else None
 
 

@@ -1,7 +1,7 @@
-"""A container engine of its own that knows nothing yet, for as long as it is needed.
+"""Temporary container engine with an empty store.
 
-It has its own data, socket, bridge, groups of processes and namespaces of containerd, and leaves the engine
-that runs on this machine alone. Needs root.
+It has its own data, socket, bridge, cgroups and containerd namespaces, and does not affect the engine of this
+machine. Needs root.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import owners
 
 _HOME = DaemonPaths().state / "engines"
-"""Short, since sockets lie below it, and a socket's path has 107 bytes at most."""
+"""A short path, because a socket path has at most 107 bytes."""
 _OWNER = DaemonPaths().configured
 _GROUPS = Path("/sys/fs/cgroup")
-_TAKEN_OVER = ("dns", "dns-opts", "dns-search", "registry-mirrors", "insecure-registries", "proxies")
-"""What the machine's owner says of the network is true for this engine too."""
+_NETWORK_SETTINGS = ("dns", "dns-opts", "dns-search", "registry-mirrors", "insecure-registries", "proxies")
+"""Settings of the machine's owner that are copied."""
 _NETWORKS = range(20, 250)
 
 
@@ -38,57 +38,57 @@ def isolated_engine(
     under: Path = _HOME,
     owner: Path = _OWNER,
 ) -> Iterator[DaemonPaths]:
-    """Start one that keeps images in `store`; all of it is removed at the end, or by the next run.
+    """Start an engine with an image store; the end of the context, or the next run, removes all of it.
 
-    Under another clock its steps believe that it is later than it is.
+    Build steps can get a fake clock.
     """
     if os.geteuid() != 0:
-        message = "a second container engine can be started by root only"
+        message = "only root can start a second container engine"
         raise EngineError(Diagnostic(message, hint="run the same command as root"))
     under.mkdir(parents=True, exist_ok=True)
     sweep(under)
-    folder = Path(tempfile.mkdtemp(prefix=f"{owners.mine()}.", dir=under))
-    name = _name(folder)
+    directory = Path(tempfile.mkdtemp(prefix=f"{owners.mine()}.", dir=under))
+    name = _name(directory)
     try:
-        place = _place(folder, store, clock)
-        _write_settings(place, name, owner)
+        paths = _paths(directory, store, clock)
+        _write_settings(paths, name, owner)
         _make_bridge(name)
-        dockerd.start(place, report)
-        yield place
+        dockerd.start(paths, report)
+        yield paths
     finally:
-        _remove(folder)
+        _remove(directory)
 
 
-def _place(folder: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
-    programs = clock.programs(folder / "bin") if clock else None
+def _paths(directory: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
+    programs = clock.programs(directory / "bin") if clock else None
     path = f"{programs}:{dockerd.program_path()}" if programs else dockerd.program_path()
     return DaemonPaths(
-        state=folder / "state",
-        socket=folder / "docker.sock",
-        data_root=folder / "data",
-        exec_root=folder / "exec",
-        pidfile=folder / "docker.pid",
-        containerd=folder / "no-containerd.sock",
-        configured=folder / "asked.json",
+        state=directory / "state",
+        socket=directory / "docker.sock",
+        data_root=directory / "data",
+        exec_root=directory / "exec",
+        pidfile=directory / "docker.pid",
+        containerd=directory / "no-containerd.sock",
+        configured=directory / "owner.json",
         command=("env", f"PATH={path}", "dockerd"),
         store=store,
     )
 
 
-def name_of(place: DaemonPaths) -> str:
-    """What its bridge, its group of processes and its namespaces are called."""
-    return _name(place.state.parent)
+def name_of(paths: DaemonPaths) -> str:
+    """Return the name of the engine's bridge, cgroup and containerd namespaces."""
+    return _name(paths.state.parent)
 
 
-def _name(folder: Path) -> str:
-    """An interface's name has 15 letters at most."""
-    return f"bake{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+def _name(directory: Path) -> str:
+    """Return a name for an interface, which has at most 15 characters."""
+    return f"bake{hashlib.sha256(str(directory).encode()).hexdigest()[:8]}"
 
 
-def _write_settings(place: DaemonPaths, name: str, owner: Path) -> None:
-    asked = dockerd.owner_settings(owner)
+def _write_settings(paths: DaemonPaths, name: str, owner: Path) -> None:
+    configured = dockerd.owner_settings(owner)
     settings = {
-        **{key: asked[key] for key in _TAKEN_OVER if key in asked},
+        **{key: configured[key] for key in _NETWORK_SETTINGS if key in configured},
         "bridge": name,
         "iptables": False,
         "ip6tables": False,
@@ -97,13 +97,14 @@ def _write_settings(place: DaemonPaths, name: str, owner: Path) -> None:
         "containerd-namespace": name,
         "containerd-plugins-namespace": f"{name}-plugins",
     }
-    place.configured.write_text(json.dumps(settings))
+    paths.configured.write_text(json.dumps(settings))
 
 
 def _make_bridge(name: str) -> None:
-    """A network for containers with a way out: the engine is told to leave the machine's rules alone."""
-    taken = _said("ip", "-oneline", "address")
-    network = next(one for one in (f"10.213.{number}" for number in _NETWORKS) if f" {one}." not in taken)
+    """Create a network with access to others; the engine itself must not change the machine's rules."""
+    used = _output("ip", "-oneline", "address")
+    networks = (f"10.213.{number}" for number in _NETWORKS)
+    network = next(network for network in networks if f" {network}." not in used)
     _run("ip", "link", "add", name, "type", "bridge")
     _run("ip", "address", "add", f"{network}.1/24", "dev", name)
     _run("ip", "link", "set", name, "up")
@@ -116,51 +117,51 @@ def _make_bridge(name: str) -> None:
 
 
 def sweep(under: Path) -> None:
-    """Remove the engines of runs that were killed."""
-    for folder in under.iterdir():
+    """Remove the engines of killed runs."""
+    for directory in under.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if owners.is_left_behind(folder.name.partition(".")[0], folder.stat().st_mtime):
-                _remove(folder)
+            if owners.is_left_behind(directory.name.partition(".")[0], directory.stat().st_mtime):
+                _remove(directory)
 
 
-def _remove(folder: Path) -> None:
-    """Whatever there is of an engine: it may have got anywhere before it was given up."""
-    name = _name(folder)
+def _remove(directory: Path) -> None:
+    """Remove all traces of an engine, which may be only partly created."""
+    name = _name(directory)
     try:
-        dockerd.stop(_place(folder))
+        dockerd.stop(_paths(directory))
     finally:
         for table in ("nat", "filter"):
-            for rule in _said("iptables", "--wait", "-t", table, "-S").splitlines():
-                words = shlex.split(rule)
-                if words[:1] == ["-A"] and name in words:
-                    _try("iptables", "--wait", "-t", table, "-D", *words[1:])
+            for rule in _output("iptables", "--wait", "-t", table, "-S").splitlines():
+                command = shlex.split(rule)
+                if command[:1] == ["-A"] and name in command:
+                    _try("iptables", "--wait", "-t", table, "-D", *command[1:])
         _try("ip", "link", "delete", name)
         mounts = (line.split()[1] for line in Path("/proc/mounts").read_text().splitlines())
-        for path in sorted((one for one in mounts if one.startswith(f"{folder}/")), reverse=True):
+        for path in sorted((mount for mount in mounts if mount.startswith(f"{directory}/")), reverse=True):
             _try("umount", "--lazy", path)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         for group in (*_GROUPS.glob(name), *_GROUPS.glob(f"*/{name}")):
-            below = (one for one in (group, *group.rglob("*")) if one.is_dir())
-            for one in sorted(below, reverse=True):
+            groups = (path for path in (group, *group.rglob("*")) if path.is_dir())
+            for cgroup in sorted(groups, reverse=True):
                 with contextlib.suppress(OSError):
-                    one.rmdir()
+                    cgroup.rmdir()
 
 
-def _run(*words: str) -> None:
-    done = _try(*words)
+def _run(*command: str) -> None:
+    done = _try(*command)
     if done.returncode:
-        message = f"a second container engine can't be given a network: `{words[0]}` failed"
-        hint = f"`{shlex.join(words)}` has to work as root; install iproute2 and iptables"
+        message = f"could not create a network for a second container engine: `{command[0]}` failed"
+        hint = f"install iproute2 and iptables, and check that root can run `{shlex.join(command)}`"
         raise EngineError(Diagnostic(message, tail=tuple(done.stderr.splitlines()[-3:]), hint=hint))
 
 
-def _said(*words: str) -> str:
-    return _try(*words).stdout
+def _output(*command: str) -> str:
+    return _try(*command).stdout
 
 
-def _try(*words: str) -> subprocess.CompletedProcess[str]:
+def _try(*command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": dockerd.program_path()}
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     except FileNotFoundError as error:
-        return subprocess.CompletedProcess(words, 127, "", str(error))
+        return subprocess.CompletedProcess(command, 127, "", str(error))

@@ -1,7 +1,7 @@
-"""Disturbs the network of a running container: delay and loss, and addresses that no longer get through.
+"""Network faults of a running container: delay, loss and blocked addresses.
 
-It is done from this machine, in the container's own namespace, so images need no tools for it. Packets that
-are refused vanish, as a security group lets them: nobody is told.
+Commands run on this machine in the container's network namespace, so images need no tools. Blocked packets
+are dropped without an answer, as by a security group.
 """
 
 import os
@@ -15,81 +15,81 @@ from bakehouse.errors import BakehouseError, Diagnostic, EngineError, UsageError
 
 _UNKNOWN_QDISC = "Specified qdisc kind is unknown"
 _INTERFACE = "eth0"
-"""What the engine calls it in every container on a network."""
-_TRIED_ADDRESS = "192.0.2.1"
-"""Of no machine: for documentation (RFC 5737)."""
+"""Network interface of every container on a network."""
+_TEST_ADDRESS = "192.0.2.1"
+"""Address of no machine, reserved for documentation (RFC 5737)."""
 _TOOLS = {"tc": "iproute2", "iptables": "iptables", "nsenter": "util-linux", "unshare": "util-linux"}
 
 
 def require(netem: str, *, cuts: bool) -> None:
-    """That this machine can do what is asked for, tried in a namespace of its own before a job starts.
+    """Check that this machine can inject the requested faults, by a test in a separate namespace.
 
-    Raises UsageError for words that `tc` doesn't take, EngineError for what the machine lacks.
+    Raises UsageError for arguments that `tc` rejects, EngineError if the machine lacks something.
     """
     if netem:
         try:
             shlex.split(netem)
         except ValueError as error:
-            message = f"`--netem` can't be parted into words: {error}"
-            raise UsageError(Diagnostic(message, hint="such as `delay 100ms loss 1%`")) from error
+            message = f"`--netem` cannot be split into words: {error}"
+            raise UsageError(Diagnostic(message, hint="use for example `delay 100ms loss 1%`")) from error
         _try("--netem", _netem(netem, "lo"))
     if cuts:
-        _try("--partition", _refusing(_TRIED_ADDRESS))
+        _try("--partition", _blocking(_TEST_ADDRESS))
 
 
 def impair_network(process: int, netem: str) -> None:
-    """Delay and lose what the network of a process sends."""
+    """Delay and drop packets that a process sends."""
     _inside(process, _netem(netem, _INTERFACE))
 
 
-def refuse(process: int, addresses: Collection[str]) -> None:
-    """Let nothing from these addresses into the network of a process."""
+def block_addresses(process: int, addresses: Collection[str]) -> None:
+    """Drop packets from these addresses in the network of a process."""
     for address in addresses:
-        _inside(process, _refusing(address))
+        _inside(process, _blocking(address))
 
 
-def _netem(words: str, interface: str) -> list[str]:
-    return ["tc", "qdisc", "add", "dev", interface, "root", "netem", *shlex.split(words)]
+def _netem(options: str, interface: str) -> list[str]:
+    return ["tc", "qdisc", "add", "dev", interface, "root", "netem", *shlex.split(options)]
 
 
-def _refusing(address: str) -> list[str]:
+def _blocking(address: str) -> list[str]:
     return ["iptables", "--wait", "-A", "INPUT", "-s", address, "-j", "DROP"]
 
 
 def _try(option: str, command: Sequence[str]) -> None:
     for tool in (command[0], "nsenter", "unshare"):
         if shutil.which(tool) is None:
-            raise _lacking(option, f"there is no `{tool}`", f"install Debian's package `{_TOOLS[tool]}`")
+            raise _unsupported(
+                option, f"`{tool}` is not installed", f"install the Debian package `{_TOOLS[tool]}`"
+            )
     if os.geteuid() != 0:
-        raise _lacking(option, "it enters the hosts' network namespaces", "run it as root")
-    told = subprocess.run(["unshare", "--net", *command], capture_output=True, text=True)
-    said = told.stderr.strip() or f"`{command[0]}` ended with {told.returncode}"
-    if told.returncode and said.startswith("unshare:"):
-        raise _lacking(option, said.splitlines()[0], "it takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
-    if _UNKNOWN_QDISC in said:
-        why = "its kernel has no netem (CONFIG_NET_SCH_NETEM)"
-        raise _lacking(
-            option, why, "`modprobe sch_netem` where the kernel has it as a module, or another machine"
-        )
-    if told.returncode and command[0] == "tc":
-        line = said.splitlines()[0]
-        hint = "such as `delay 100ms loss 1%`; `man tc-netem` has them all"
-        raise UsageError(Diagnostic(f"`tc` does not take `--netem`: {line}", hint=hint))
-    if told.returncode:
-        raise _lacking(option, said.splitlines()[-1], "`--kill` needs nothing of the machine")
+        raise _unsupported(option, "only root can enter network namespaces", "run the command as root")
+    result = subprocess.run(["unshare", "--net", *command], capture_output=True, text=True)
+    output = result.stderr.strip() or f"`{command[0]}` exited with {result.returncode}"
+    if result.returncode and output.startswith("unshare:"):
+        raise _unsupported(option, output.splitlines()[0], "run with CAP_SYS_ADMIN and CAP_NET_ADMIN")
+    if _UNKNOWN_QDISC in output:
+        reason = "its kernel has no netem (CONFIG_NET_SCH_NETEM)"
+        raise _unsupported(option, reason, "try `modprobe sch_netem`, or use another machine")
+    if result.returncode and command[0] == "tc":
+        hint = "use for example `delay 100ms loss 1%`; `man tc-netem` lists all options"
+        message = f"`tc` rejects the value of `--netem`: {output.splitlines()[0]}"
+        raise UsageError(Diagnostic(message, hint=hint))
+    if result.returncode:
+        raise _unsupported(option, output.splitlines()[-1], "use `--kill`, which has no requirements")
 
 
-def _lacking(option: str, why: str, hint: str) -> BakehouseError:
-    return EngineError(Diagnostic(f"this machine can't do `{option}`: {why}", hint=hint))
+def _unsupported(option: str, reason: str, hint: str) -> BakehouseError:
+    return EngineError(Diagnostic(f"this machine does not support `{option}`: {reason}", hint=hint))
 
 
 def _inside(process: int, command: Sequence[str]) -> None:
     if not process:
         return
-    told = subprocess.run(
+    result = subprocess.run(
         ["nsenter", "--target", str(process), "--net", *command], capture_output=True, text=True
     )
-    # A host that ended meanwhile has no network to be disturbed.
-    if told.returncode and Path(f"/proc/{process}").exists():
-        message = "can't disturb the network of a host"
-        raise EngineError(Diagnostic(message, facts=(("answer", " ".join(told.stderr.split())),)))
+    # A host that has exited has no network any more.
+    if result.returncode and Path(f"/proc/{process}").exists():
+        message = "could not inject a network fault"
+        raise EngineError(Diagnostic(message, facts=(("answer", " ".join(result.stderr.split())),)))

@@ -1,4 +1,4 @@
-"""What Bakehouse asks of a container engine: the narrow waist between its steps and `containers`."""
+"""Interface of a container engine; `docker.py` implements it."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,37 +11,37 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container as it is to be started."""
+    """Settings of a container."""
 
     image: str
-    """A digest of the engine's store, or a reference."""
+    """Digest in the engine's store, or a reference."""
     command: tuple[str, ...]
     keep_entrypoint: bool = False
-    """Hand `command` to the image's own ENTRYPOINT instead of replacing it."""
+    """Pass `command` to the image's ENTRYPOINT instead of replacing it."""
     hostname: str = ""
     network: str = "none"
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Absolute paths inside the container and what lies there before it starts."""
+    """Contents of files to create before the start, by absolute path in the container."""
     mounts: tuple[str, ...] = ()
-    """Paths that get an empty volume of their own, which goes with the container."""
+    """Paths for new empty volumes, which are removed with the container."""
     room: Mapping[str, int] = field(default_factory=dict)
-    """Those of `mounts` that hold only so many bytes; they lie in memory."""
+    """Sizes in bytes of those `mounts` that are limited; they are in memory."""
     folders: Mapping[str, str] = field(default_factory=dict)
-    """Paths inside the container and the folders of this machine that can be read there."""
+    """Directories of this machine to mount read-only, by path in the container."""
     gpus: tuple[int, ...] = ()
-    """Which of this machine's, by their numbers."""
+    """Numbers of this machine's GPUs."""
     cpus: float | None = None
     memory: int | None = None
-    """Bytes; more ends the process that asks for them."""
+    """Limit in bytes; the kernel kills processes that exceed it."""
     shared_memory: int = 2 * GIB
     image_name: str = ""
-    """The recipe's name of the image, for people who list containers."""
+    """Name of the image's recipe, as a label for `docker ps`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How a container ended."""
+    """Exit of a container."""
 
     exit_code: int
     out_of_memory: bool = False
@@ -49,21 +49,21 @@ class ContainerExit:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image as the engine holds it."""
+    """Image in the engine's store."""
 
     digest: str
     bytes: int
     is_rehearsed: bool = False
-    """Whether there are stand-ins in it: it may be neither tried nor published."""
+    """True if the image contains stubs, so that it must not be smoke-tested or published."""
     key: str = ""
-    """What its plan was addressed by; empty where it is none of ours."""
+    """Build key; empty for images that Bakehouse did not build."""
     layers: tuple[str, ...] = ()
-    """The digests of its layers' uncompressed archives, lowest first."""
+    """Digests of the uncompressed layers, lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupCounts:
-    """What dead runs had left behind."""
+    """Number of removed leftovers of dead runs."""
 
     containers: int = 0
     networks: int = 0
@@ -71,65 +71,65 @@ class CleanupCounts:
 
 
 class Container(Protocol):
-    """A container that was made; it is removed when the context that gave it ends."""
+    """Created container; the end of its context removes it."""
 
     def start(self, log: Path, heard: Callable[[bytes], None] = ...) -> None:
-        """Start it; all it prints goes to `log`, and to `heard`, as it comes."""
+        """Start the container; its output goes to `log` and to `on_output` as it arrives."""
 
     def wait(self, seconds: float) -> ContainerExit | None:
-        """How it ended, or None while it still runs after `seconds`."""
+        """Return its exit, or None if it still runs after `seconds`."""
 
     def signal(self, name: str) -> None:
-        """Send a signal to its first process, if that still runs."""
+        """Send a signal to its first process if that still runs."""
 
     def stop(self, grace: float) -> None:
         """Send SIGTERM, and SIGKILL after `grace` seconds."""
 
     def stdout(self) -> str:
-        """All it printed to standard output so far."""
+        """Return its standard output so far."""
 
     def read(self, path: str) -> dict[str, bytes]:
-        """The regular files under `path` by their relative names; none when `path` isn't there."""
+        """Return the regular files under `path` by relative path; none if `path` does not exist."""
 
     def sizes(self, path: str) -> dict[str, int]:
-        """As `read`, with sizes for contents."""
+        """Return the sizes of the files that `read` returns."""
 
-    def copy(self, path: str, folder: Path) -> None:
-        """Write the regular files under `path` below a folder of this machine."""
+    def copy(self, path: str, directory: Path) -> None:
+        """Copy the regular files under `path` to a directory of this machine."""
 
     def is_full(self, path: str) -> bool:
-        """Whether a mount that holds only so much can take no more."""
+        """Return whether a limited mount is full."""
 
     def address(self) -> str:
-        """Where others on its network reach it; empty once it has ended."""
+        """Return its address on its network; empty after its exit."""
 
     def impair_network(self, netem: str) -> None:
-        """Delay and lose what it sends from now on, as `tc … netem` is told."""
+        """Delay and drop packets that it sends, with the arguments of `tc … netem`."""
 
-    def refuse(self, addresses: Collection[str]) -> None:
-        """Let no packet from these addresses in from now on."""
+    def block_addresses(self, addresses: Collection[str]) -> None:
+        """Drop packets from these addresses."""
 
 
 class Engine(Protocol):
-    """What Bakehouse asks of a container engine."""
+    """Container engine."""
 
     def image(self, reference: str) -> StoredImage | None:
-        """The image of that name or digest, or None."""
+        """Return the image with this name or digest, or None."""
 
     def export_image(self, reference: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
-        """An image as an archive that comes in pieces, its layers as they are stored."""
+        """Return an image as an archive in chunks, with its layers as stored."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
-        """A container made as `spec` says, with its files in place, not started."""
+        """Create a container with its files, without starting it."""
 
     def network(self, name: str) -> contextlib.AbstractContextManager[str]:
-        """A network of its own for one job; gives its name."""
+        """Create a network for one job and return its name."""
 
     def sweep(self) -> CleanupCounts:
-        """Remove what runs that no longer live have left behind."""
+        """Remove the leftovers of dead runs."""
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
-        """Remove all images whose names begin with `prefix`, but those `kept`; gives the names removed."""
+        """Remove images whose names begin with `prefix`, except `kept`; return the removed names."""
 
     def close(self) -> None:
-        """Remove all containers made here, whoever waits for them, and make no more."""
+        """Remove all containers of this connection, and create no more."""

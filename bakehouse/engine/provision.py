@@ -1,4 +1,4 @@
-"""Gives this machine what a task needs of it: a container engine, and tools that Debian packages carry."""
+"""Provisioning of this machine: install and start a container engine, and install Debian tools."""
 
 import contextlib
 import fcntl
@@ -20,6 +20,7 @@ from bakehouse.engine.daemon_info import Daemon, UnavailableDaemon, UnavailableR
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
 Ask = Callable[[str], bool]
@@ -27,210 +28,219 @@ Ask = Callable[[str], bool]
 OLDEST_DOCKERD = (24, 0)
 TOOLS = ("mmdebstrap", "docker-registry")
 RARE_TOOLS = ("gcc",)
-"""Installed when a task asks for them, and not with an engine."""
+"""Tools that are installed only for the task that needs them, not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
-"""The Debian release whose own engine is too old, and the one it gets its engine from."""
+"""Debian release whose own engine is too old, and the release that provides its engine."""
 SERVICE_SECONDS = 30
 IDLE_SECONDS = 600
-"""How long an engine that has to be restarted is waited for to be idle."""
+"""Time to wait for an engine to become idle before a restart."""
 _POLL_SECONDS = 0.5
+_ROOT_HINT = (
+    "run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
+    " docker-registry with apt and starts dockerd; or install and start them yourself"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """What decides whether, and how, this machine can be given an engine."""
+    """Facts about this machine that decide how an engine can be installed."""
 
     root: bool
     system: str
-    """The ID of /etc/os-release."""
+    """`ID` of /etc/os-release."""
     release: str
-    """Its VERSION_ID; empty for a Debian that is still in the making."""
+    """`VERSION_ID` of /etc/os-release; empty for unreleased versions of Debian."""
     architecture: str
     systemd: bool
     dockerd: tuple[int, ...]
-    """The version of the dockerd that is installed; () for none."""
+    """Version of the installed dockerd; () without one."""
     client: bool
     tools: tuple[str, ...]
-    """Those of TOOLS and RARE_TOOLS that are installed."""
+    """Installed tools among TOOLS and RARE_TOOLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What will be done to a machine, in this order."""
+    """Steps that provision this machine, in order of execution."""
 
     mask_registry: bool = False
-    """Debian's docker-registry would serve port 5000 to everyone as soon as systemd sees it installed."""
+    """Mask the service: Debian's docker-registry serves port 5000 to everyone once it is installed."""
     service: bool = False
-    """systemd starts the engine as soon as it is installed, so its configuration has to lie there before."""
+    """Write the engine's configuration first: systemd starts the engine right after its installation."""
     from_next_release: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     start: bool = False
 
 
-def ensure(ask: Ask, report: Reporter, place: DaemonPaths | None = None) -> Daemon:
-    """Give the engine that docker reaches, after installing and starting one where there is none.
+def ensure(ask: Ask, report: Reporter, paths: DaemonPaths | None = None) -> Daemon:
+    """Return the engine that docker connects to; install and start one if there is none.
 
-    An engine that runs already is left as it is, but for the address of its bridge where the engine is ours.
-    Two calls at once start one engine.
+    A running engine is not changed, except for the bridge address of an engine that Bakehouse started.
+    Concurrent calls start one engine.
     """
-    place = place or DaemonPaths()
-    found = daemon_info.probe()
-    if isinstance(found, Daemon):
-        _fix_address(found, place, report)
-        return found
-    problem = refusal(found, read_host_info(), place)
+    paths = paths or DaemonPaths()
+    with heartbeat(report, "waiting for an answer of the container engine"):
+        daemon = daemon_info.probe()
+    if isinstance(daemon, Daemon):
+        _fix_address(daemon, paths, report)
+        return daemon
+    problem = refusal(daemon, read_host_info(), paths)
     if problem:
         raise EngineError(problem)
-    with _alone(place, report):
-        found = daemon_info.probe()
-        if isinstance(found, UnavailableDaemon):
-            steps = plan_steps(read_host_info(), found, engine=_engine_wanted(found, place))
-            _agree(daemon_info.unavailable(found, _sentence()), steps, place, ask, report)
-            _carry_out(steps, place, report)
+    with _lock(paths, report):
+        daemon = daemon_info.probe()
+        if isinstance(daemon, UnavailableDaemon):
+            steps = plan_steps(read_host_info(), daemon, engine=_needs_engine(daemon, paths))
+            _confirm(daemon_info.unavailable(daemon, _ROOT_HINT), steps, paths, ask, report)
+            _execute(steps, paths, report)
     return daemon_info.inspect()
 
 
-def _fix_address(found: Daemon, place: DaemonPaths, report: Reporter) -> None:
-    """Whoever started our engine may have left its bridge's address to the kernel."""
-    if _our_process(found, place) and found.interface and os.geteuid() == 0:
-        dockerd.fix_address(found.interface, report)
+def _fix_address(daemon: Daemon, paths: DaemonPaths, report: Reporter) -> None:
+    """Fix the bridge address of an engine that Bakehouse started."""
+    if _own_process(daemon, paths) and daemon.interface and os.geteuid() == 0:
+        dockerd.fix_address(daemon.interface, report)
 
 
-def _our_process(found: Daemon | UnavailableDaemon, place: DaemonPaths) -> int | None:
-    """The engine that docker reaches, if we started it."""
-    if not isinstance(found, Daemon) or found.endpoint != place.endpoint:
+def _own_process(daemon: Daemon | UnavailableDaemon, paths: DaemonPaths) -> int | None:
+    """Return the process id of the engine that docker connects to, if Bakehouse started it."""
+    if not isinstance(daemon, Daemon) or daemon.endpoint != paths.endpoint:
         return None
-    return _process(place)
+    return _process(paths)
 
 
-def _process(place: DaemonPaths) -> int | None:
-    """The engine that was started in this place by us."""
-    return dockerd.process_of(place.pidfile, "dockerd", str(place.configuration))
+def _process(paths: DaemonPaths) -> int | None:
+    """Return the process id of the engine that Bakehouse started with these paths."""
+    return dockerd.process_of(paths.pidfile, "dockerd", str(paths.configuration))
 
 
-def ensure_tools(ask: Ask, report: Reporter, *tools: str, place: DaemonPaths | None = None) -> None:
-    """Install those of these TOOLS and RARE_TOOLS that this machine lacks."""
-    # Every build asks, and to look at all of the machine starts a program.
+def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | None = None) -> None:
+    """Install the missing ones of these tools (TOOLS or RARE_TOOLS)."""
+    # Every build asks, and `read_host_info` starts a program.
     if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
         return
-    place, machine = place or DaemonPaths(), read_host_info()
+    paths, host = paths or DaemonPaths(), read_host_info()
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
-    mask = machine.systemd and "docker-registry" in missing
-    steps = Steps(mask_registry=mask, packages=_tool_packages(machine, missing))
-    if machine.system not in ("debian", "ubuntu"):
-        raise EngineError(Diagnostic(problem, hint=f"install {names} from your system's packages"))
-    if not machine.root:
+    mask = host.systemd and "docker-registry" in missing
+    steps = Steps(mask_registry=mask, packages=_tool_packages(host, missing))
+    if host.system not in ("debian", "ubuntu"):
+        raise EngineError(Diagnostic(problem, hint=f"install {names} from the packages of your system"))
+    if not host.root:
         hint = f"run `apt-get install {' '.join(steps.packages)}` as root"
         raise EngineError(Diagnostic(problem, hint=hint))
-    with _alone(place, report):
-        _agree(Diagnostic(problem, hint=f"install {names}"), steps, place, ask, report)
-        _carry_out(steps, place, report)
+    with _lock(paths, report):
+        _confirm(Diagnostic(problem, hint=f"install {names}"), steps, paths, ask, report)
+        _execute(steps, paths, report)
 
 
-def restart(report: Reporter, place: DaemonPaths | None = None, seconds: float = IDLE_SECONDS) -> bool:
-    """Start the engine that docker reaches anew, if it is ours; False where it is not, or is never idle.
+def restart(report: Reporter, paths: DaemonPaths | None = None, seconds: float = IDLE_SECONDS) -> bool:
+    """Restart the engine that docker connects to; return False if it is not Bakehouse's or never idle.
 
-    What others build, push and run would end with it, so they are waited for; a container that is no job's
-    may never end. An engine that another run has started anew meanwhile is left as it is.
+    A restart ends all builds, pushes and containers, so it waits for those of other runs. Containers that
+    belong to no job may never end: with such containers the engine is not restarted. An engine that another
+    run restarted in the meantime is not restarted again.
     """
-    place, until, told = place or DaemonPaths(), time.monotonic() + seconds, set[str]()
-    process = _our_process(daemon_info.probe(), place)
+    paths, deadline, reported = paths or DaemonPaths(), time.monotonic() + seconds, set[str]()
+    process = _own_process(daemon_info.probe(), paths)
     if process is None or os.geteuid() != 0:
         return False
-    with _alone(place, report):
-        while (now := _process(place)) == process and (use := _restart_idle(place, report)):
-            if stay := _containers_that_stay():
-                report(f"the engine was not restarted: it runs containers that nobody waits for, {stay}")
+    with _lock(paths, report), heartbeat(report, "waiting to restart the engine"):
+        while (current := _process(paths)) == process and (usage := _restart_idle(paths, report)):
+            if names := _permanent_containers():
+                report(f"the engine was not restarted: containers of no job are running ({names})")
                 return False
-            if time.monotonic() > until:
-                report(f"the engine was not restarted: after {seconds:g} s it is still in use, by {use}")
+            if time.monotonic() > deadline:
+                report(f"the engine was not restarted: still in use after {seconds:g} s ({usage})")
                 return False
-            if (kind := use.partition(":")[0]) not in told:
-                report(f"waiting to restart the engine: it is in use, by {use}")
-                told.add(kind)
+            if (kind := usage.partition(":")[0]) not in reported:
+                report(f"waiting to restart the engine: it is in use ({usage})")
+                reported.add(kind)
             time.sleep(_POLL_SECONDS)
-    return now is not None
+    return current is not None
 
 
-def _restart_idle(place: DaemonPaths, report: Reporter) -> str:
-    """Restart our engine if nobody uses it; gives what it is used for."""
-    with usage_lock.exclusive_engine(place) as is_alone:
-        if not is_alone:
+def _restart_idle(paths: DaemonPaths, report: Reporter) -> str:
+    """Restart the engine if it is idle; else return what uses it."""
+    with usage_lock.exclusive_engine(paths) as is_exclusive:
+        if not is_exclusive:
             return "a build or a push"
-        # Not waited for in here: who has them run may be about to build.
+        # Do not wait with the lock held: the owner of the containers may be about to build.
         if names := daemon_info.docker("ps", "--format", "{{.Names}}").out.split():
             return f"containers: {', '.join(sorted(names))}"
-        dockerd.stop(place)
-        dockerd.start(place, report)
+        dockerd.stop(paths)
+        dockerd.start(paths, report)
         return ""
 
 
-def _containers_that_stay() -> str:
-    """The running containers that are no part of a job: a registry, or somebody else's."""
-    owned = '{{.Names}}\t{{.Label "bakehouse"}}'
-    told = (line.partition("\t") for line in daemon_info.docker("ps", "--format", owned).out.splitlines())
-    return ", ".join(sorted(name for name, _, owner in told if owner in ("", "registry")))
+def _permanent_containers() -> str:
+    """Return the names of running containers that belong to no job, such as a registry."""
+    columns = '{{.Names}}\t{{.Label "bakehouse"}}'
+    lines = daemon_info.docker("ps", "--format", columns).out.splitlines()
+    owners = (line.partition("\t") for line in lines)
+    return ", ".join(sorted(name for name, _, owner in owners if owner in ("", "registry")))
 
 
-def refusal(found: UnavailableDaemon, machine: HostInfo, place: DaemonPaths) -> Diagnostic | None:
-    """Why this machine can't be given an engine; None where it can."""
-    if found.reason in (UnavailableReason.NOT_ALLOWED, UnavailableReason.NO_ANSWER):
-        return daemon_info.unavailable(found, "")
-    if found.endpoint not in ("", place.endpoint):
-        hint = "start the engine that DOCKER_HOST or the docker context names, or unset it"
-        return daemon_info.unavailable(found, hint)
-    if machine.architecture != "x86_64":
-        hint = f"run ./bake on a linux/amd64 machine; this one is {machine.architecture}"
-        return daemon_info.unavailable(found, hint)
-    if machine.system not in ("debian", "ubuntu"):
-        return daemon_info.unavailable(found, f"install {daemon_info.REQUIRED_PROGRAMS}, and start it")
-    return None if machine.root else daemon_info.unavailable(found, _sentence())
+def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Diagnostic | None:
+    """Return the reason why no engine can be installed on this machine; None if it can."""
+    if daemon.reason in (UnavailableReason.NOT_ALLOWED, UnavailableReason.NO_ANSWER):
+        return daemon_info.unavailable(daemon, "")
+    if daemon.endpoint not in ("", paths.endpoint):
+        hint = "start the engine of DOCKER_HOST or of the docker context, or unset it"
+        return daemon_info.unavailable(daemon, hint)
+    if host.architecture != "x86_64":
+        hint = f"run `bake` on a linux/amd64 machine; this one is {host.architecture}"
+        return daemon_info.unavailable(daemon, hint)
+    if host.system not in ("debian", "ubuntu"):
+        return daemon_info.unavailable(
+            daemon, f"install {daemon_info.REQUIRED_PROGRAMS}, and start the engine"
+        )
+    return None if host.root else daemon_info.unavailable(daemon, _ROOT_HINT)
 
 
-def plan_steps(machine: HostInfo, found: UnavailableDaemon, *, engine: bool) -> Steps:
-    """What gives this machine an engine and the tools for it; only what is missing is installed."""
-    no_dockerd = engine and machine.dockerd < OLDEST_DOCKERD
-    wanted = {
-        "docker.io": no_dockerd or (machine.system == "ubuntu" and not machine.client),
-        # Ubuntu's docker.io holds the client as well.
-        "docker-cli": machine.system == "debian" and not machine.client,
-        "docker-buildx": not found.buildx,
+def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> Steps:
+    """Return the steps that install an engine and its tools; only missing packages are installed."""
+    no_dockerd = engine and host.dockerd < OLDEST_DOCKERD
+    needed = {
+        "docker.io": no_dockerd or (host.system == "ubuntu" and not host.client),
+        # Ubuntu's docker.io contains the client.
+        "docker-cli": host.system == "debian" and not host.client,
+        "docker-buildx": not daemon.buildx,
     }
-    packages = tuple(package for package, missing in wanted.items() if missing)
-    missing_tools = tuple(tool for tool in TOOLS if tool not in machine.tools)
-    old = machine.system == "debian" and machine.release == "12"
+    packages = tuple(package for package, is_needed in needed.items() if is_needed)
+    missing_tools = tuple(tool for tool in TOOLS if tool not in host.tools)
+    old = host.system == "debian" and host.release == "12"
     return Steps(
-        mask_registry=machine.systemd and "docker-registry" in missing_tools,
-        service=machine.systemd and no_dockerd,
+        mask_registry=host.systemd and "docker-registry" in missing_tools,
+        service=host.systemd and no_dockerd,
         from_next_release=packages if old else (),
-        packages=(() if old else packages) + _tool_packages(machine, missing_tools),
+        packages=(() if old else packages) + _tool_packages(host, missing_tools),
         start=engine,
     )
 
 
-def describe_steps(steps: Steps, place: DaemonPaths) -> tuple[str, ...]:
-    """The plan as a person reads it, a line a step."""
+def describe_steps(steps: Steps, paths: DaemonPaths) -> tuple[str, ...]:
+    """Return a line of text for each step."""
     lines = []
     if steps.mask_registry:
-        lines.append("systemctl mask docker-registry (Bakehouse starts its own, on loopback only)")
-    if steps.service and not place.configured.exists():
-        lines.append(f"write {place.configured}: the containerd image store, a limit for the build cache")
+        lines.append("systemctl mask docker-registry (Bakehouse runs its own registry, on loopback only)")
+    if steps.service and not paths.configured.exists():
+        lines.append(f"write {paths.configured}: the containerd image store, a limit for the build cache")
     if steps.from_next_release:
         names = " ".join(steps.from_next_release)
         lines.append(
-            f"apt-get install {names} from Debian {NEXT_RELEASE}, through the mirror apt uses now, pinned"
-            " so that nothing else comes from there: this release's engine is too old"
+            f"apt-get install {names} from Debian {NEXT_RELEASE}, because the engine of this release is too"
+            " old (same mirror; pinned, so that no other package is upgraded)"
         )
     if steps.packages:
         lines.append(f"apt-get install {' '.join(steps.packages)}")
     if steps.start:
-        lines.append(f"start dockerd with the containerd image store, its data in {place.data_root}")
+        lines.append(f"start dockerd with the containerd image store and its data in {paths.data_root}")
     return tuple(lines)
 
 
 def ask_at_terminal(question: str) -> bool:
-    """Ask where there is a terminal to answer at; elsewhere the plan that was printed is carried out."""
+    """Ask for confirmation on a terminal; return True elsewhere."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     sys.stderr.write(f"{question} [Y/n] ")
@@ -239,7 +249,7 @@ def ask_at_terminal(question: str) -> bool:
 
 
 def read_host_info() -> HostInfo:
-    """Look at this machine, without asking an engine."""
+    """Read the facts about this machine, without asking an engine."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     return HostInfo(
         root=os.geteuid() == 0,
@@ -257,15 +267,15 @@ def _tools_here() -> tuple[str, ...]:
     return tuple(tool for tool in TOOLS + RARE_TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
-def _carry_out(steps: Steps, place: DaemonPaths, report: Reporter) -> None:
-    apt = Apt(place.state / "apt.log")
+def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
+    apt = Apt(paths.state / "apt.log")
     if steps.mask_registry:
         subprocess.run(["systemctl", "mask", "docker-registry.service"], capture_output=True)
-    if steps.service and not place.configured.exists():
-        place.data_root.mkdir(parents=True, exist_ok=True)
-        limit = dockerd.cache_limit(shutil.disk_usage(place.data_root).free)
+    if steps.service and not paths.configured.exists():
+        paths.data_root.mkdir(parents=True, exist_ok=True)
+        limit = dockerd.cache_limit(shutil.disk_usage(paths.data_root).free)
         settings = dockerd.configuration({}, limit)
-        write_whole(place.configured, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        write_whole(paths.configured, json.dumps(settings, indent=2, sort_keys=True) + "\n")
     if steps.from_next_release or steps.packages:
         apt.update(report)
     if steps.from_next_release:
@@ -275,48 +285,43 @@ def _carry_out(steps: Steps, place: DaemonPaths, report: Reporter) -> None:
     if steps.packages:
         apt.install(steps.packages, report)
     deadline = time.monotonic() + SERVICE_SECONDS
-    while steps.service and not dockerd.answers(place.socket) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    if steps.start and not dockerd.answers(place.socket):
-        dockerd.start(place, report)
+    with heartbeat(report, "waiting for systemd to start the engine"):
+        while steps.service and not dockerd.answers(paths.socket) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    if steps.start and not dockerd.answers(paths.socket):
+        dockerd.start(paths, report)
 
 
-def _agree(problem: Diagnostic, steps: Steps, place: DaemonPaths, ask: Ask, report: Reporter) -> None:
-    report(f"{problem.message}; this is what will be done:")
-    for line in describe_steps(steps, place):
+def _confirm(problem: Diagnostic, steps: Steps, paths: DaemonPaths, ask: Ask, report: Reporter) -> None:
+    report(f"{problem.message}; Bakehouse will run these steps:")
+    for line in describe_steps(steps, paths):
         report(f"  - {line}")
-    if not ask("Go ahead?"):
+    if not ask("Continue?"):
         raise EngineError(problem)
 
 
 @contextlib.contextmanager
-def _alone(place: DaemonPaths, report: Reporter) -> Iterator[None]:
-    place.state.mkdir(parents=True, exist_ok=True)
-    with (place.state / "lock").open("w") as lock:
+def _lock(paths: DaemonPaths, report: Reporter) -> Iterator[None]:
+    paths.state.mkdir(parents=True, exist_ok=True)
+    with (paths.state / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report("waiting for another ./bake that prepares this machine")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            report("waiting for another run of `bake` that prepares this machine")
+            with heartbeat(report, "waiting for the other run of `bake`"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _engine_wanted(found: UnavailableDaemon, place: DaemonPaths) -> bool:
-    # Without a client nobody was asked: there may be an engine that is named, or one that listens here.
-    unknown = found.reason is UnavailableReason.NO_CLIENT
-    return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(place.socket)))
+def _needs_engine(daemon: UnavailableDaemon, paths: DaemonPaths) -> bool:
+    # Without a client the probe asked no engine, but DOCKER_HOST or the default socket may have one.
+    unknown = daemon.reason is UnavailableReason.NO_CLIENT
+    return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(paths.socket)))
 
 
-def _sentence() -> str:
-    return (
-        "run the same command as root, which installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
-        " docker-registry with apt and starts dockerd, or do that yourself"
-    )
-
-
-def _tool_packages(machine: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
-    # Bases are Debian; on Debian its keys are there.
-    keys = ("debian-archive-keyring",) if machine.system == "ubuntu" and "mmdebstrap" in tools else ()
+def _tool_packages(host: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
+    # Bases are Debian, whose keys are not on Ubuntu.
+    keys = ("debian-archive-keyring",) if host.system == "ubuntu" and "mmdebstrap" in tools else ()
     headers = ("libc6-dev",) if "gcc" in tools else ()
     return tools + keys + headers
 
@@ -325,6 +330,6 @@ def _dockerd_version() -> tuple[int, ...]:
     program = shutil.which("dockerd", path=dockerd.program_path())
     if program is None:
         return ()
-    printed = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"version (\d+)\.(\d+)", printed)
-    return (int(found[1]), int(found[2])) if found else ()
+    output = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"version (\d+)\.(\d+)", output)
+    return (int(version[1]), int(version[2])) if version else ()

@@ -1,4 +1,4 @@
-"""Packs files into the tar archives that the engine takes and gives, and unpacks them."""
+"""Tar archives of files, as the engine's API sends and receives them."""
 
 import contextlib
 import io
@@ -12,10 +12,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class TarEntry:
-    """A regular file of an archive."""
+    """Regular file of an archive."""
 
     name: str
-    """Relative to the folder that was asked for; its own name where a file was asked for."""
+    """Path relative to the requested directory; the file name if a file was requested."""
     size: int
     _archive: tarfile.TarFile
     _member: tarfile.TarInfo
@@ -24,23 +24,23 @@ class TarEntry:
         file = self._archive.extractfile(self._member)
         return file.read() if file else b""
 
-    def write_below(self, folder: Path) -> None:
-        """Write it to its name below a folder, which it can't leave."""
-        target = folder / self.name
+    def write_below(self, directory: Path) -> None:
+        """Write the file below a directory; a name that leads out of it is skipped."""
+        target = directory / self.name
         file = self._archive.extractfile(self._member)
-        if file and target.resolve().is_relative_to(folder.resolve()):
+        if file and target.resolve().is_relative_to(directory.resolve()):
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as copy:
                 shutil.copyfileobj(file, copy)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """An archive of files by their absolute paths."""
+    """Return an archive of files, given by their absolute paths."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in sorted(files.items()):
             member = tarfile.TarInfo(path.lstrip("/"))
-            # A script may be what a job starts, and there is no mode to keep: code comes as bytes.
+            # Files have no mode here, but a job may start a script.
             member.size, member.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
@@ -48,7 +48,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 @contextlib.contextmanager
 def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[TarEntry]]:
-    """The regular files of an archive that comes in pieces; none when nothing comes."""
+    """Yield the regular files of an archive that arrives in chunks; none for an empty stream."""
     with tempfile.TemporaryFile() as file:
         file.writelines(chunks)
         if not file.tell():
@@ -56,7 +56,7 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[TarEntry]]:
             return
         file.seek(0)
         with tarfile.open(fileobj=file) as archive:
-            # The engine names everything after the last part of the path that was asked for.
+            # The names in the archive start with the last part of the requested path.
             yield (
                 TarEntry(member.name.partition("/")[2] or member.name, member.size, archive, member)
                 for member in archive.getmembers()

@@ -1,7 +1,7 @@
-"""Who has the engine do what `docker ps` does not show, and who restarts it once nobody does.
+"""Lock that prevents a restart of the engine during builds and pushes.
 
-One lock of the machine: those who build or push share it, across all checkouts, and who restarts the engine
-holds it alone.
+`docker ps` does not show builds and pushes. All checkouts on this machine use one lock: builds and pushes
+share it, a restart of the engine holds it exclusively.
 """
 
 import contextlib
@@ -13,20 +13,20 @@ from bakehouse.util.deadline import NEVER, OverdueError
 
 
 @contextlib.contextmanager
-def engine_in_use(until: float = NEVER, place: DaemonPaths | None = None) -> Iterator[None]:
-    """Keep the engine from being restarted meanwhile, by any run of Bakehouse on this machine.
+def engine_in_use(until: float = NEVER, paths: DaemonPaths | None = None) -> Iterator[None]:
+    """Prevent a restart of the engine by any run of Bakehouse on this machine.
 
-    One that is being restarted is waited for, but not past that time. Where no engine of ours has been
-    started there is no lock, and nothing to fear.
+    Waits for a restart in progress, at most until the given time. Without an engine of Bakehouse there is no
+    lock, and nothing restarts the engine.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, OverdueError):
-            stack.enter_context(file_lock.joined((place or DaemonPaths()).in_use, until))
+            stack.enter_context(file_lock.joined((paths or DaemonPaths()).in_use, until))
         yield
 
 
 @contextlib.contextmanager
-def exclusive_engine(place: DaemonPaths) -> Iterator[bool]:
-    """Whether nobody uses the engine; if so, whoever is about to waits until this ends."""
-    with file_lock.at_once(place.in_use) as held:
-        yield held
+def exclusive_engine(paths: DaemonPaths) -> Iterator[bool]:
+    """Yield whether the engine is idle; if so, builds and pushes wait until the context ends."""
+    with file_lock.at_once(paths.in_use) as is_held:
+        yield is_held

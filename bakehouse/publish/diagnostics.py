@@ -218,7 +218,7 @@ class PushDiagnostics:
     def sent_another(self, sent: Digest) -> PublishError:
         """The engine pushed something else than what was tested."""
         facts = (("tested", self.digest), ("pushed", sent))
-        hint = "use an engine with the containerd image store: see `./bake doctor`"
+        hint = "use an engine with the containerd image store: run `bake doctor`"
         message = "the engine pushes another manifest than was tested"
         return PublishError(Diagnostic(message, facts=facts, hint=hint))
 

@@ -103,6 +103,6 @@ def _all_failed(failures: Sequence[tuple[Registry, BakehouseError]]) -> None:
 
 def _another(first: PublishedImage, published: PublishedImage) -> PublishError:
     facts = (("there", published.image_uri), ("first", first.image_uri))
-    hint = "use an engine with the containerd image store, which pushes one manifest: see `./bake doctor`"
+    hint = "use an engine with the containerd image store, which pushes one manifest: run `bake doctor`"
     message = f"`{published.registry}` has another manifest of `{published.image}`"
     return PublishError(Diagnostic(message, facts=facts, hint=hint))

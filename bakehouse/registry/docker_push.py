@@ -237,7 +237,7 @@ def connect(notes: Path) -> DockerPusher:
             context = ContextAPI.get_current_context()
             api = docker.APIClient(base_url=context.Host, tls=context.TLSConfig or False)
     except DockerException as error:
-        hint = "see `./bake doctor`"
+        hint = "run `bake doctor`"
         raise EngineError(Diagnostic("no container engine answers", hint=hint)) from error
     return DockerPusher(api, notes)
 

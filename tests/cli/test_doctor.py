@@ -60,34 +60,32 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
         buildx=None,
     )
 
-    assert [(f.name, f.state, f.cost) for f in doctor.engine_findings(poor)[1:]] == [
+    assert [(f.name, f.state, f.effect) for f in doctor.engine_findings(poor)[1:]] == [
         (
             "engine's machine",
             State.MISSING,
-            "its builds can't fetch the files that this machine serves, its containers can't mount this"
-            " machine's"
-            " folders, and it can't push to a registry on this machine's loopback",
+            "build steps cannot download files from this machine, containers cannot mount its"
+            " directories, and the engine cannot push to a registry on its loopback interface",
         ),
-        ("engine's platform", State.MISSING, "nothing can be built or smoke-tested"),
+        ("engine's platform", State.MISSING, "no image can be built or smoke-tested"),
         (
             "engine's rights",
             State.MISSING,
-            "its builds can't fetch the files that this machine serves, and it can't push to a registry"
-            " on this"
-            " machine's loopback, because its network is a namespace of its own",
+            "it has its own network namespace, so build steps cannot download files from this machine,"
+            " and the engine cannot push to a registry on its loopback interface",
         ),
         (
             "engine's store",
             State.MISSING,
-            "an image's manifest is then made only by a push, so what is pushed can't be shown to be what was"
-            " smoke-tested",
+            "only a push creates an image's manifest then, so Bakehouse cannot verify that the pushed"
+            " image is the smoke-tested one",
         ),
         (
             "engine's network",
             State.MISSING,
-            "every RUN step of a build fails with `network bridge not found`",
+            "all RUN steps of a build fail with `network bridge not found`",
         ),
-        ("buildx", State.MISSING, "nothing can be built"),
+        ("buildx", State.MISSING, "no image can be built"),
     ]
 
 

@@ -195,7 +195,7 @@ def test_sizes(text: str, found: int | None) -> None:
         ),
         (
             lambda: job_options.command("echo 'a", ""),
-            "`--command` can't be parted into words: No closing quotation",
+            "`--command` cannot be split into words: No closing quotation",
             "as a shell would take it",
         ),
         (

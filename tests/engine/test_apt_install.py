@@ -105,9 +105,9 @@ def test_a_configuration_without_debian(tmp_path: Path) -> None:
         machine.add_release("bookworm", "trixie")
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: apt's configuration names no mirror of Debian bookworm, which would have trixie too\n"
+        "error: apt's configuration has no mirror of Debian bookworm, which would also provide trixie\n"
         "\n"
-        f"hint: add Debian bookworm (main) under {tmp_path}\n"
+        f"hint: add Debian bookworm (main) to {tmp_path}/sources.list\n"
     )
 
 

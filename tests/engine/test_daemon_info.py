@@ -72,21 +72,20 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
 
 def test_an_engine_without_the_containerd_store() -> None:
     assert refused(engine("overlay2"), Feature.CONTAINERD_STORE) == (
-        "error: the container engine keeps images in `overlay2`, without the containerd image store\n"
-        "  because an image's manifest is then made only by a push, so what is pushed can't be shown to"
-        " be what"
-        " was smoke-tested\n"
+        "error: the container engine stores images in `overlay2`, not in the containerd image store\n"
+        "  because only a push creates an image's manifest then, so Bakehouse cannot verify that the"
+        " pushed image is the smoke-tested one\n"
         "  engine  26.1.5+dfsg1 at unix:///srv/second/docker.sock\n"
         "\n"
         'hint: add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the'
-        " engine (its present images stay on disk, but hidden)\n"
+        " engine (present images stay on disk, but become invisible)\n"
     )
 
 
 def test_an_engine_without_default_bridge() -> None:
     assert refused(engine("no-bridge"), Feature.BRIDGE) == (
         "error: the container engine has no default bridge network\n"
-        "  because every RUN step of a build fails with `network bridge not found`\n"
+        "  because all RUN steps of a build fail with `network bridge not found`\n"
         "  engine  26.1.5+dfsg1 at unix:///srv/second/docker.sock\n"
         "\n"
         'hint: start the engine without `--bridge=none` (or `"bridge": "none"` in its daemon.json)\n'
@@ -96,11 +95,11 @@ def test_an_engine_without_default_bridge() -> None:
 def test_an_engine_on_another_machine() -> None:
     assert refused(engine("containerd", hostname="laptop"), Feature.LOCAL) == (
         "error: the container engine runs on another machine, `builder-1`\n"
-        "  because its builds can't fetch the files that this machine serves, its containers can't mount this"
-        " machine's folders, and it can't push to a registry on this machine's loopback\n"
+        "  because build steps cannot download files from this machine, containers cannot mount its"
+        " directories, and the engine cannot push to a registry on its loopback interface\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
-        "hint: run ./bake on the engine's machine, or unset DOCKER_HOST and choose `docker context use"
+        "hint: run `bake` on the engine's machine, or unset DOCKER_HOST and run `docker context use"
         " default`\n"
     )
 
@@ -110,9 +109,8 @@ def test_a_rootless_engine() -> None:
 
     assert refused(engine("containerd", SecurityOptions=options), Feature.ROOTFUL) == (
         "error: the container engine runs rootless\n"
-        "  because its builds can't fetch the files that this machine serves, and it can't push to a"
-        " registry on"
-        " this machine's loopback, because its network is a namespace of its own\n"
+        "  because it has its own network namespace, so build steps cannot download files from this"
+        " machine, and the engine cannot push to a registry on its loopback interface\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
         "hint: use an engine that runs as root: `docker context use default`\n"
@@ -121,8 +119,8 @@ def test_a_rootless_engine() -> None:
 
 def test_an_engine_for_another_platform() -> None:
     assert refused(engine("containerd", Architecture="aarch64"), Feature.PLATFORM) == (
-        "error: the container engine runs linux/arm64 containers, and the images are for linux/amd64\n"
-        "  because nothing can be built or smoke-tested\n"
+        "error: the container engine runs linux/arm64 containers, but the images are for linux/amd64\n"
+        "  because no image can be built or smoke-tested\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
         "hint: use an engine on a linux/amd64 machine\n"
@@ -132,7 +130,7 @@ def test_an_engine_for_another_platform() -> None:
 def test_a_client_without_buildx() -> None:
     assert refused(engine("containerd", ClientInfo={"Plugins": None}), Feature.BUILDX) == (
         "error: the docker client has no buildx\n"
-        "  because nothing can be built\n"
+        "  because no image can be built\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
         "hint: install docker-buildx 0.13 or newer\n"
@@ -170,7 +168,7 @@ def test_every_lack_is_told_at_once() -> None:
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "the container engine runs on another machine, `builder-1`",
-        "the container engine keeps images in `overlay2`, without the containerd image store",
+        "the container engine stores images in `overlay2`, not in the containerd image store",
     ]
 
 
@@ -196,7 +194,7 @@ def test_no_engine() -> None:
     assert silence(recorded("tcp-silent")) == (
         "error: no container engine answers at `tcp://127.0.0.1:1`\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
     )
 
 
@@ -204,34 +202,34 @@ def test_an_engine_that_this_user_may_not_use() -> None:
     assert silence(recorded("denied")) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run this as root, or as a member of the group `docker` (log in again after joining it)\n"
+        "hint: run the command as root, or join the group `docker` and log in again\n"
     )
 
 
 def test_a_docker_context_that_does_not_exist() -> None:
     assert silence(recorded("no-context")) == (
-        "error: the container engine gives no usable answer\n"
+        "error: the container engine returned an unusable answer\n"
         '    | Failed to initialize: unable to resolve docker endpoint: context "nope": context not'
         " found: open"
         " /home/ada/.docker/contexts/meta/ca3704aa0b06f5954c79ee837faa152d84d6b2d42838f0637a15eda8337dbdce"
         "/meta.json: no such file or directory\n"
         "\n"
-        "hint: make `docker info` work first; look at DOCKER_HOST and `docker context ls`\n"
+        "hint: check that `docker info` works; check DOCKER_HOST and `docker context ls`\n"
     )
 
 
 def test_no_docker_command() -> None:
     assert silence(lambda *_: DockerResult(127, "", "docker: command not found")) == (
-        "error: no `docker` command on PATH, so no container engine can be used\n"
+        "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
     )
 
 
 def test_an_engine_that_hangs() -> None:
     assert silence(lambda *_: DockerResult(124, "", "no answer within 30 seconds")) == (
-        "error: the container engine gives no usable answer\n"
+        "error: the container engine returned an unusable answer\n"
         "    | no answer within 30 seconds\n"
         "\n"
-        "hint: make `docker info` work first; look at DOCKER_HOST and `docker context ls`\n"
+        "hint: check that `docker info` works; check DOCKER_HOST and `docker context ls`\n"
     )

@@ -13,7 +13,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import docker as containers
 from bakehouse.engine import docker_container
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
-from bakehouse.engine.docker_container import until_gone
+from bakehouse.engine.docker_container import remove_until_gone
 from bakehouse.engine.protocol import CleanupCounts
 from bakehouse.errors import EngineError
 from bakehouse.util import owners
@@ -27,10 +27,10 @@ def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert failure_text(caught.value.diagnostics[0]) == dedent("""\
         error: no container engine answers
-          wanted to  open unix:///nowhere/docker.sock
-          answer     No such file or directory
+          action  open unix:///nowhere/docker.sock
+          answer  No such file or directory
 
-        hint: see `./bake doctor`
+        hint: run `bake doctor`
         """)
 
 
@@ -105,14 +105,14 @@ REMOVED_BY_ANOTHER = 409, "removal of container 12 is already in progress"
 
 def test_what_another_removes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 100)
-    until_gone(removal)
+    remove_until_gone(removal)
     assert removal.asked == 101
 
 
 def test_what_another_does_not_get_removed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 1_000_000)
     with pytest.raises(docker.errors.APIError):
-        until_gone(removal)
+        remove_until_gone(removal)
     assert removal.clock == pytest.approx(docker_container.API_SECONDS, abs=1)
 
 
@@ -122,5 +122,5 @@ def test_a_removal_that_fails_is_tried_five_times(
 ) -> None:
     removal = Removal(monkeypatch, *refusal, 1_000_000)
     with pytest.raises(docker.errors.APIError):
-        until_gone(removal)
+        remove_until_gone(removal)
     assert removal.asked == 5

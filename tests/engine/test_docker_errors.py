@@ -17,11 +17,11 @@ def refused(answer: str) -> docker.errors.APIError:
     [
         (
             'could not select device driver "" with capabilities: [[gpu]]',
-            "containers can't have GPUs here; `./bake doctor` says what they lack",
+            "containers cannot use GPUs here; run `bake doctor` for the reason",
         ),
         (
             "nvidia-container-cli: device error: 3: unknown device: unknown",
-            "this machine has fewer GPUs than the hosts ask for in all",
+            "this machine has fewer GPUs than all hosts together request",
         ),
     ],
 )

@@ -188,6 +188,5 @@ def test_an_address_that_can_not_be_kept_is_told(tmp_path: Path, monkeypatch: py
     said: list[str] = []
     dockerd.fix_address("br0", said.append, tmp_path / "net")
     assert said == [
-        "note: the address of br0 may change while steps run, which stalls what they fetch: "
-        "Operation not permitted"
+        "note: the address of br0 may change during a build, which stalls downloads: Operation not permitted"
     ]

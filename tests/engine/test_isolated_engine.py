@@ -34,7 +34,7 @@ def test_only_root_can_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 1000)
 
     with (
-        pytest.raises(EngineError, match="can be started by root only"),
+        pytest.raises(EngineError, match="only root can start"),
         isolated_engine.isolated_engine("overlay2", print, under=tmp_path),
     ):
         pass

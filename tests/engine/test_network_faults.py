@@ -29,9 +29,9 @@ def test_a_kernel_without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
     assert told(EngineError, "delay 100ms") == (
-        "error: this machine can't do `--netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
+        "error: this machine does not support `--netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
         "\n"
-        "hint: `modprobe sch_netem` where the kernel has it as a module, or another machine\n"
+        "hint: try `modprobe sch_netem`, or use another machine\n"
     )
 
 
@@ -40,9 +40,9 @@ def test_words_that_tc_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
     assert told(UsageError, "much") == (
-        'error: `tc` does not take `--netem`: What is "much"?\n'
+        'error: `tc` rejects the value of `--netem`: What is "much"?\n'
         "\n"
-        "hint: such as `delay 100ms loss 1%`; `man tc-netem` has them all\n"
+        "hint: use for example `delay 100ms loss 1%`; `man tc-netem` lists all options\n"
     )
 
 
@@ -51,10 +51,10 @@ def test_a_kernel_that_filters_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "iptables": says})
 
     assert told(EngineError, cuts=True) == (
-        "error: this machine can't do `--partition`: "
-        "iptables: Failed to initialize nft: Protocol not supported\n"
+        "error: this machine does not support `--partition`: iptables: Failed to initialize nft: Protocol not"
+        " supported\n"
         "\n"
-        "hint: `--kill` needs nothing of the machine\n"
+        "hint: use `--kill`, which has no requirements\n"
     )
 
 
@@ -62,9 +62,9 @@ def test_a_machine_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fake_commands.only(tmp_path, monkeypatch, nsenter="", unshare="")
 
     assert told(EngineError, "delay 1ms") == (
-        "error: this machine can't do `--netem`: there is no `tc`\n"
+        "error: this machine does not support `--netem`: `tc` is not installed\n"
         "\n"
-        "hint: install Debian's package `iproute2`\n"
+        "hint: install the Debian package `iproute2`\n"
     )
 
 
@@ -73,9 +73,9 @@ def test_a_user_who_is_not_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     assert told(EngineError, cuts=True) == (
-        "error: this machine can't do `--partition`: it enters the hosts' network namespaces\n"
+        "error: this machine does not support `--partition`: only root can enter network namespaces\n"
         "\n"
-        "hint: run it as root\n"
+        "hint: run the command as root\n"
     )
 
 
@@ -91,8 +91,8 @@ def test_it_is_done_in_the_namespace_of_the_process(tmp_path: Path, monkeypatch:
     fake_commands.put(tmp_path, monkeypatch, nsenter=f'echo "$@" >> {tmp_path}/asked')
 
     network_faults.impair_network(os.getpid(), "delay 100ms loss 1%")
-    network_faults.refuse(os.getpid(), ["10.0.0.2", "10.0.0.3"])
-    network_faults.refuse(0, ["10.0.0.2"])
+    network_faults.block_addresses(os.getpid(), ["10.0.0.2", "10.0.0.3"])
+    network_faults.block_addresses(0, ["10.0.0.2"])
 
     entered = f"--target {os.getpid()} --net"
     assert (tmp_path / "asked").read_text() == (
@@ -109,5 +109,5 @@ def test_a_living_host_that_can_not_be_disturbed(tmp_path: Path, monkeypatch: py
         network_faults.impair_network(os.getpid(), "delay 1ms")
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: can't disturb the network of a host\n  answer  no such device\n"
+        "error: could not inject a network fault\n  answer  no such device\n"
     )

@@ -50,11 +50,10 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
         start=True,
     )
     assert provision.describe_steps(steps, DaemonPaths()) == (
-        "apt-get install docker.io docker-cli docker-buildx from Debian trixie, through the mirror apt"
-        " uses now,"
-        " pinned so that nothing else comes from there: this release's engine is too old",
+        "apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of this"
+        " release is too old (same mirror; pinned, so that no other package is upgraded)",
         "apt-get install mmdebstrap docker-registry",
-        "start dockerd with the containerd image store, its data in /var/lib/docker",
+        "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
 
@@ -107,10 +106,10 @@ def test_systemd_starts_what_is_installed_so_it_is_told_before(tmp_path: Path) -
     steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
 
     assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
-        "systemctl mask docker-registry (Bakehouse starts its own, on loopback only)",
+        "systemctl mask docker-registry (Bakehouse runs its own registry, on loopback only)",
         f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
         "apt-get install docker.io docker-cli docker-buildx mmdebstrap docker-registry",
-        "start dockerd with the containerd image store, its data in /var/lib/docker",
+        "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
 
@@ -119,7 +118,7 @@ def test_a_configuration_of_the_owner_is_not_written_over(tmp_path: Path) -> Non
     steps = Steps(service=True, start=True)
 
     assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
-        "start dockerd with the containerd image store, its data in /var/lib/docker",
+        "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
 
@@ -132,17 +131,16 @@ def test_a_plain_user_is_told_what_to_install() -> None:
     assert told(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run the same command as root, which installs docker.io, docker-cli, docker-buildx,"
-        " mmdebstrap and"
-        " docker-registry with apt and starts dockerd, or do that yourself\n"
+        "hint: run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
+        " docker-registry with apt and starts dockerd; or install and start them yourself\n"
     )
 
 
 def test_another_system_is_told_what_to_install() -> None:
     assert told(NO_CLIENT, machine(system="fedora", release="42")) == (
-        "error: no `docker` command on PATH, so no container engine can be used\n"
+        "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start it\n"
+        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
     )
 
 
@@ -150,7 +148,7 @@ def test_another_architecture_is_told_where_to_go() -> None:
     assert told(NOTHING, machine(architecture="aarch64")) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run ./bake on a linux/amd64 machine; this one is aarch64\n"
+        "hint: run `bake` on a linux/amd64 machine; this one is aarch64\n"
     )
 
 
@@ -160,7 +158,7 @@ def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
     assert told(named, BARE) == (
         "error: no container engine answers at `tcp://builder-1:2375`\n"
         "\n"
-        "hint: start the engine that DOCKER_HOST or the docker context names, or unset it\n"
+        "hint: start the engine of DOCKER_HOST or of the docker context, or unset it\n"
     )
 
 
@@ -172,7 +170,7 @@ def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
     assert told(denied, machine(root=False)) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run this as root, or as a member of the group `docker` (log in again after joining it)\n"
+        "hint: run the command as root, or join the group `docker` and log in again\n"
     )
 
 
@@ -180,7 +178,7 @@ def test_without_a_terminal_the_plan_is_carried_out(monkeypatch: pytest.MonkeyPa
     with Path("/dev/null").open() as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
 
-        assert provision.ask_at_terminal("Go ahead?") is True
+        assert provision.ask_at_terminal("Continue?") is True
 
 
 class Terminal(io.StringIO):
@@ -196,8 +194,8 @@ def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytes
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     monkeypatch.setattr("sys.stderr", shown)
 
-    assert provision.ask_at_terminal("Go ahead?") is agreed
-    assert shown.getvalue() == "Go ahead? [Y/n] "
+    assert provision.ask_at_terminal("Continue?") is agreed
+    assert shown.getvalue() == "Continue? [Y/n] "
 
 
 class Running:
@@ -270,7 +268,7 @@ def test_an_idle_engine_is_restarted(ours: Running) -> None:
 
 def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Running) -> None:
     with contextlib.ExitStack() as building:
-        building.enter_context(usage_lock.engine_in_use(place=ours.place))
+        building.enter_context(usage_lock.engine_in_use(paths=ours.place))
 
         def say(line: str) -> None:
             ours.say(line)
@@ -278,7 +276,7 @@ def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Ru
             ours.done.append("built")
 
         assert provision.restart(say, ours.place)
-    assert ours.said == ["waiting to restart the engine: it is in use, by a build or a push"]
+    assert ours.said == ["waiting to restart the engine: it is in use (a build or a push)"]
     assert ours.done == ["built", "stopped", "started"]
 
 
@@ -290,7 +288,7 @@ def test_containers_are_waited_for_before_an_engine_is_restarted(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
     )
     assert provision.restart(ours.say, ours.place)
-    assert ours.said == ["waiting to restart the engine: it is in use, by containers: one, two"]
+    assert ours.said == ["waiting to restart the engine: it is in use (containers: one, two)"]
     assert ours.done == ["stopped", "started"]
 
 
@@ -303,7 +301,7 @@ def test_a_container_that_is_no_jobs_is_not_waited_for(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
     )
     assert not provision.restart(ours.say, ours.place)
-    assert ours.said == ["the engine was not restarted: it runs containers that nobody waits for, mine"]
+    assert ours.said == ["the engine was not restarted: containers of no job are running (mine)"]
     assert ours.done == []
 
 
@@ -323,10 +321,10 @@ def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: 
 
 
 def test_an_engine_that_is_always_in_use_is_given_up(ours: Running) -> None:
-    with usage_lock.engine_in_use(place=ours.place):
+    with usage_lock.engine_in_use(paths=ours.place):
         assert not provision.restart(ours.say, ours.place, 0.0)
     assert ours.said == [
-        "the engine was not restarted: after 0 s it is still in use, by a build or a push",
+        "the engine was not restarted: still in use after 0 s (a build or a push)",
     ]
     assert ours.done == []
 

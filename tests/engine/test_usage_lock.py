@@ -9,7 +9,7 @@ from bakehouse.engine.dockerd import DaemonPaths
 
 def test_who_uses_an_engine_keeps_it_from_being_restarted(tmp_path: Path) -> None:
     place = DaemonPaths(state=tmp_path)
-    with usage_lock.engine_in_use(place=place), usage_lock.exclusive_engine(place) as is_alone:
+    with usage_lock.engine_in_use(paths=place), usage_lock.exclusive_engine(place) as is_alone:
         assert not is_alone
 
 
@@ -21,5 +21,5 @@ def test_an_engine_that_is_restarted_is_not_waited_for_past_a_deadline(tmp_path:
 
 def test_where_we_started_no_engine_nothing_is_left(tmp_path: Path) -> None:
     place = DaemonPaths(state=tmp_path / "nowhere")
-    with usage_lock.engine_in_use(place=place):
+    with usage_lock.engine_in_use(paths=place):
         assert list(tmp_path.iterdir()) == []

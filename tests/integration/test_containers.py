@@ -239,7 +239,7 @@ def test_an_address_that_is_refused_is_heard_of_no_more(
         until_said(other, "ready")
         container.start(tmp_path / "log")
         until_said(container, "reached")
-        container.refuse([other.address()])
+        container.block_addresses([other.address()])
 
         assert container.wait(60) == ContainerExit(0)
         *reached, last = container.stdout().splitlines()
@@ -324,7 +324,7 @@ def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> No
         pass
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: the container engine could not make a container of `bakehouse/nowhere:1`\n"
+        "error: the container engine could not create a container of `bakehouse/nowhere:1`\n"
         "  answer  No such image: bakehouse/nowhere:1\n"
         "\nhint: build it with `./bake build`\n"
     )

@@ -195,17 +195,17 @@ def test_an_engine_that_cannot_start_says_why(place: DaemonPaths) -> None:
         dockerd.start(place, quiet)
 
     [failure] = caught.value.diagnostics
-    assert failure.message == "dockerd ended while it was starting"
+    assert failure.message == "dockerd exited during its start"
     assert "no-such-option" in failure.tail[-1]
     assert failure.hint == (
-        f"read {place.log}; in a container, give it `--privileged` and a volume at {place.data_root}"
+        f"read {place.log}; in a container, use `--privileged` and a volume at {place.data_root}"
     )
 
 
 def test_a_configuration_that_is_not_json_is_not_started_with(place: DaemonPaths) -> None:
     place.configured.write_text("{")
 
-    with pytest.raises(EngineError, match="is not JSON, so no engine can be started with it"):
+    with pytest.raises(EngineError, match="is not valid JSON, so no engine can be started with it"):
         dockerd.start(place, quiet)
 
 
@@ -215,8 +215,8 @@ def test_nothing_is_started_without_a_yes(place: DaemonPaths) -> None:
     with pytest.raises(EngineError, match="no container engine answers"):
         provision.ensure(lambda question: False, said.append, place)
 
-    assert said[0] == f"no container engine answers at `{place.endpoint}`; this is what will be done:"
-    assert said[-1] == f"  - start dockerd with the containerd image store, its data in {place.data_root}"
+    assert said[0] == f"no container engine answers at `{place.endpoint}`; Bakehouse will run these steps:"
+    assert said[-1] == f"  - start dockerd with the containerd image store and its data in {place.data_root}"
     assert isinstance(daemon_info.probe(), UnavailableDaemon)
 
 
@@ -233,7 +233,7 @@ def test_an_engine_that_runs_is_used_as_it_is(place: DaemonPaths) -> None:
 def test_two_runs_at_once_start_one_engine(place: DaemonPaths) -> None:
     program = (
         "from pathlib import Path\n"
-        "from bakehouse.engine.dockerd import Place\n"
+        "from bakehouse.engine.dockerd import DaemonPaths\n"
         "from bakehouse.engine.provision import ensure\n"
         f"place = {place!r}\n".replace("PosixPath", "Path")
         + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"
@@ -350,7 +350,7 @@ def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
     assert project.bake("slow", watch=watch)
     restarts[0].join()
 
-    assert said[0] == "waiting to restart the engine: it is in use, by a build or a push"
+    assert said[0] == "waiting to restart the engine: it is in use (a build or a push)"
     assert running(place) != first
 
 

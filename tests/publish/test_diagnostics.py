@@ -280,7 +280,7 @@ def test_an_engine_that_pushes_something_else() -> None:
         Diagnostic(
             "the engine pushes another manifest than was tested",
             facts=(("tested", DIGEST), ("pushed", OTHER)),
-            hint="use an engine with the containerd image store: see `./bake doctor`",
+            hint="use an engine with the containerd image store: run `bake doctor`",
         ),
     )
 

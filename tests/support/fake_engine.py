@@ -72,7 +72,7 @@ class Run:
     def impair_network(self, netem: str) -> None:
         self.netem = netem
 
-    def refuse(self, addresses: Collection[str]) -> None:
+    def block_addresses(self, addresses: Collection[str]) -> None:
         self.refused += addresses
 
 
