@@ -42,7 +42,7 @@ class Finding:
     name: str
     state: State
     detail: str
-    effect: str = ""
+    cost: str = ""
     """What it means for the user that it is missing or unknown."""
     hint: str = ""
 
@@ -92,7 +92,7 @@ def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
     for finding in findings:
         head = f"{finding.state:<9}{finding.name:<{names}}  "
         lines += textwrap.wrap(finding.detail, width, initial_indent=head, subsequent_indent=margin)
-        for word, said in (("cost: ", finding.effect), ("hint: ", finding.hint)):
+        for word, said in (("cost: ", finding.cost), ("hint: ", finding.hint)):
             indent = margin + " " * len(word)
             lines += textwrap.wrap(said, width, initial_indent=margin + word, subsequent_indent=indent)
     count = {state: sum(finding.state is state for finding in findings) for state in State}

@@ -60,7 +60,7 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
         buildx=None,
     )
 
-    assert [(f.name, f.state, f.effect) for f in doctor.engine_findings(poor)[1:]] == [
+    assert [(f.name, f.state, f.cost) for f in doctor.engine_findings(poor)[1:]] == [
         (
             "engine's machine",
             State.MISSING,

@@ -113,8 +113,8 @@ def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
     assert [line for line in said.splitlines() if not line.startswith("still ")][:7] == [
         "no `docker` command on PATH, so Bakehouse cannot use a container engine; Bakehouse will run"
         " these steps:",
-        "  - apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of this"
-        " release is too old (same mirror; pinned, so that no other package is upgraded)",
+        "  - apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of"
+        " this release is too old (same mirror; pinned, so that no other package is upgraded)",
         "  - apt-get install mmdebstrap docker-registry",
         "  - start dockerd with the containerd image store and its data in /var/lib/docker",
         "apt-get update",
