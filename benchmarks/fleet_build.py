@@ -47,7 +47,7 @@ from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch import pip_config
-from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.required_files import required_files
 from bakehouse.fetch.sources import folder_of
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, plan_images, render_images
@@ -368,7 +368,7 @@ def bases(fleet: Fleet) -> list[str]:
         contextlib.closing(docker.connect()) as engine,
         prefetch.open_fetcher(workspace.project, say) as fetcher,
     ):
-        get = partial(prefetch.download_packages, Downloads(wanted(images), fetcher))
+        get = partial(prefetch.download_packages, Downloads(required_files(images), fetcher))
         for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)
             base_image.ensure_base(base, engine=engine, state=workspace.project.state, report=say, get=get)

@@ -29,7 +29,7 @@ from bakehouse.util import process as processes
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import EPOCH
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 
 _CREATED = "2026-01-01T00:00:00Z"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -79,7 +79,7 @@ def _make(base: BootstrappedBase, state: Path, report: Callable[[str], None], ge
         message = f"this machine has no key to check Debian `{base.suite}` with"
         raise EngineError(Diagnostic(message, hint="`apt-get install debian-archive-keyring`"))
     report(f"base {base.reference}: Debian {base.suite} with {', '.join(base.packages) or 'nothing more'}")
-    with private_folder(state) as folder:
+    with private_directory(state) as folder:
         if base.debs:
             get(base.debs, folder / _REPOSITORY)
             command = _command_locked(base, folder)

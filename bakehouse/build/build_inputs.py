@@ -21,11 +21,11 @@ from bakehouse.build import file_server
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.certificates import bundle_of
-from bakehouse.fetch.connection import shown
+from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.required_files import Wanted
-from bakehouse.util.tempdir import private_folder
+from bakehouse.fetch.required_files import RequiredFiles
+from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 CA_IN_STEPS = "/run/secrets/ca"
@@ -50,7 +50,7 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 class Downloads:
     """The files of a plan, and what fetches them."""
 
-    wanted: Wanted
+    wanted: RequiredFiles
     fetcher: Fetcher
     required_hint: str = ""
     """What to do where steps can't be served them; empty: they fetch by themselves then."""
@@ -166,7 +166,7 @@ def _direct(
 @contextlib.contextmanager
 def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]:
     """Texts as files that nobody else may read; none for an empty one."""
-    with private_folder(state) as folder:
+    with private_directory(state) as folder:
         secrets = {name: folder / name for name, text in texts.items() if text}
         for name, path in secrets.items():
             path.touch(mode=0o600)
@@ -201,7 +201,7 @@ def _reachable(pip: PipConfig, mirrors: Sequence[str], report: Reporter) -> tupl
         if urlsplit(place).scheme in ("http", "https"):
             return _leads_out(place, report)
         if place:
-            report(f"steps of a build can't reach `{shown(place)}`: left out")
+            report(f"steps of a build can't reach `{redacted(place)}`: left out")
         return False
 
     pip = replace(

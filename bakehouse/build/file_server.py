@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
-from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.fetch.simple_index import normal
 
 STUB_HOST = "stubs.bakehouse.invalid"
@@ -32,7 +32,7 @@ Find = Callable[[str], "str | Path | None"]
 
 
 @contextlib.contextmanager
-def serve(wanted: Wanted, fetcher: Fetcher, address: str) -> Iterator[str]:
+def serve(wanted: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]:
     """Serve the files of a plan on a free port of `address`, and yield the URL with its secret prefix.
 
     Raises OSError if this machine does not have the address.
@@ -76,14 +76,14 @@ def serve_stubs(repository: Path, address: str) -> Iterator[str]:
 class FileIndex:
     """Index of the files of a plan, by checksum and by Python project."""
 
-    def __init__(self, wanted: Wanted, fetcher: Fetcher) -> None:
+    def __init__(self, wanted: RequiredFiles, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
         self._files = {(str(file.sha256), file.file): file for file in wanted.files if file.sha256}
-        self._projects: dict[str, list[WantedFile]] = {}
+        self._projects: dict[str, list[RequiredFile]] = {}
         for file in self._files.values():
             if file.kind in ("wheel", "sdist"):
                 self._projects.setdefault(normal(file.project), []).append(file)
-        self._stages: dict[WantedFile, list[tuple[WantedFile, ...]]] = {}
+        self._stages: dict[RequiredFile, list[tuple[RequiredFile, ...]]] = {}
         for stage in wanted.stages:
             for file in stage:
                 self._stages.setdefault(file, []).append(stage)

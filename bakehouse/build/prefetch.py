@@ -14,13 +14,13 @@ from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
 from bakehouse.fetch import pip_config
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.certificates import bundle_of
-from bakehouse.fetch.connection import shown
+from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
-from bakehouse.fetch.required_files import KINDS, Wanted, WantedFile, debs, wanted
-from bakehouse.fetch.sources import Machine, folder_of, is_mirror
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
+from bakehouse.fetch.sources import DownloadConfig, folder_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
@@ -39,12 +39,12 @@ def start_downloads(
     and something is missing here.
     """
     if source and not is_mirror(source):
-        message = f"`{shown(source)}` is no folder, and no address of a mirror"
+        message = f"`{redacted(source)}` is no folder, and no address of a mirror"
         raise UsageError(Diagnostic(message, hint="`./bake fetch IMAGE --to FOLDER` fills one"))
     with open_fetcher(project, report, source=source, offline=offline) as found:
         if offline:
             require_here(images, engine, found, source)
-        yield Downloads(wanted(images), found, "build without `--offline`" if offline else "")
+        yield Downloads(required_files(images), found, "build without `--offline`" if offline else "")
 
 
 @contextlib.contextmanager
@@ -66,14 +66,14 @@ def open_fetcher(
     mirrors = [*filter(None, [source]), *project.mirrors]
     for one in mirrors:
         if not is_mirror(one):
-            report(f"mirror `{shown(one)}` is no folder, and no address of a mirror: left out")
+            report(f"mirror `{redacted(one)}` is no folder, and no address of a mirror: left out")
     mirrors = [one for one in mirrors if is_mirror(one)]
-    machine = Machine(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
-    hashes = Hashes(project.state / "hashes.json")
+    machine = DownloadConfig(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
+    hashes = HashCache(project.state / "hashes.json")
     folders = [*machine.folders, *([project.cache] if to else [])]
     found = Fetcher(
-        Store(to or project.cache, report, aside=project.cache),
-        Mirrors(folders, hashes),
+        FileCache(to or project.cache, report, aside=project.cache),
+        LocalMirrors(folders, hashes),
         offers=(lambda _: ()) if offline else machine.offers,
         here=machine.here,
         copies=bool(to),
@@ -99,7 +99,9 @@ def download_packages(downloads: Downloads, packages: Sequence[Deb], folder: Pat
         shutil.copyfile(one.path, folder / one.file.file)
 
 
-def download_all(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], None]) -> tuple[Transfer, ...]:
+def download_all(
+    needed: RequiredFiles, fetcher: Fetcher, show: Callable[[Fetcher], None]
+) -> tuple[Transfer, ...]:
     """Have every file here. Raises BuildError for all that can't be had; UsageError for unknown ones."""
     require_known(needed)
     transfers = tuple(fetcher.ask(one) for one in needed.files)
@@ -111,7 +113,7 @@ def download_all(needed: Wanted, fetcher: Fetcher, show: Callable[[Fetcher], Non
     return transfers
 
 
-def require_known(needed: Wanted) -> None:
+def require_known(needed: RequiredFiles) -> None:
     """Refuse what can't be looked for by its sha256."""
     if needed.unknown:
         rows = tuple((one.file, ", ".join(needed.images[one])) for one in needed.unknown)
@@ -120,7 +122,7 @@ def require_known(needed: Wanted) -> None:
         raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MOST_FILES]),), hint=hint))
 
 
-def require_downloaded(transfers: Iterable[Transfer], needed: Wanted) -> None:
+def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> None:
     """Raise BuildError for what could not be had."""
     failed = [one for one in transfers if one.failure]
     for one in failed:
@@ -130,11 +132,11 @@ def require_downloaded(transfers: Iterable[Transfer], needed: Wanted) -> None:
         raise BuildError(missing_files_error(failed, needed))
 
 
-def missing_files_error(failed: Sequence[Transfer], needed: Wanted) -> Diagnostic:
+def missing_files_error(failed: Sequence[Transfer], needed: RequiredFiles) -> Diagnostic:
     """Which files can't be had, who wants them and what each source said, once where that is the same."""
     if all(isinstance(one.failure, OSError) for one in failed):
         return storage_error([one.failure for one in failed if one.failure])
-    same: dict[tuple[tuple[str, str], ...], list[WantedFile]] = {}
+    same: dict[tuple[tuple[str, str], ...], list[RequiredFile]] = {}
     for one in failed:
         same.setdefault(_said(one), []).append(one.file)
     tables = []
@@ -159,7 +161,7 @@ def storage_error(failures: Sequence[Exception]) -> Diagnostic:
 def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, folder: str) -> None:
     """Refuse a build without network that would miss something. Raises BuildError, once, for all of it."""
     absent = [image for image in images if not engine.image(image.reference)]
-    needed = wanted(absent)
+    needed = required_files(absent)
     require_known(needed)
     files = [one for one in needed.files if fetcher.local(one) is None]
     bases = {
@@ -206,7 +208,7 @@ def _said(one: Transfer) -> tuple[tuple[str, str], ...]:
     return (("", _why(one.failure) if one.failure else ""),)
 
 
-def _rows(files: Sequence[WantedFile], needed: Wanted) -> tuple[tuple[str, ...], ...]:
+def _rows(files: Sequence[RequiredFile], needed: RequiredFiles) -> tuple[tuple[str, ...], ...]:
     rows = [(one.file, f"for {', '.join(needed.images.get(one, ()))}") for one in files[:_MOST_FILES]]
     more = [(f"and {len(files) - _MOST_FILES} more", "")] if len(files) > _MOST_FILES else []
     return (*rows, *more)

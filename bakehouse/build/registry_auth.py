@@ -18,7 +18,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry import destination
 from bakehouse.registry.ecr_endpoints import is_ecr
 from bakehouse.registry.registry import Credentials
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 _CONFIG = "config.json"
@@ -52,7 +52,7 @@ def docker_logins(
     if not given:
         yield {}
         return
-    with private_folder(state) as folder:
+    with private_directory(state) as folder:
         # Contexts, builders and plugins lie beside it.
         for beside in own.iterdir() if own.is_dir() else ():
             if beside.name != _CONFIG:

@@ -22,12 +22,12 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic
-from bakehouse.fetch.required_files import debs, wanted
+from bakehouse.fetch.required_files import debs, required_files
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 SUITE = "bookworm"
@@ -100,7 +100,7 @@ def start_downloads(
     rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, report: Reporter
 ) -> Iterator[Downloads]:
     """What steps of rehearsals are served from: the stand-ins, and what builds are served from too."""
-    plan = wanted(one.image for one in rehearsals)
+    plan = required_files(one.image for one in rehearsals)
     of_debian = dict.fromkeys(debs(debian.debs), ("the stand-ins of bases",))
     plan = replace(plan, images={**of_debian, **plan.images})
     with prefetch.open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as found:
@@ -126,7 +126,7 @@ def run_rehearsals(
     root, outcome = state / "rehearsal", Outcome()
     with (
         file_server.serve_stubs(root / "apt", inputs.address) as url,
-        private_folder(state) as folder,
+        private_directory(state) as folder,
         ThreadPoolExecutor(1) as beside,
     ):
         proxy = f'Acquire::http::Proxy::{file_server.STUB_HOST} "{url}/";\n'
@@ -200,8 +200,8 @@ def _make_bases(
     restart: Callable[[], bool],
 ) -> set[str]:
     """All bases that the engine doesn't have yet, in one graph; gives those that could not be made."""
-    wanted = dict(pair for one in rehearsals for pair in one.bases)
-    absent = {need: name for need, name in wanted.items() if not engine.image(name)}
+    required_files = dict(pair for one in rehearsals for pair in one.bases)
+    absent = {need: name for need, name in required_files.items() if not engine.image(name)}
     if absent:
         progress.report(f"stand-ins of bases: {', '.join(need.text for need in absent)}")
     targets = [

@@ -12,10 +12,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from bakehouse.catalog.component import DRIVER, Component, Face, Release, Requirement, Variant
+from bakehouse.catalog.component import DRIVER, Component, Release, Requirement, Variant, VariantSpec
 from bakehouse.catalog.matrix import variants
 from bakehouse.catalog.registries import borrowed, frozen, registries
-from bakehouse.catalog.spec_reader import evidence, face, is_version
+from bakehouse.catalog.spec_reader import evidence, is_version, read_spec
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -45,7 +45,7 @@ class Links:
         self._bases: set[str] = set()
         self._leads: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
-            brought = [variant.face for release in component.releases for variant in release.variants]
+            brought = [variant.spec for release in component.releases for variant in release.variants]
             requirements = (one for each in brought for one in (*each.requires, *each.recommends))
             self._brought[component.name] = {one.name for one in requirements}
             if component.is_base:
@@ -116,7 +116,7 @@ class Catalog:
         for component in self.components.values():
             for release in component.releases:
                 for variant in release.variants:
-                    names.update(variant.face.provides)
+                    names.update(variant.spec.provides)
         return frozenset(names)
 
 
@@ -178,12 +178,12 @@ def read_component(fields: Fields, folder: Path) -> Component:
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(f"`{launcher}` is no launcher", fields.place("launchers"), "`mpirun` or `torchrun`")
-    common = face(fields, folder, Face())
+    common = read_spec(fields, folder, VariantSpec())
     releases = [_release(child, folder, common) for child in fields.children("releases", "a release")]
     if not releases:
         fields.report(f"component `{folder.name}` has no releases", fields.place("releases"))
     _check_once(fields, [(release.version, release.location) for release in releases], "release")
-    bases = {bool(variant.face.base) for release in releases for variant in release.variants}
+    bases = {bool(variant.spec.base) for release in releases for variant in release.variants}
     if len(bases) > 1:
         fields.report(f"only a part of `{folder.name}` is a base", fields.location, "all variants or none")
     fields.finish()
@@ -247,11 +247,11 @@ def _check_once(fields: Fields, found: Iterable[tuple[str, Location]], what: str
             fields.report(f"{what} `{name}` stands twice in {fields.what}", location, label)
 
 
-def _release(fields: Fields, folder: Path, common: Face) -> Release:
+def _release(fields: Fields, folder: Path, common: VariantSpec) -> Release:
     version = _version(fields, "version")
     fields.what = f"release {version} of `{folder.name}`"
     evidence(fields)
-    shared = face(fields, folder, common)
+    shared = read_spec(fields, folder, common)
     variants = _variants(fields, folder, shared)
     fields.finish()
     if not variants:
@@ -259,7 +259,7 @@ def _release(fields: Fields, folder: Path, common: Face) -> Release:
     return Release(version, tuple(variants), fields.place("version"))
 
 
-def _variants(fields: Fields, folder: Path, common: Face) -> list[Variant]:
+def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant]:
     found = []
     for node in fields.nodes("variants"):
         made = [
@@ -274,13 +274,13 @@ def _variants(fields: Fields, folder: Path, common: Face) -> list[Variant]:
     return found
 
 
-def _variant(fields: Fields, folder: Path, common: Face) -> Variant:
+def _variant(fields: Fields, folder: Path, common: VariantSpec) -> Variant:
     name = fields.text("name", required=True)
     if name and not _VARIANT.fullmatch(name):
         fields.report(f"`{name}` is no variant name", fields.place("name"), "letters, digits and `._+-`")
     fields.what = f"variant `{name}` of `{folder.name}`"
     evidence(fields)
-    own = face(fields, folder, common)
+    own = read_spec(fields, folder, common)
     fields.finish()
     return Variant(name, own, fields.place("name"))
 
@@ -300,7 +300,7 @@ def _check_names(catalog: Catalog, problems: Problems) -> None:
     seen = set()
     for component in catalog.components.values():
         for release in component.releases:
-            for brought in (variant.face for variant in release.variants):
+            for brought in (variant.spec for variant in release.variants):
                 parts = [part for one in brought.conflicts for part in one.parts]
                 for one in (*brought.requires, *brought.recommends, *brought.constraints, *parts):
                     if one.name not in known and one.location not in seen:
@@ -313,7 +313,7 @@ def _check_names(catalog: Catalog, problems: Problems) -> None:
 
 def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnostic]:
     """A stage that another one builds on has to be in the same Dockerfile, above it."""
-    faces = [variant.face for release in component.releases for variant in release.variants]
+    specs = [variant.spec for release in component.releases for variant in release.variants]
     for name in component.builds_on:
         below = catalog.components.get(name)
         message = hint = ""
@@ -322,7 +322,7 @@ def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnost
                 "" if name in catalog.unread else f"`{component.name}` builds on unknown component `{name}`"
             )
             hint = suggestion(name, catalog.components)
-        elif not all(name in {one.name for one in brought.requires} for brought in faces):
+        elif not all(name in {one.name for one in brought.requires} for brought in specs):
             message = f"`{component.name}` builds on `{name}` and does not require it"
         elif (below.stage_order, name) >= (component.stage_order, component.name):
             message = f"`{component.name}` builds on `{name}`, which comes after it"

@@ -107,7 +107,7 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class VariantSpec:
     """What a component brings and asks: stated for it, a release or a variant, and merged downwards."""
 
     requires: tuple[Requirement, ...] = ()
@@ -150,7 +150,7 @@ class Variant:
     """One build of a release, such as `cu130-py311`; the empty name is the only one."""
 
     name: str
-    face: Face
+    spec: VariantSpec
     location: Location
 
 
@@ -212,4 +212,4 @@ class Component:
 
     @property
     def is_base(self) -> bool:
-        return any(variant.face.base for release in self.releases for variant in release.variants)
+        return any(variant.spec.base for release in self.releases for variant in release.variants)

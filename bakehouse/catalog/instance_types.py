@@ -34,7 +34,7 @@ def instances(catalog: Catalog) -> dict[str, Instance]:
     """All instance types of the catalogue, by name."""
     component = catalog.components.get(INSTANCE)
     variants = component.releases[0].variants if component and component.releases else ()
-    return {one.name: _instance(one.name, one.face.provides) for one in variants}
+    return {one.name: _instance(one.name, one.spec.provides) for one in variants}
 
 
 def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
@@ -51,8 +51,8 @@ def gpus_text(catalog: Catalog) -> str:
     variants = component.releases[0].variants if component and component.releases else ()
     found = {}
     for one in variants:
-        is_cpu = one.face.provides.get("gpus") == "0"
-        found[one.name] = "none" if is_cpu else one.face.provides.get("gpu-architecture", "unknown")
+        is_cpu = one.spec.provides.get("gpus") == "0"
+        found[one.name] = "none" if is_cpu else one.spec.provides.get("gpu-architecture", "unknown")
     return json.dumps(found, indent=2, sort_keys=True) + "\n"
 
 

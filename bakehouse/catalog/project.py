@@ -9,7 +9,7 @@ from pathlib import Path
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file, is_folder
-from bakehouse.util.toml_location import place
+from bakehouse.util.toml_location import key_location
 
 HOME = Path(__file__).resolve().parents[2]
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
@@ -114,7 +114,7 @@ def _table(path: Path) -> dict[str, object] | None:
     table = tools["bakehouse"]
     if not isinstance(table, dict):
         message = "`tool.bakehouse` has to be a table of names and values"
-        raise RecipeError(Diagnostic(message, place(path, "bakehouse", "tool")))
+        raise RecipeError(Diagnostic(message, key_location(path, "bakehouse", "tool")))
     return table
 
 
@@ -241,15 +241,15 @@ def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict
 
 
 def _place(path: Path, key: str) -> Location:
-    return place(path, key, "tool.bakehouse")
+    return key_location(path, key, "tool.bakehouse")
 
 
 def _syntax_error(path: Path, text: str, problem: str) -> Diagnostic:
     """tomllib says where in its message."""
-    words, _, place = problem.removesuffix(")").rpartition(" (at ")
+    words, _, key_location = problem.removesuffix(")").rpartition(" (at ")
     lines = text.split("\n")
     spot = Location(path, len(lines), len(lines[-1]) + 1, 1, lines[-1])
-    if found := re.fullmatch(r"line ([0-9]+), column ([0-9]+)", place):
+    if found := re.fullmatch(r"line ([0-9]+), column ([0-9]+)", key_location):
         line, column = int(found[1]), int(found[2])
         spot = Location(path, line, column, 1, lines[line - 1])
     return Diagnostic("this is not TOML", spot, f"{words[:1].lower()}{words[1:]}")

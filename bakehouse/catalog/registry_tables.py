@@ -10,7 +10,7 @@ from bakehouse.catalog.registry_settings import Creation, RegistrySettings
 from bakehouse.errors import Diagnostic, Problems, PublishError
 from bakehouse.util.oci import check_names
 from bakehouse.util.suggest import suggestion
-from bakehouse.util.toml_location import place
+from bakehouse.util.toml_location import key_location
 
 SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
 """Of a scan's findings, from the worst on."""
@@ -33,11 +33,11 @@ def read(tables: object, path: Path, problems: Problems) -> dict[str, RegistrySe
     """The settings of each registry by its name; what is wrong is added to `problems`."""
     if not isinstance(tables, dict):
         message = "`registries` in [tool.bakehouse] has to be a table of tables"
-        problems.add(Diagnostic(message, place(path, "registries", "tool.bakehouse")))
+        problems.add(Diagnostic(message, key_location(path, "registries", "tool.bakehouse")))
         return {}
     found = {}
     for name, table in tables.items():
-        spot = place(path, name, _ROOT)
+        spot = key_location(path, name, _ROOT)
         if not isinstance(table, dict):
             problems.add(Diagnostic(f"`{name}` in [{_ROOT}] has to be a table", spot))
         elif not _NAME.fullmatch(name) or name in _TAKEN:
@@ -57,7 +57,7 @@ class _Table:
         self._problems = problems
 
     def report(self, key: str, message: str, hint: str = "") -> None:
-        self._problems.add(Diagnostic(message, place(self.path, key, self.name), hint=hint))
+        self._problems.add(Diagnostic(message, key_location(self.path, key, self.name), hint=hint))
 
     def knows(self, keys: tuple[str, ...]) -> None:
         for key in self.table:

@@ -7,7 +7,14 @@ from urllib.parse import unquote
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bakehouse.catalog.component import Artifact, ArtifactKind, BaseSource, Face, Incompatibility, Requirement
+from bakehouse.catalog.component import (
+    Artifact,
+    ArtifactKind,
+    BaseSource,
+    Incompatibility,
+    Requirement,
+    VariantSpec,
+)
 from bakehouse.catalog.python_lock import Lock
 from bakehouse.catalog.trim import trims
 from bakehouse.errors import Diagnostic, Location, Problems
@@ -36,9 +43,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
 
 
-def face(fields: Fields, folder: Path, above: Face) -> Face:
+def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
     """What a component, release or variant says, merged with what the level above it says."""
-    return Face(
+    return VariantSpec(
         requires=(*above.requires, *_requirements(fields, "requires")),
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
         recommends=(*above.recommends, *_requirements(fields, "recommends")),

@@ -4,7 +4,7 @@ import shutil
 
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.util.format import format_bytes, format_count
@@ -33,7 +33,7 @@ def run(workspace: Workspace, say: Reporter, *, everything: bool, cache: bool = 
     if everything:
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         say(f"removed {workspace.project.state}")
-    store = Store(workspace.project.cache, say)
+    store = FileCache(workspace.project.cache, say)
     files, size = store.weigh()
     if cache:
         store.clear()

@@ -8,7 +8,7 @@ from typing import TextIO
 from bakehouse.build import prefetch
 from bakehouse.cli.fetch_progress import FetchProgress
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.util.terminal import Reporter
@@ -19,7 +19,7 @@ _MOST_NAMES = 3
 def run(workspace: Workspace, patterns: Sequence[str], say: Reporter, stream: TextIO, to: str) -> str:
     """Have all that images need; tells counts and bytes of each kind, and where it lies."""
     images, left = known(plan_images(workspace, patterns).images, patterns)
-    needed = wanted(images)
+    needed = required_files(images)
     prefetch.require_known(needed)
     folder = _writable(Path(to).expanduser().absolute()) if to else None
     with (
@@ -40,7 +40,7 @@ def known(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image
 
     Where none can be, they are all given: that is one error.
     """
-    chosen = tuple(image for image in images if image.name in patterns or not wanted([image]).unknown)
+    chosen = tuple(image for image in images if image.name in patterns or not required_files([image]).unknown)
     left = [image.name for image in images if image not in chosen]
     if not chosen or not left:
         return tuple(images), ""

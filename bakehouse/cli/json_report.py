@@ -48,7 +48,7 @@ def component(choice: Choice) -> Json:
         "name": choice.name,
         "version": choice.version,
         "variant": choice.candidate.variant.name or None,
-        "provides": dict(choice.face.provides),
+        "provides": dict(choice.spec.provides),
     }
 
 

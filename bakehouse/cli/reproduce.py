@@ -15,7 +15,7 @@ from bakehouse.errors import BuildError, Diagnostic, DifferenceError, EngineErro
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images, select
 from bakehouse.util import process as processes
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 STORES = ("overlay2", dockerd.CONTAINERD)
@@ -75,7 +75,7 @@ def _on(
 ) -> list[Reproduction]:
     told = f"{clock.days} days ahead" if clock else _SAME_CLOCK
     with (
-        private_folder(workspace.project.state) as folder,
+        private_directory(workspace.project.state) as folder,
         isolated_engine(store, say, clock) as place,
     ):
         say(f"building again on an engine with the {store} store, its clock {told}")

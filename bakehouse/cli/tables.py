@@ -40,7 +40,7 @@ def _note(resolution: Resolution) -> str:
 def _parts(resolution: Resolution) -> str:
     lines = []
     for choice in (resolution.base, *resolution.choices):
-        brings = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
+        brings = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
         lines.append(f"  {choice.candidate}" + (f"  provides {brings}" if brings else ""))
     return "\n".join(lines) + "\n"
 

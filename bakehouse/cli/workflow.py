@@ -176,7 +176,7 @@ def _debian(workspace: Workspace) -> BootstrappedBase:
         for component in workspace.catalog.components.values()
         for release in component.releases
         for variant in release.variants
-        if (base := variant.face.base) and base.suite == rehearse.SUITE
+        if (base := variant.spec.base) and base.suite == rehearse.SUITE
     ]
     if not found:
         message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stand-ins are made of"

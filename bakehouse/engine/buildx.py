@@ -13,7 +13,7 @@ from bakehouse.engine.buildkit_errors import EngineFaltered, ImagesFailed, Layer
 from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import process as processes
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 
 _RESTARTS = 3
 """Of an engine that loses layers, for one set of images."""
@@ -111,7 +111,7 @@ def _call(
     """One call of buildx; the targets of `outputs` go there, and become no image."""
     aside = outputs or {}
     watch = _Watch({target.target: target.name for target in targets}, on_event)
-    with private_folder(state) as folder, usage_lock.engine_in_use():
+    with private_directory(state) as folder, usage_lock.engine_in_use():
         override, metadata = folder / "override.json", folder / "metadata.json"
         override.write_text(_override(targets, secrets, arguments, aside))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]

@@ -19,7 +19,7 @@ from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remo
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from bakehouse.util.hashing import KEY_LABEL
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class DockerEngine:
 
     def __init__(self, client: "DockerClient") -> None:
         self._client = client
-        self._labels = {OWNER_LABEL: owners.mine(), CONNECTION_LABEL: secrets.token_hex(8)}
+        self._labels = {OWNER_LABEL: tempdir.run_id(), CONNECTION_LABEL: secrets.token_hex(8)}
         self._closed = False
         # Ctrl-C during a request would lose the id of the created object. So another thread creates objects,
         # and `close` waits for it before it removes everything that this connection created.
@@ -236,7 +236,7 @@ def _remove_leftovers(entries: Iterable[Mapping[str, Any]], key: str, remove: Ca
     gone = [
         str(entry[key])
         for entry in entries
-        if owners.is_left_behind((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
+        if tempdir.is_abandoned((entry.get("Labels") or {}).get(OWNER_LABEL, ""), _created(entry))
     ]
     for name in gone:
         remove_until_gone(partial(remove, name))

@@ -19,7 +19,7 @@ from bakehouse.engine import dockerd
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.engine.fake_clock import FakeClock
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 
 _HOME = DaemonPaths().state / "engines"
 """A short path, because a socket path has at most 107 bytes."""
@@ -47,7 +47,7 @@ def isolated_engine(
         raise EngineError(Diagnostic(message, hint="run the same command as root"))
     under.mkdir(parents=True, exist_ok=True)
     sweep(under)
-    directory = Path(tempfile.mkdtemp(prefix=f"{owners.mine()}.", dir=under))
+    directory = Path(tempfile.mkdtemp(prefix=f"{tempdir.run_id()}.", dir=under))
     name = _name(directory)
     try:
         paths = _paths(directory, store, clock)
@@ -118,10 +118,8 @@ def _make_bridge(name: str) -> None:
 
 def sweep(under: Path) -> None:
     """Remove the engines of killed runs."""
-    for directory in under.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            if owners.is_left_behind(directory.name.partition(".")[0], directory.stat().st_mtime):
-                _remove(directory)
+    for directory in tempdir.abandoned(under):
+        _remove(directory)
 
 
 def _remove(directory: Path) -> None:

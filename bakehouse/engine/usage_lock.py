@@ -21,12 +21,12 @@ def engine_in_use(until: float = NEVER, paths: DaemonPaths | None = None) -> Ite
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, OverdueError):
-            stack.enter_context(file_lock.joined((paths or DaemonPaths()).in_use, until))
+            stack.enter_context(file_lock.join_shared((paths or DaemonPaths()).in_use, until))
         yield
 
 
 @contextlib.contextmanager
 def exclusive_engine(paths: DaemonPaths) -> Iterator[bool]:
     """Yield whether the engine is idle; if so, builds and pushes wait until the context ends."""
-    with file_lock.at_once(paths.in_use) as is_held:
+    with file_lock.try_exclusive(paths.in_use) as is_held:
         yield is_held

@@ -5,7 +5,7 @@ import time
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.util.format import format_bytes, format_seconds
 
-PATIENCE = 20.0
+IDLE_SECONDS = 20.0
 """Seconds without an answer for any file, after which those that are waited for count as not to be had."""
 _DOWN_SECONDS = 30.0
 _SLOW_SECONDS = 20.0
@@ -15,7 +15,7 @@ _OWN_SECONDS = 1.0
 """What this machine may do by itself, between two questions, before that counts as a pause."""
 
 
-class Patience:
+class SourceBackoff:
     """One for all files that are waited for: a hundred that can't be had take as long as one."""
 
     def __init__(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Patience:
         self._down.pop(place, None)
 
 
-class Pace:
+class TransferSpeed:
     """Of one answer: whether more of it is worth waiting for."""
 
     def __init__(self) -> None:

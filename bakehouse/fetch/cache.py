@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from bakehouse.fetch.local_mirror import Hashes
+from bakehouse.fetch.local_mirror import HashCache
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Sha256
@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class Part:
+class PartialFile:
     """A file that is being received, or was; the lock of its sha256 is held while there is one."""
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Part:
         return ""
 
     @contextlib.contextmanager
-    def writing(self, start: int, place: str, validator: str) -> Iterator["Part"]:
+    def writing(self, start: int, place: str, validator: str) -> Iterator["PartialFile"]:
         """Go on at `start`, which is the end of what is there, or 0 to begin anew."""
         if start != self.size:
             self.drop()
@@ -83,14 +83,14 @@ class Part:
     _file: IO[bytes]
 
 
-class Store:
+class FileCache:
     """A folder of files by their sha256, which any number of runs may use at once."""
 
     def __init__(self, root: Path, say: Reporter, aside: Path | None = None) -> None:
         """`aside` has what other machines have no use for: locks, and what is known of the files."""
         self.root, self._say = root, say
         self._locks = (aside or root) / _LOCKS
-        self._hashes = Hashes((aside or root) / _MEMORY)
+        self._hashes = HashCache((aside or root) / _MEMORY)
 
     def find(self, sha256: Sha256, name: str) -> Path | None:
         """The file with those bytes; one that was damaged since it came is removed, and that is told."""
@@ -105,7 +105,7 @@ class Store:
         return None
 
     @contextlib.contextmanager
-    def claim(self, sha256: Sha256, go_on: Callable[[], None]) -> Iterator[Part]:
+    def claim(self, sha256: Sha256, go_on: Callable[[], None]) -> Iterator[PartialFile]:
         """Be the one that receives a file; `go_on` is called while another one is, and may raise.
 
         Look again then whether the file is there.
@@ -118,9 +118,9 @@ class Store:
                     break
                 except OverdueError:
                     go_on()
-            yield Part(self.root / _PARTS / sha256)
+            yield PartialFile(self.root / _PARTS / sha256)
 
-    def keep(self, part: Part, sha256: Sha256, name: str) -> Path:
+    def keep(self, part: PartialFile, sha256: Sha256, name: str) -> Path:
         """Take in a part that is complete. The caller has compared its sha256."""
         path = self.root / sha256 / name
         part.move(path)

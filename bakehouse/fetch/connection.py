@@ -17,7 +17,7 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Which proxy leads to a server."""
+    """The proxy for each server."""
 
     by_scheme: Mapping[str, str] = field(default_factory=dict)
     by_host: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Proxies:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConnectionSettings:
     """How servers are reached."""
 
     proxies: Proxies = field(default_factory=Proxies)
@@ -74,27 +74,27 @@ class Settings:
     """Whether the `keyring` program knows passwords."""
 
 
-def place(url: SplitResult) -> str:
-    """The server of an address, without credentials."""
+def origin(url: SplitResult) -> str:
+    """The scheme, host and port of a URL, without credentials."""
     host = url.hostname or ""
     port = url.port if url.port and url.port != PORTS.get(url.scheme) else None
     return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
 
 
-def server(address: str) -> str:
-    """The `place` of an address; empty where it names no server that is asked over HTTP."""
+def origin_of(address: str) -> str:
+    """The `origin` of an address; empty where it is not an HTTP URL."""
     with contextlib.suppress(ValueError):
         url = urlsplit(address)
-        return place(url) if url.scheme in PORTS and url.hostname else ""
+        return origin(url) if url.scheme in PORTS and url.hostname else ""
     # The words of that error may be a password's: one with a `/` in it looks like a port.
     return ""
 
 
-def shown(address: str) -> str:
+def redacted(address: str) -> str:
     """An address as it may be told: without credentials, nor anything behind the path."""
     if "://" not in address:
         return _LOGIN.sub("", address)
     with contextlib.suppress(ValueError):
         url = urlsplit(address)
-        return f"{place(url)}{url.path}".rstrip("/")
+        return f"{origin(url)}{url.path}".rstrip("/")
     return f"{address.partition('://')[0]}://…"

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from bakehouse.fetch.connection import Settings, place, server
+from bakehouse.fetch.connection import ConnectionSettings, origin, origin_of
 
 _KEYRING_SECONDS = 10.0
 
 Login = tuple[str, str]
 
 
-class Logins:
+class Credentials:
     """A user's name and password by the address of what is asked for, for many threads."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str]) -> None:
         self._settings, self._environment = settings, environment
         self._passwords: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
@@ -29,7 +29,10 @@ class Logins:
 
         apt's own files come before netrc.
         """
-        given = [url, *(urlsplit(one) for one in self._settings.addresses if server(one) == place(url))]
+        given = [
+            url,
+            *(urlsplit(one) for one in self._settings.addresses if origin_of(one) == origin(url)),
+        ]
         users = [unquote(one.username) for one in given if one.username]
         for one in given:
             if one.username and one.password is not None:
@@ -54,13 +57,13 @@ class Logins:
 
     def _kept(self, url: SplitResult, user: str) -> str:
         """A password out of the keyring, as pip asks for it."""
-        key = (place(url), user)
+        key = (origin(url), user)
         with self._lock:
             if key not in self._passwords:
                 self._passwords[key] = ""
                 program = shutil.which("keyring", path=self._environment.get("PATH"))
                 if program:
-                    command = [program, "get", place(url), user]
+                    command = [program, "get", origin(url), user]
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         found = subprocess.run(
                             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.fetch.backoff import PATIENCE, Pace, Patience, has_moved
-from bakehouse.fetch.cache import Part, Store
+from bakehouse.fetch.backoff import IDLE_SECONDS, SourceBackoff, TransferSpeed, has_moved
+from bakehouse.fetch.cache import FileCache, PartialFile
 from bakehouse.fetch.http_client import SourceError
-from bakehouse.fetch.local_mirror import Mirrors
-from bakehouse.fetch.required_files import WantedFile
+from bakehouse.fetch.local_mirror import LocalMirrors
+from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import Offer
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_bytes, format_seconds
@@ -40,7 +40,7 @@ class StoppedError(Exception):
 class Missing:
     """A file that can't be had."""
 
-    file: WantedFile
+    file: RequiredFile
     said: tuple[tuple[str, str], ...]
     """What each source answered."""
 
@@ -55,7 +55,7 @@ class MissingError(Exception):
 class Transfer:
     """A file on its way; read by whoever shows progress."""
 
-    file: WantedFile
+    file: RequiredFile
     asked: float
     began: float
     source: str = ""
@@ -74,17 +74,17 @@ class Fetcher:
 
     def __init__(
         self,
-        store: Store,
-        local: Mirrors,
+        store: FileCache,
+        local: LocalMirrors,
         *,
-        offers: Callable[[WantedFile], Iterable[Offer]] = lambda _: (),
-        here: Callable[[WantedFile], Iterable[Path]] = lambda _: (),
+        offers: Callable[[RequiredFile], Iterable[Offer]] = lambda _: (),
+        here: Callable[[RequiredFile], Iterable[Path]] = lambda _: (),
         copies: bool = False,
-        patience: float = PATIENCE,
+        patience: float = IDLE_SECONDS,
     ) -> None:
         """`copies` has the store take in what lies elsewhere on this machine too."""
         self._store, self._local, self._offers, self._here = store, local, offers, here
-        self._copies, self._patience = copies, Patience(patience)
+        self._copies, self._patience = copies, SourceBackoff(patience)
         self._lock = threading.Lock()
         self._transfers: dict[tuple[str, str], Transfer] = {}
         self._waiting: queue.PriorityQueue[tuple[int, int, Transfer | None]] = queue.PriorityQueue()
@@ -102,7 +102,7 @@ class Fetcher:
             self._waiting.put((0, next(self._count), None))
         self._store.save()
 
-    def get(self, file: WantedFile) -> Path:
+    def get(self, file: RequiredFile) -> Path:
         """Where the file lies, once it is here. Raises MissingError, StoppedError."""
         transfer = self.ask(file, urgent=True)
         while not transfer.done.wait(0.5):
@@ -112,7 +112,7 @@ class Fetcher:
         assert transfer.path
         return transfer.path
 
-    def ask(self, file: WantedFile, *, urgent: bool = False) -> Transfer:
+    def ask(self, file: RequiredFile, *, urgent: bool = False) -> Transfer:
         """Have a file fetched; one that could not be had is tried again."""
         assert file.sha256
         with self._lock:
@@ -132,7 +132,7 @@ class Fetcher:
                 thread.start()
         return there
 
-    def local(self, file: WantedFile) -> Path | None:
+    def local(self, file: RequiredFile) -> Path | None:
         """Where the file lies on this machine; None where it would have to be fetched."""
         assert file.sha256
         if path := self._store.find(file.sha256, file.file):
@@ -212,7 +212,7 @@ class Fetcher:
                     self.say(_arrived(transfer))
             return self._store.keep(part, file.sha256, file.file)
 
-    def _copy(self, path: Path, part: Part, transfer: Transfer) -> None:
+    def _copy(self, path: Path, part: PartialFile, transfer: Transfer) -> None:
         part.drop()
         with path.open("rb") as source, part.writing(0, "", "") as out:
             while chunk := source.read(1 << 20):
@@ -223,7 +223,7 @@ class Fetcher:
             part.drop()
             self.say(f"{path} has other bytes than it had: left")
 
-    def _fetch(self, part: Part, transfer: Transfer) -> None:
+    def _fetch(self, part: PartialFile, transfer: Transfer) -> None:
         said: list[tuple[str, str]] = []
         for offer in self._offers(transfer.file):
             if reason := self._patience.refusal(offer.place, transfer.asked):
@@ -242,7 +242,7 @@ class Fetcher:
                 return
         raise MissingError(Missing(transfer.file, tuple(said)))
 
-    def _from(self, offer: Offer, part: Part, transfer: Transfer) -> None:
+    def _from(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
         """All of a file's bytes from one source."""
         transfer.source = offer.name
         cuts, is_retry, is_resumed = 0, False, part.size > 0
@@ -268,7 +268,7 @@ class Fetcher:
             # The beginning may be another source's.
             is_resumed = False
 
-    def _receive(self, offer: Offer, part: Part, transfer: Transfer) -> None:
+    def _receive(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
         wanted = transfer.file.bytes
         if wanted is not None and part.size >= wanted:
             part.drop()
@@ -290,7 +290,7 @@ class Fetcher:
             transfer.total = wanted or reply.total
             with part.writing(reply.start, place, reply.validator):
                 transfer.received = part.size
-                pace = Pace()
+                pace = TransferSpeed()
                 for chunk in reply.chunks():
                     self._go_on()
                     self._patience.heard()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.fetch.connection import PORTS, Settings, place, server, shown
-from bakehouse.fetch.credentials import Logins
+from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of, redacted
+from bakehouse.fetch.credentials import Credentials
 from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SourceError(Exception):
         self.is_worth_a_retry = is_worth_a_retry
 
 
-class Reply(Protocol):
+class SourceResponse(Protocol):
     """The bytes of a file, from `start` on."""
 
     start: int
@@ -56,18 +56,18 @@ class Reply(Protocol):
         """Raises SourceError where the bytes end too early."""
 
 
-class Web:
+class HttpClient:
     """One way to servers, for many threads."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-        self._settings, self._logins = settings, Logins(settings, environment)
+    def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str] = os.environ) -> None:
+        self._settings, self._logins = settings, Credentials(settings, environment)
         self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def open(
         self, address: str, *, start: int = 0, validator: str = "", accept: str = _ANY
-    ) -> Iterator["Page"]:
+    ) -> Iterator["HttpResponse"]:
         """Ask for what lies at an address, from byte `start` on; a server may begin at 0 all the same."""
         # A file is hashed as it lies there; a page may come packed.
         encoding = "identity" if accept == _ANY else "gzip"
@@ -82,7 +82,7 @@ class Web:
             found = self._ask(address, headers)
         try:
             _check(found.response.status)
-            yield Page(found, start)
+            yield HttpResponse(found, start)
         finally:
             found.close()
 
@@ -92,7 +92,7 @@ class Web:
 
         login = None
         for _ in range(_MOST_REDIRECTS + 1):
-            if not server(address):
+            if not origin_of(address):
                 reason = "its address can't be read"
                 raise SourceError(reason)
             url = urlsplit(address)
@@ -110,7 +110,7 @@ class Web:
             answer.close()
             with contextlib.suppress(ValueError):
                 to = urljoin(address, to)
-            login = login if server(to) == server(address) else None
+            login = login if origin_of(to) == origin_of(address) else None
             address = to
         reason = "redirects without an end"
         raise SourceError(reason)
@@ -169,7 +169,7 @@ class _Answer:
         self.response.release_conn()
 
 
-class Page:
+class HttpResponse:
     """What a server answered."""
 
     def __init__(self, answer: _Answer, asked: int) -> None:
@@ -236,7 +236,7 @@ def _request(
 def _proxy(address: str) -> SplitResult:
     try:
         url = urlsplit(address)
-        place(url)
+        origin(url)
     except ValueError:
         reason = "its proxy's address can't be read"
         raise SourceError(reason, is_down=True) from None
@@ -245,7 +245,7 @@ def _proxy(address: str) -> SplitResult:
 
 def _bare(url: SplitResult) -> str:
     query = f"?{url.query}" if url.query else ""
-    return f"{place(url)}{url.path}{query}"
+    return f"{origin(url)}{url.path}{query}"
 
 
 def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
@@ -292,7 +292,7 @@ def _told(error: Exception, proxy: str) -> SourceError:
         error = error.reason
     if isinstance(error, known.ProxyError):
         cause = str(error.original_error)
-        via = f"its proxy `{shown(proxy)}`"
+        via = f"its proxy `{redacted(proxy)}`"
         if "407" in cause:
             return SourceError(f"{via} asks for credentials (407)", is_down=True)
         if status := _TUNNEL.match(cause):

@@ -14,7 +14,7 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Sha256
 
 
-class Hashes:
+class HashCache:
     """The sha256 of files, remembered until anything of a file changes, which nobody can set a clock for."""
 
     def __init__(self, memory: Path) -> None:
@@ -68,10 +68,10 @@ def _is_record(found: Any) -> bool:
     return isinstance(found, list) and [type(one) for one in found] == [int, int, int, str]
 
 
-class Mirrors:
+class LocalMirrors:
     """Folders of files that are known by their hash; read when somebody asks for the first time."""
 
-    def __init__(self, folders: Sequence[Path], hashes: Hashes) -> None:
+    def __init__(self, folders: Sequence[Path], hashes: HashCache) -> None:
         self._folders, self._hashes = folders, hashes
         self._lock = threading.Lock()
         self._listing: dict[str, list[Path]] | None = None

@@ -22,7 +22,7 @@ KINDS: Mapping[FileKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFile:
+class RequiredFile:
     """One file that a build needs, known by its sha256."""
 
     kind: FileKind
@@ -44,26 +44,26 @@ class WantedFile:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequiredFiles:
     """All files that images need, each once."""
 
-    files: tuple[WantedFile, ...]
-    images: Mapping[WantedFile, tuple[str, ...]]
+    files: tuple[RequiredFile, ...]
+    images: Mapping[RequiredFile, tuple[str, ...]]
     """Which images need each."""
-    stages: tuple[tuple[WantedFile, ...], ...]
+    stages: tuple[tuple[RequiredFile, ...], ...]
     """What is needed together."""
 
     @property
-    def unknown(self) -> tuple[WantedFile, ...]:
+    def unknown(self) -> tuple[RequiredFile, ...]:
         """Those that nobody can look for by their sha256."""
         return tuple(one for one in self.files if one.sha256 is None)
 
 
-def wanted(images: Iterable[Image]) -> Wanted:
+def required_files(images: Iterable[Image]) -> RequiredFiles:
     """What it takes to build images from nothing."""
-    needing: dict[WantedFile, dict[str, None]] = {}
-    together: dict[tuple[WantedFile, ...], None] = {}
-    known: dict[tuple[str, str | None], WantedFile] = {}
+    needing: dict[RequiredFile, dict[str, None]] = {}
+    together: dict[tuple[RequiredFile, ...], None] = {}
+    known: dict[tuple[str, str | None], RequiredFile] = {}
     for image in images:
         for group in _steps(image):
             # The same file may stand in a lock, which tells its size, and as an artifact, which may not.
@@ -72,24 +72,24 @@ def wanted(images: Iterable[Image]) -> Wanted:
             for one in merged:
                 needing.setdefault(one, {})[image.name] = None
     final = {one: known[one.file, one.sha256] for one in needing}
-    by: dict[WantedFile, dict[str, None]] = {}
+    by: dict[RequiredFile, dict[str, None]] = {}
     for one, names in needing.items():
         by.setdefault(final[one], {}).update(names)
-    return Wanted(
+    return RequiredFiles(
         tuple(by),
         {one: tuple(names) for one, names in by.items()},
         tuple(tuple(final[one] for one in group) for group in together if group),
     )
 
 
-def _merged(file: WantedFile, known: dict[tuple[str, str | None], WantedFile]) -> WantedFile:
+def _merged(file: RequiredFile, known: dict[tuple[str, str | None], RequiredFile]) -> RequiredFile:
     there = known.setdefault((file.file, file.sha256), file)
     if there.bytes is None and file.bytes is not None:
         known[file.file, file.sha256] = replace(there, bytes=file.bytes)
     return file
 
 
-def _steps(image: Image) -> Iterator[tuple[WantedFile, ...]]:
+def _steps(image: Image) -> Iterator[tuple[RequiredFile, ...]]:
     """What each step of an image needs, the making of its base among them."""
     for stage in image.stages:
         yield tuple(_of_stage(stage))
@@ -100,25 +100,25 @@ def _steps(image: Image) -> Iterator[tuple[WantedFile, ...]]:
     yield debs(image.apt_debs)
 
 
-def debs(packages: Iterable[Deb]) -> tuple[WantedFile, ...]:
+def debs(packages: Iterable[Deb]) -> tuple[RequiredFile, ...]:
     """Packages of the distribution."""
     return tuple(
-        WantedFile("deb", one.file, Sha256(one.sha256), one.bytes, one.url or one.path) for one in packages
+        RequiredFile("deb", one.file, Sha256(one.sha256), one.bytes, one.url or one.path) for one in packages
     )
 
 
-def _of_stage(stage: Stage) -> Iterator[WantedFile]:
+def _of_stage(stage: Stage) -> Iterator[RequiredFile]:
     yield from map(_artifact, stage.artifacts.values())
     yield from map(_package, (*stage.wheels, *stage.sdists))
 
 
-def _artifact(one: Artifact) -> WantedFile:
+def _artifact(one: Artifact) -> RequiredFile:
     kind = _python(one.file) if one.kind == "pypi" else one.kind
-    return WantedFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, one.bytes, one.source)
+    return RequiredFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, one.bytes, one.source)
 
 
-def _package(one: Package) -> WantedFile:
-    return WantedFile(
+def _package(one: Package) -> RequiredFile:
+    return RequiredFile(
         _python(one.file), one.file, Sha256(one.sha256), one.bytes, f"{one.name}=={one.version}"
     )
 

@@ -16,10 +16,10 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from bakehouse.fetch import apt_config, s3, simple_index
-from bakehouse.fetch.connection import PORTS, Proxies, Settings, server, shown
-from bakehouse.fetch.http_client import Reply, SourceError, Web
+from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
+from bakehouse.fetch.http_client import HttpClient, SourceError, SourceResponse
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.required_files import WantedFile
+from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.util.deadline import OverdueError, bounded
 
@@ -32,11 +32,11 @@ _APT_SECONDS = 15.0
 T = TypeVar("T")
 
 
-def _once(make: Callable[["Machine"], T]) -> cached_property[T]:
+def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
     """What is made by one of the threads that ask for it: since Python 3.12 its own lets each make it."""
     lock, name = threading.RLock(), make.__name__
 
-    def made(machine: "Machine") -> T:
+    def made(machine: "DownloadConfig") -> T:
         with lock:
             if name not in machine.__dict__:
                 machine.__dict__[name] = make(machine)
@@ -55,12 +55,12 @@ class Offer:
     """As it is told: no credentials in it."""
     place: str
     """What is down when this is: sources on one server are down together."""
-    open: Callable[[int, str], AbstractContextManager[Reply]]
+    open: Callable[[int, str], AbstractContextManager[SourceResponse]]
     """Gives the bytes from a position on, where they are still those of a validator. Raises SourceError."""
 
 
 @dataclass(frozen=True)
-class Machine:
+class DownloadConfig:
     """What this machine knows of places that files come from."""
 
     mirrors: tuple[str, ...]
@@ -82,18 +82,18 @@ class Machine:
             return ()
         return tuple(filter(None, (self.pip.index_url or default_index(), *self.pip.extra_index_urls)))
 
-    def offers(self, file: WantedFile) -> Iterator[Offer]:
+    def offers(self, file: RequiredFile) -> Iterator[Offer]:
         """All sources outside this machine, in the order in which they are asked."""
         name = f"{file.sha256}/{quote(file.file)}"
         for prefix in self.mirrors:
             if _is_web(prefix):
-                yield _at(self._web, _below(prefix, name), f"mirror `{shown(prefix)}`")
+                yield _at(self._web, _below(prefix, name), f"mirror `{redacted(prefix)}`")
             elif prefix.startswith("s3://"):
                 yield self._in_s3(prefix, f"{file.sha256}/{file.file}")
         if file.kind == "url":
-            yield _at(self._web, file.address, f"`{shown(file.address)}`")
+            yield _at(self._web, file.address, f"`{redacted(file.address)}`")
         elif file.kind == "deb" and _is_web(file.address):
-            yield _at(self._apt_web, file.address, f"`{shown(file.address)}`")
+            yield _at(self._apt_web, file.address, f"`{redacted(file.address)}`")
         elif file.kind in _PYTHON:
             yield from self._in_indexes(file)
         else:
@@ -103,27 +103,29 @@ class Machine:
         files = self._s3.setdefault(prefix, S3Files(prefix))
 
         @contextmanager
-        def opened(start: int, validator: str) -> Iterator[Reply]:
+        def opened(start: int, validator: str) -> Iterator[SourceResponse]:
             with files.open(name, start, validator) as found:
                 yield found
 
         return Offer(f"mirror `{prefix.rstrip('/')}`", prefix, opened)
 
-    def _in_indexes(self, file: WantedFile) -> Iterator[Offer]:
+    def _in_indexes(self, file: RequiredFile) -> Iterator[Offer]:
         for index in self.indexes:
             page = f"{index.rstrip('/')}/{simple_index.normal(file.project)}/"
             if _is_web(index):
-                yield Offer(f"index `{shown(index)}`", server(index), partial(self._linked, page, file))
+                yield Offer(f"index `{redacted(index)}`", origin_of(index), partial(self._linked, page, file))
         for links in self.pip.find_links:
             if _is_web(links):
-                yield Offer(f"links `{shown(links)}`", server(links), partial(self._linked, links, file))
+                yield Offer(
+                    f"links `{redacted(links)}`", origin_of(links), partial(self._linked, links, file)
+                )
 
     def size(self, address: str) -> int | None:
         """Of a file that an index links to; None where its server doesn't say. Raises SourceError."""
         with self._pip_web.open(address) as reply:
             return reply.total
 
-    def here(self, file: WantedFile) -> Iterator[Path]:
+    def here(self, file: RequiredFile) -> Iterator[Path]:
         """Where the file may lie in indexes that are folders; its bytes are still to be compared."""
         if file.kind not in _PYTHON:
             return
@@ -137,7 +139,7 @@ class Machine:
                         yield Path(url2pathname(url.path))
 
     @contextmanager
-    def _linked(self, page: str, file: WantedFile, start: int, validator: str) -> Iterator[Reply]:
+    def _linked(self, page: str, file: RequiredFile, start: int, validator: str) -> Iterator[SourceResponse]:
         """What a page of an index links to under the file's name."""
         with self._pip_web.open(page, accept=simple_index.ACCEPT) as answer:
             found = simple_index.links(answer.text(_MOST_PAGE), answer.kind, answer.address)
@@ -152,12 +154,12 @@ class Machine:
         with self._pip_web.open(same[0].url, start=start, validator=validator) as reply:
             yield reply
 
-    def _in_archives(self, file: WantedFile) -> Iterator[Offer]:
+    def _in_archives(self, file: RequiredFile) -> Iterator[Offer]:
         if self._archives is None:
             yield Offer("apt's mirrors", "apt", _untold)
         for root in self._archives or ():
             url = f"{root}/{quote(_pool_path(file))}"
-            yield _at(self._apt_web, url, f"apt's mirror `{shown(root)}`")
+            yield _at(self._apt_web, url, f"apt's mirror `{redacted(root)}`")
 
     @_once
     def _archives(self) -> tuple[str, ...] | None:
@@ -177,39 +179,39 @@ class Machine:
         return {}
 
     @_once
-    def _web(self) -> Web:
+    def _web(self) -> HttpClient:
         proxies = Proxies.of_environment(self.environment)
-        return Web(Settings(proxies, self.certificates), self.environment)
+        return HttpClient(ConnectionSettings(proxies, self.certificates), self.environment)
 
     @_once
-    def _pip_web(self) -> Web:
+    def _pip_web(self) -> HttpClient:
         pip = self.pip
         proxies = Proxies.of_environment(self.environment)
         if pip.proxy:
             proxies = Proxies({"http": pip.proxy, "https": pip.proxy})
-        settings = Settings(
+        settings = ConnectionSettings(
             proxies,
             self.certificates,
             unchecked=pip.trusted_hosts,
             addresses=(*self.indexes, *pip.find_links),
             keyring=pip.keyring,
         )
-        return Web(settings, self.environment)
+        return HttpClient(settings, self.environment)
 
     @_once
-    def _apt_web(self) -> Web:
-        own = Settings(Proxies.of_environment(self.environment), self.certificates)
-        return Web(apt_settings(apt_config.settings(), own), self.environment)
+    def _apt_web(self) -> HttpClient:
+        own = ConnectionSettings(Proxies.of_environment(self.environment), self.certificates)
+        return HttpClient(apt_settings(apt_config.settings(), own), self.environment)
 
 
 @contextmanager
-def _untold(start: int, validator: str) -> Iterator[Reply]:
+def _untold(start: int, validator: str) -> Iterator[SourceResponse]:
     reason = f"apt has no lists, and did not get them in {_APT_SECONDS:.0f} s: `apt-get update`"
     raise SourceError(reason, is_down=True)
     yield
 
 
-def apt_settings(given: Mapping[str, str], own: Settings) -> Settings:
+def apt_settings(given: Mapping[str, str], own: ConnectionSettings) -> ConnectionSettings:
     """How apt reaches its mirrors, as far as its settings say something."""
     by_scheme, by_host = dict(own.proxies.by_scheme), dict[str, str]()
     certificates, unchecked = own.certificates, own.unchecked
@@ -260,7 +262,7 @@ def default_index() -> str:
 
 def is_mirror(address: str) -> bool:
     """Whether a text is the address of a mirror that can be asked."""
-    return bool(server(address) or s3.ADDRESS.fullmatch(address) or folder_of(address))
+    return bool(origin_of(address) or s3.ADDRESS.fullmatch(address) or folder_of(address))
 
 
 def _is_web(address: str) -> bool:
@@ -273,7 +275,7 @@ def _below(prefix: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}{mark}{query}"
 
 
-def _pool_path(file: WantedFile) -> str:
+def _pool_path(file: RequiredFile) -> str:
     """Below every mirror of Debian the same."""
     if file.kind == "deb":
         return file.address
@@ -282,10 +284,10 @@ def _pool_path(file: WantedFile) -> str:
     return f"pool/main/{letter}/{package}/{file.file}"
 
 
-def _at(web: Web, address: str, name: str) -> Offer:
+def _at(web: HttpClient, address: str, name: str) -> Offer:
     @contextmanager
-    def opened(start: int, validator: str) -> Iterator[Reply]:
+    def opened(start: int, validator: str) -> Iterator[SourceResponse]:
         with web.open(address, start=start, validator=validator) as reply:
             yield reply
 
-    return Offer(name, server(address), opened)
+    return Offer(name, origin_of(address), opened)

@@ -14,7 +14,7 @@ from bakehouse.catalog.apt_lock import AptLock, Deb, stanzas, written
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, EngineError
 from bakehouse.fetch import apt_config
 from bakehouse.util.process import with_environment
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 
 BASIC = ("?essential", "?priority(required)", "apt")
 """What every base has, as patterns of apt."""
@@ -67,7 +67,7 @@ def resolve(
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
     lists = sorted({tuple(sorted({*one})) for one in wanted})
-    with private_folder(state) as folder:
+    with private_directory(state) as folder:
         apt = _Apt(folder, mirrors, fields_of(kept, locked.paths if locked else ()), pins(kept, lists))
         apt.update()
         packages = apt.described(agreed(suite, map(apt.installed, lists)), before)

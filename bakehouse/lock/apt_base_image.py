@@ -20,7 +20,7 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange, changes, is_better_match, kept_packages
 from bakehouse.plan.dockerfile import filled
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util.tempdir import private_directory
 
 _DOCKERFILE = """\
 FROM {{ base }} AS base
@@ -109,7 +109,7 @@ def resolve(
     """
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
-    with private_folder(run.state) as folder:
+    with private_directory(run.state) as folder:
         context, found = folder / "context", folder / "found"
         _write_context(context, base, locked, kept)
         try:

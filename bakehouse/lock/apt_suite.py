@@ -56,7 +56,7 @@ def _wanted(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str, list[t
     found: dict[str, dict[tuple[str, ...], None]] = {}
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
-        source = resolution.base.face.base
+        source = resolution.base.spec.base
         if source and source.suite:
             found.setdefault(source.suite, {}).update(dict.fromkeys(wanted_of(resolution)))
     return {suite: sorted(lists) for suite, lists in sorted(found.items())}

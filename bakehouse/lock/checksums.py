@@ -10,11 +10,11 @@ from pathlib import Path
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.spec_reader import UNKNOWN
 from bakehouse.errors import BuildError, Diagnostic, Location, Problems, Reason, StaleError
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.http_client import SourceError
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
-from bakehouse.fetch.required_files import WantedFile
-from bakehouse.fetch.sources import Machine, Offer
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.required_files import RequiredFile
+from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.lock.python import Index, resolve
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
@@ -58,9 +58,9 @@ def pin(
     than is written of them, once the others are written; StaleError where a line has changed.
     """
     # What nobody knows the sha256 of no mirror can be asked for
-    machine = Machine((), index.pip, index.certificates, os.environ)
-    hashes, kept = Hashes(state / "hashes.json"), Store(cache, say)
-    found, known = Mirrors(mirrors, hashes), Mirrors((*mirrors, *machine.folders), hashes)
+    machine = DownloadConfig((), index.pip, index.certificates, os.environ)
+    hashes, kept = HashCache(state / "hashes.json"), FileCache(cache, say)
+    found, known = LocalMirrors(mirrors, hashes), LocalMirrors((*mirrors, *machine.folders), hashes)
     pinned = []
     added: list[Location] = []
     problems, lost, down = Problems(), list[_Lost](), dict[str, str]()
@@ -139,7 +139,7 @@ def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str
     write_whole(path, "".join(lines))
 
 
-def _sized(artifact: Artifact, found: Mirrors, kept: Store) -> Pinned | None:
+def _sized(artifact: Artifact, found: LocalMirrors, kept: FileCache) -> Pinned | None:
     """An artifact whose size can be told without fetching it."""
     sha256 = Sha256(str(artifact.sha256))
     if artifact.bytes is not None or artifact.size_location is None:
@@ -150,9 +150,9 @@ def _sized(artifact: Artifact, found: Mirrors, kept: Store) -> Pinned | None:
 
 def _pinned(
     artifact: Artifact,
-    found: Mirrors,
+    found: LocalMirrors,
     index: Index,
-    machine: Machine,
+    machine: DownloadConfig,
     down: dict[str, str],
     say: Callable[[str], None],
 ) -> Pinned:
@@ -180,14 +180,16 @@ def _from_index(artifact: Artifact, index: Index) -> Pinned:
     raise BuildError(Diagnostic(message, artifact.location, facts=facts))
 
 
-def _fetch(artifact: Artifact, machine: Machine, down: dict[str, str], say: Callable[[str], None]) -> Pinned:
+def _fetch(
+    artifact: Artifact, machine: DownloadConfig, down: dict[str, str], say: Callable[[str], None]
+) -> Pinned:
     """What the artifact's own address gives, or the first of apt's mirrors that has it.
 
     `down` has why a server was given up: it is not waited for once more.
     """
     assert artifact.kind != "pypi"
     refusals = []
-    wanted = WantedFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
+    wanted = RequiredFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
     for offer in machine.offers(wanted):
         if offer.place in down:
             refusals.append((offer, down[offer.place]))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import step_of
-from bakehouse.catalog.component import Component, Face
+from bakehouse.catalog.component import Component, VariantSpec
 from bakehouse.catalog.python_lock import Lock
 from bakehouse.catalog.recipe import Recipe, lock_heading
 from bakehouse.engine.buildkit_events import Event
@@ -51,12 +51,12 @@ class Drift:
 class Resolve(Protocol):
     """What requirements come to now, for one Python."""
 
-    def __call__(self, lock: Lock, face: Face) -> tuple[LockedFile, ...]: ...
+    def __call__(self, lock: Lock, spec: VariantSpec) -> tuple[LockedFile, ...]: ...
 
 
-def python_of(face: Face) -> str | None:
+def python_of(spec: VariantSpec) -> str | None:
     """The one Python, such as `3.12`, that a part is for."""
-    asked = (one.specifier for one in face.requires if one.name == "python")
+    asked = (one.specifier for one in spec.requires if one.name == "python")
     ones = [match[1] for specifier in asked if (match := _ONE_PYTHON.fullmatch(specifier))]
     return ones[-1] if ones else None
 
@@ -77,7 +77,7 @@ def chosen(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Candidat
 def open_locks(parts: Iterable[Candidate]) -> Iterator[Drift]:
     """Locks that are missing, or were made from other requirements than a part has now."""
     for part in parts:
-        lock, python = part.face.lock, python_of(part.face)
+        lock, python = part.spec.lock, python_of(part.spec)
         if lock is None or not lock.requirements or python is None:
             continue
         if not lock.first_line:
@@ -108,10 +108,10 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
             yield Drift(DriftKind.OLDER, recipe.name, lock.name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
     for choice in (resolution.base, *resolution.choices):
-        for artifact in choice.face.artifacts:
+        for artifact in choice.spec.artifacts:
             if artifact.sha256 is None:
                 yield Drift(DriftKind.UNKNOWN, str(choice.candidate), artifact.file)
-    source = resolution.base.face.base
+    source = resolution.base.spec.base
     base = resolution.base.candidate
     if source and not source.suite and source.digest is None:
         yield Drift(DriftKind.NO_DIGEST, str(base), source.reference)
@@ -162,13 +162,13 @@ def newer_wheels(parts: Iterable[Candidate], resolve_now: Resolve, say: Reporter
     """Packages of Python for which the index has another version than the parts' locks."""
     seen = set()
     for part in parts:
-        lock = part.face.lock
+        lock = part.spec.lock
         if lock is None or not lock.requirements or lock.path in seen:
             continue
         seen.add(lock.path)
         say(f"asking the package index for {part}")
         before = {one.name: one.version for one in lock.packages}
-        for file in resolve_now(lock, part.face):
+        for file in resolve_now(lock, part.spec):
             old = before.get(file.name)
             if old != file.version:
                 yield Drift(

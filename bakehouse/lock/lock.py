@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.component import Artifact, Component, Face
+from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.python_lock import Lock, Package, load_lock, normal_name
 from bakehouse.catalog.recipe import Recipe, load_recipes, lock_heading
@@ -128,9 +128,9 @@ def _fitting(workspace: Workspace, meant: "_Meant") -> Workspace:
     return replace(workspace, recipes=fitting)
 
 
-def _resolve_now(found: Project, lock: Lock, face: Face) -> tuple[pylock.LockedFile, ...]:
-    own = [one.file.split("-")[0] for one in face.artifacts if one.file.endswith(".whl")]
-    return pylock.resolve(lock.requirements, (), _index(found, drift.python_of(face) or "3.11"), without=own)
+def _resolve_now(found: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
+    own = [one.file.split("-")[0] for one in spec.artifacts if one.file.endswith(".whl")]
+    return pylock.resolve(lock.requirements, (), _index(found, drift.python_of(spec) or "3.11"), without=own)
 
 
 def unlocked_workspace(start: Path) -> Workspace:
@@ -177,8 +177,8 @@ def _meant(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fal
 
 def _is_bootstrapped(component: Component) -> bool:
     """Whether a component is a base that is made of a distribution's packages."""
-    faces = [variant.face for release in component.releases for variant in release.variants]
-    return any(one.base and one.base.suite for one in faces)
+    specs = [variant.spec for release in component.releases for variant in release.variants]
+    return any(one.base and one.base.suite for one in specs)
 
 
 def _is_meant(name: str, patterns: Iterable[str]) -> bool:
@@ -189,7 +189,7 @@ def _lock_component(component: Component, found: Project, say: Reporter, *, upgr
     """Make the locks of its variants that are not what their requirements ask for."""
     for release in component.releases:
         for variant in release.variants:
-            lock, python = variant.face.lock, drift.python_of(variant.face)
+            lock, python = variant.spec.lock, drift.python_of(variant.spec)
             if lock is None or not lock.requirements:
                 continue
             if python is None:
@@ -199,7 +199,7 @@ def _lock_component(component: Component, found: Project, say: Reporter, *, upgr
             heading = lock.heading(python)
             if upgrade or lock.first_line != heading or not lock.is_readable:
                 say(f"{component.name}: locking {lock.path.name} for Python {python}")
-                own = [one.file.split("-")[0] for one in variant.face.artifacts if one.file.endswith(".whl")]
+                own = [one.file.split("-")[0] for one in variant.spec.artifacts if one.file.endswith(".whl")]
                 index = _index(found, python)
                 files = pylock.lock(lock.requirements, (), index, lock.path, heading=heading, without=own)
                 yield f"{lock.path.name}: {len(files)} packages"
@@ -296,7 +296,7 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
         for choice in (resolution.base, *resolution.choices):
-            for artifact in choice.face.artifacts:
+            for artifact in choice.spec.artifacts:
                 is_open = artifact.sha256 is None or artifact.bytes is None
                 if is_open and artifact.location not in seen:
                     seen.add(artifact.location)

@@ -89,7 +89,7 @@ def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[VendorBase,
                 host = registry_host(resolution, workspace.project.region, problems)
                 references.setdefault(lists.pinned, f"{host}{lists.pinned}")
                 steps.setdefault(lists.pinned, {}).update(dict.fromkeys(map(step_of, lists.lists)))
-                facts = resolution.base.face.facts
+                facts = resolution.base.spec.facts
                 stale.setdefault(lists.pinned, set()).update(facts.get("stale_sources", "").split())
     problems.raise_as(RecipeError)
     return tuple(

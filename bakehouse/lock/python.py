@@ -21,10 +21,10 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
-from bakehouse.fetch.connection import shown
+from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.sources import Machine
+from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.util.files import write_whole
 from bakehouse.util.process import with_environment
 
@@ -98,7 +98,7 @@ def resolve(
         for one in _compile(requirements, constraints, index, alone=alone, without=without)
         if "marker" not in one or Marker(one["marker"]).evaluate(environment)
     ]
-    machine = Machine((), index.pip, index.certificates, os.environ)
+    machine = DownloadConfig((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         sizes = pool.map(lambda one: _size(one[2], machine), chosen)
     files = [
@@ -201,7 +201,7 @@ def _file_name(file: Mapping[str, Any]) -> str:
     return unquote(Path(urlsplit(file.get("url") or file["path"]).path).name)
 
 
-def _size(file: Mapping[str, Any], machine: Machine) -> int:
+def _size(file: Mapping[str, Any], machine: DownloadConfig) -> int:
     """Its bytes: as the index says, else as they lie there."""
     if "size" in file:
         return int(file["size"])
@@ -215,4 +215,4 @@ def _size(file: Mapping[str, Any], machine: Machine) -> int:
     except SourceError as error:
         reason = error.reason
     message = f"the index tells no size of `{_file_name(file)}`"
-    raise BuildError(Diagnostic(message, reasons=(Reason(f"`{shown(url)}` {reason}"),), hint=_INDEX_HINT))
+    raise BuildError(Diagnostic(message, reasons=(Reason(f"`{redacted(url)}` {reason}"),), hint=_INDEX_HINT))

@@ -48,28 +48,28 @@ class PulledLists:
 
 def apt_of(resolution: Resolution) -> tuple[str, ...]:
     """What an image itself gets of the distribution: what its recipe names, and what its parts need."""
-    asked = (package for one in (resolution.base, *resolution.choices) for package in one.face.apt)
+    asked = (package for one in (resolution.base, *resolution.choices) for package in one.spec.apt)
     return tuple(sorted({*resolution.recipe.content.apt, *asked}))
 
 
 def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
     """What each step of an image on a bootstrapped base has of the distribution when it is done, by name."""
-    face = resolution.base.face
-    base = face.base.packages if face.base else ()
-    below = (*base, *face.build_apt)
-    stages = ((*below, *one.face.build_apt) for one in resolution.choices if one.face.build_apt)
+    spec = resolution.base.spec
+    base = spec.base.packages if spec.base else ()
+    below = (*base, *spec.build_apt)
+    stages = ((*below, *one.spec.build_apt) for one in resolution.choices if one.spec.build_apt)
     return (below, *stages, (*base, *apt_of(resolution)))
 
 
 def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
     """What steps install on the base of an image and on that of its build stages, where these are pulled."""
-    face, source = resolution.base.face, resolution.base.face.base
-    if source is None or source.suite or resolution.base.face.provides.get("amazon-linux"):
+    spec, source = resolution.base.spec, resolution.base.spec.base
+    if source is None or source.suite or resolution.base.spec.provides.get("amazon-linux"):
         return ()
     image, built = apt_of(resolution), [one for one in resolution.choices if one.candidate.component.template]
     # An image without build stages has no toolchain either
-    shared = face.build_apt if built or resolution.user_packages else ()
-    stages = {one.name: (*shared, *one.face.build_apt) for one in built if one.face.build_apt}
+    shared = spec.build_apt if built or resolution.user_packages else ()
+    stages = {one.name: (*shared, *one.spec.build_apt) for one in built if one.spec.build_apt}
     if not source.build_reference:
         return (PulledLists(source.reference, source.digest, shared, stages, image),)
     return (
@@ -83,7 +83,7 @@ def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> Ap
 
     Adds a mistake for each step that needs a package which is not locked.
     """
-    source = resolution.base.face.base
+    source = resolution.base.spec.base
     if source is None or not source.suite:
         return _on_pulled(resolution, locks, problems)
     lock = locks.suites.get(source.suite)
@@ -100,19 +100,19 @@ def _on_bootstrapped(
             problems.add(_mistake(missing, who, resolution.recipe.name, lock.suite, location))
             return ()
 
-    recipe, face = resolution.recipe, resolution.base.face
+    recipe, spec = resolution.recipe, resolution.base.spec
     place = resolution.base.candidate.component.location
     base = closure(lambda one: one.base(source.packages), f"base `{resolution.base.name}`", place)
-    toolchain = closure(lambda one: one.install(face.build_apt, base), "every build stage", place)
+    toolchain = closure(lambda one: one.install(spec.build_apt, base), "every build stage", place)
     below = (*base, *toolchain)
     stages = {
         choice.name: closure(
-            lambda one, names=choice.face.build_apt: one.install(names, below),  # type: ignore[misc]
+            lambda one, names=choice.spec.build_apt: one.install(names, below),  # type: ignore[misc]
             f"building `{choice.name}`",
             choice.candidate.component.location,
         )
         for choice in resolution.choices
-        if choice.face.build_apt
+        if choice.spec.build_apt
     }
     apt = apt_of(resolution)
     image = closure(lambda one: one.install(apt, base), f"image `{recipe.name}`", recipe.location)

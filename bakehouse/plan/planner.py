@@ -71,8 +71,8 @@ def _image(
     problems: Problems,
 ) -> Image:
     recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
-    faces = [choice.face for choice in choices]
-    source = resolution.base.face.base
+    specs = [choice.spec for choice in choices]
+    source = resolution.base.spec.base
     assert source is not None
     apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
@@ -80,20 +80,20 @@ def _image(
     shared = texts_json(tuple(one for one in templates.items() if one[0] != REQUIREMENTS_TEMPLATE))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
-    face = resolution.base.face
+    spec = resolution.base.spec
     toolchain = tuple(_sums(locked.toolchain))
     foundation = _foundation(
-        _base_key(base), build_reference, face.build_apt, toolchain, json_of(face.facts), frozen, shared
+        _base_key(base), build_reference, spec.build_apt, toolchain, json_of(spec.facts), frozen, shared
     )
     parts = tuple(_part(choice) for choice in resolution.choices)
     stages = stages_of(resolution, parts, foundation, locked, templates)
     environment = _environment(choices, recipe)
     base_part = _part(resolution.base)
-    path = [folder for face in faces for folder in face.path]
-    library_path = [folder for face in faces for folder in face.library_path]
-    entrypoints = [face.entrypoint for face in faces if face.entrypoint]
+    path = [folder for spec in specs for folder in spec.path]
+    library_path = [folder for spec in specs for folder in spec.library_path]
+    entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
     entrypoint = entrypoints[-1] if entrypoints else ()
-    gpu = any(face.gpu for face in faces)
+    gpu = any(spec.gpu for spec in specs)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     key = ImageKey(
         key_of(
@@ -132,15 +132,15 @@ def _image(
         labels=_labels(recipe, key, (base_part, *parts)),
         content=recipe.content,
         base_part=base_part,
-        base_facts=resolution.base.face.facts,
+        base_facts=resolution.base.spec.facts,
         build_base=build_reference,
         frozen=frozen,
-        toolchain=resolution.base.face.build_apt,
+        toolchain=resolution.base.spec.build_apt,
         gpu_architecture=_asked_of(choices, "gpu-architecture"),
         required=_required(recipe, gpu=gpu, launchers=launchers),
         budgets=recipe.budgets,
         format=recipe.format,
-        unpinned=tuple(artifact for face in faces for artifact in face.artifacts if artifact.sha256 is None),
+        unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         apt_debs=locked.image,
         toolchain_debs=locked.toolchain if stages else (),
     )
@@ -172,7 +172,7 @@ def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple
 
 def _asked_of(choices: Iterable[Choice], name: str) -> str:
     """All that the parts ask of what an image runs on, as one range."""
-    asked = (one for choice in choices for one in choice.face.constraints if one.name == name)
+    asked = (one for choice in choices for one in choice.spec.constraints if one.name == name)
     ranges = (text for one in asked for text in one.specifier.split(",") if text)
     return ",".join(dict.fromkeys(ranges))
 
@@ -198,16 +198,16 @@ def _key_of_bootstrapped(suite: str, packages: tuple[str, ...], debs: tuple[Deb,
 def _part(choice: Choice) -> Part:
     variant = choice.candidate.variant.name
     smoke = choice.candidate.component.smoke
-    return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.face.provides.items())))
+    return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.spec.provides.items())))
 
 
 def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     """Later parts win over earlier ones, and the recipe's own words over all."""
     merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_DIRECTORY}
-    if any(choice.face.gpu for choice in choices):
+    if any(choice.spec.gpu for choice in choices):
         merged |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     for choice in choices:
-        merged |= choice.face.environment
+        merged |= choice.spec.environment
     if recipe.content.entry_point:
         merged["SAGEMAKER_PROGRAM"] = recipe.content.entry_point
     return merged | dict(recipe.content.environment)
@@ -232,7 +232,7 @@ def _version_text(part: Part) -> str:
 
 
 def _check_apt(image: Image, resolution: Resolution, problems: Problems) -> None:
-    if (image.apt or image.toolchain) and resolution.base.face.provides.get("amazon-linux"):
+    if (image.apt or image.toolchain) and resolution.base.spec.provides.get("amazon-linux"):
         message = f"apt packages can't be installed in image `{image.name}`: {', '.join(image.apt)}"
         label = "Amazon Linux, whose packages come with dnf"
         hint = "leave them out, or start from an image on Ubuntu"

@@ -58,12 +58,12 @@ def _stage(
     below: list[StageKey],
     debs: tuple[Deb, ...],
 ) -> Stage:
-    component, face = choice.candidate.component, choice.face
+    component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]
     wanted = resolution.recipe.trim
-    trims = trim.choices(face.trims.values(), wanted, gpu=face.gpu)
+    trims = trim.choices(spec.trims.values(), wanted, gpu=spec.gpu)
     dropped = trim.patterns(trims, wanted)
-    artifacts = {artifact.name: artifact for artifact in face.artifacts}
+    artifacts = {artifact.name: artifact for artifact in spec.artifacts}
     sdists = tuple(package for package in packages if package.is_sdist)
     first, behind, last = choice.candidate.key_inputs
     key = key_of(
@@ -85,8 +85,8 @@ def _stage(
         artifacts=artifacts,
         wheels=tuple(one for one in packages if not one.is_sdist) if sdists else packages,
         sdists=sdists,
-        build_apt=face.build_apt,
-        facts=face.facts,
+        build_apt=spec.build_apt,
+        facts=spec.facts,
         files=component.files,
         debs=debs,
         trims=trims,

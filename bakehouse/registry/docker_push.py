@@ -19,7 +19,7 @@ from bakehouse.registry.http_errors import without_secrets
 from bakehouse.registry.manifest import Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials
 from bakehouse.registry.transfer import Fault, Layers, StallPolicy, TransferError, fault_in
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -124,7 +124,7 @@ class DockerPusher:
 
         name, _, tag = reference.rpartition(":")
         unique = hashlib.sha256(f"{reference} {threading.get_ident()}".encode()).hexdigest()[:12]
-        note = self._notes / f"{owners.mine()}.{unique}"
+        note = self._notes / f"{tempdir.run_id()}.{unique}"
         write_whole(note, reference + "\n")
         try:
             self._api.tag(image, name, tag)
@@ -143,11 +143,9 @@ class DockerPusher:
 
     def _sweep(self) -> None:
         """Take back the names that killed pushes gave."""
-        for note in self._notes.glob("*.*"):
-            owner = note.name.rpartition(".")[0]
+        for note in tempdir.abandoned(self._notes):
             with contextlib.suppress(FileNotFoundError):
-                if owners.is_left_behind(owner, note.stat().st_mtime):
-                    self._forget(note.read_text().strip(), note)
+                self._forget(note.read_text().strip(), note)
 
     def _forget(self, reference: str, note: Path) -> None:
         import requests

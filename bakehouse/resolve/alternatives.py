@@ -289,7 +289,7 @@ class AlternativeSearch:
             for release in component.releases:
                 found.setdefault(component.name, set()).add(release.version)
                 for variant in release.variants:
-                    for name, version in variant.face.provides.items():
+                    for name, version in variant.spec.provides.items():
                         found.setdefault(name, set()).add(version)
         return {
             name: tuple(sorted(versions, key=lambda one: (Version(one), one)))
@@ -315,8 +315,8 @@ def _variant(resolution: Resolution, name: str) -> str:
 
 def _driver(resolution: Resolution) -> str:
     """What the chosen parts ask of the host's driver."""
-    chosen = [choice.face for choice in (resolution.base, *resolution.choices)]
-    asked = [one for face in chosen for one in (*face.requires, *face.constraints) if one.name == DRIVER]
+    chosen = [choice.spec for choice in (resolution.base, *resolution.choices)]
+    asked = [one for spec in chosen for one in (*spec.requires, *spec.constraints) if one.name == DRIVER]
     return ",".join(dict.fromkeys(one.specifier for one in asked)) or "any"
 
 

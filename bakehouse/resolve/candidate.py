@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
 
-from bakehouse.catalog.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.catalog.component import Component, Incompatibility, Release, Requirement, Variant, VariantSpec
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.util.hashing import Json, json_of
@@ -22,7 +22,7 @@ class Candidate:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "provided", {self.component.name: self.release.version, **self.face.provides}
+            self, "provided", {self.component.name: self.release.version, **self.spec.provides}
         )
 
     def __str__(self) -> str:
@@ -34,16 +34,16 @@ class Candidate:
         return self.component.name
 
     @property
-    def face(self) -> Face:
-        return self.variant.face
+    def spec(self) -> VariantSpec:
+        return self.variant.spec
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json, Json]:
         """What it puts into the key of its stage: before its packages, behind them, and last."""
-        artifacts = {one.name: (one.kind, one.source, one.file, one.sha256) for one in self.face.artifacts}
+        artifacts = {one.name: (one.kind, one.source, one.file, one.sha256) for one in self.spec.artifacts}
         files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
         what = self.name, self.release.version, self.variant.name, self.component.template, artifacts
-        return json_of(*what), json_of(self.face.build_apt), json_of(self.face.facts, files)
+        return json_of(*what), json_of(self.spec.build_apt), json_of(self.spec.facts, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Selection:
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
         provided = self.provided.union(candidate.provided)
-        packages = candidate.face.packages_by_name
+        packages = candidate.spec.packages_by_name
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
@@ -193,7 +193,7 @@ def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal |
 
 
 def _known(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
-    return [(candidate, one) for one in candidate.face.conflicts if one.is_certain]
+    return [(candidate, one) for one in candidate.spec.conflicts if one.is_certain]
 
 
 def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
@@ -205,7 +205,7 @@ def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[C
             if provided is not None and not demand.requirement.allows(provided):
                 return False
     return not any(
-        known.is_certain and incompatible_candidates(known, pool) for known in candidate.face.conflicts
+        known.is_certain and incompatible_candidates(known, pool) for known in candidate.spec.conflicts
     )
 
 
@@ -223,7 +223,7 @@ def are_compatible(
                 return False
     return not any(
         known.is_certain and incompatible_candidates(known, (one, other))
-        for known in (*one.face.conflicts, *other.face.conflicts)
+        for known in (*one.spec.conflicts, *other.spec.conflicts)
     )
 
 
@@ -243,7 +243,7 @@ def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, packages=(kept, package))
     for base in (one for one in selection.chosen if one.component.frozen):
-        for package in candidate.face.packages:
+        for package in candidate.spec.packages:
             kept = frozen_package(base, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, other=base, packages=(package, kept))
@@ -252,10 +252,10 @@ def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
 
 def _locked_otherwise(candidate: Candidate, selection: Selection) -> Refusal | None:
     """The first package of a candidate's lock that another one has in another version."""
-    mine, theirs = candidate.face.packages_by_name, selection.locked
+    mine, theirs = candidate.spec.packages_by_name, selection.locked
     differing = {name for name in mine.keys() & theirs.keys() if theirs[name].version != mine[name].version}
     for name in (one for one in mine if one in differing):
-        lockers = (one for one in selection.chosen if one.face.packages_by_name.get(name) is theirs[name])
+        lockers = (one for one in selection.chosen if one.spec.packages_by_name.get(name) is theirs[name])
         return Refusal(
             candidate, mine[name].name, other=next(lockers, None), packages=(mine[name], theirs[name])
         )

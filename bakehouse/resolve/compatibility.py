@@ -158,7 +158,7 @@ class Compatibility:
         if not excluded:
             return found
         altered = {
-            id(one) for one, _ in found.listed if any(asked.name in excluded for asked in one.face.recommends)
+            id(one) for one, _ in found.listed if any(asked.name in excluded for asked in one.spec.recommends)
         }
         if not altered:
             return found
@@ -169,10 +169,10 @@ class Compatibility:
 
 
 def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ...]:
-    face = candidate.face
-    found = [Demand(one, candidate) for one in face.requires]
-    found += [Demand(one, candidate) for one in face.recommends if one.name not in excluded]
-    found += [Demand(one, candidate, brings=False) for one in face.constraints]
+    spec = candidate.spec
+    found = [Demand(one, candidate) for one in spec.requires]
+    found += [Demand(one, candidate) for one in spec.recommends if one.name not in excluded]
+    found += [Demand(one, candidate, brings=False) for one in spec.constraints]
     return tuple(found)
 
 

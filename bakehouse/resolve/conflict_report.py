@@ -317,11 +317,11 @@ def _providers(conflict: Conflict, catalog: Catalog, *, fitting_only: bool = Fal
     name, base = conflict.name, conflict.recipe.base.name
     demands = [one for one in conflict.demands if one.requirement.name == name]
     found = [
-        (Candidate(component, release, variant), variant.face.provides[name])
+        (Candidate(component, release, variant), variant.spec.provides[name])
         for component in catalog.components.values()
         for release in component.releases
         for variant in release.variants
-        if name in variant.face.provides
+        if name in variant.spec.provides
     ]
     fitting = [one for one in found if all(demand.requirement.allows(one[1]) for demand in demands)]
     reasons = [Reason(f"nothing in the image brings {name}")] if fitting else []

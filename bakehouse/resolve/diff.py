@@ -35,7 +35,7 @@ class ComponentDifference:
         """What the part brings, where that changed though the part is in both."""
         if not (self.before and self.after):
             return
-        first, second = self.before.face.provides, self.after.face.provides
+        first, second = self.before.spec.provides, self.after.spec.provides
         for name in dict.fromkeys([*first, *second]):
             if first.get(name) != second.get(name):
                 yield f"{name} {first.get(name, 'none')} → {second.get(name, 'none')}"

@@ -171,7 +171,7 @@ def _variants(group: list[Refusal]) -> str:
 def _block(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
     newer = _Newer(choice, resolution, catalog)
     telling = [_demand(one, choice, newer) for one in _telling(choice, newer)]
-    provided = ", ".join(f"{name} {version}" for name, version in choice.face.provides.items())
+    provided = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
     brought = [_Line(f"  brings {provided}")] if provided else []
     if not newer.is_there:
         heading = f"{choice.candidate}, the newest known"
@@ -214,8 +214,8 @@ def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> 
     for release in catalog.components[choice.name].releases:
         if release.version == choice.version:
             break
-        for face in (variant.face for variant in release.variants):
-            names |= {one.name for one in (*face.requires, *face.constraints)} | face.provides.keys()
+        for spec in (variant.spec for variant in release.variants):
+            names |= {one.name for one in (*spec.requires, *spec.constraints)} | spec.provides.keys()
     return names | {one.name for one in _all(resolution) if names & one.candidate.provided.keys()}
 
 
@@ -249,7 +249,7 @@ def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
         for release in component.releases
         for variant in release.variants
         for provided in ((release.version,) if component.name == name else ())
-        + ((variant.face.provides[name],) if name in variant.face.provides else ())
+        + ((variant.spec.provides[name],) if name in variant.spec.provides else ())
     )
     return any(Version(one) > Version(version) for one in known)
 

@@ -181,7 +181,7 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
         yield Reason(fact, line.location)
     elif known:
         owner = next(
-            (one for one in refusal.others if known in one.face.conflicts),
+            (one for one in refusal.others if known in one.spec.conflicts),
             refusal.candidate,
         )
         yield Reason(f"{candidate_text(owner)}: {known.reason}", known.location)
@@ -196,8 +196,8 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
 
 def _own(refusal: Refusal) -> Requirement | None:
     """What a candidate asks of the name that nothing fits for once it is chosen."""
-    face = refusal.candidate.face
-    return next((one for one in (*face.requires, *face.recommends) if one.name == refusal.name), None)
+    spec = refusal.candidate.spec
+    return next((one for one in (*spec.requires, *spec.recommends) if one.name == refusal.name), None)
 
 
 def reason_location(refusal: Refusal) -> Location:

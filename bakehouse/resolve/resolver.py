@@ -12,7 +12,15 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Face, Incompatibility, Release, Variant
+from bakehouse.catalog.component import (
+    DRIVER,
+    INSTANCE,
+    Component,
+    Incompatibility,
+    Release,
+    Variant,
+    VariantSpec,
+)
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import (
@@ -57,8 +65,8 @@ class Choice:
         return self.candidate.release.version
 
     @property
-    def face(self) -> Face:
-        return self.candidate.face
+    def spec(self) -> VariantSpec:
+        return self.candidate.spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +309,7 @@ class _Search:
         warnings = [
             (one, known)
             for one in selection.chosen
-            for known in one.face.conflicts
+            for known in one.spec.conflicts
             if not known.is_certain and incompatible_candidates(known, pool)
         ]
         return Resolution(
@@ -320,7 +328,7 @@ def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
                 assert component
                 found.append(Candidate(component, release, variant))
     if driver := recipe.targets.driver:
-        variant = Variant("", Face(), driver.location)
+        variant = Variant("", VariantSpec(), driver.location)
         release = Release(driver.text, (variant,), driver.location)
         host = Component(
             DRIVER, "The host's driver", 0, Path(), (), (release,), "", None, {}, driver.location
@@ -345,5 +353,5 @@ def _share_packages(
         taken.update(own)
         return tuple(own.values())
 
-    owners = {choice.name: take(choice.face.packages_by_name) for choice in choices}
+    owners = {choice.name: take(choice.spec.packages_by_name) for choice in choices}
     return owners, take({normal_name(one.name): one for one in mine})

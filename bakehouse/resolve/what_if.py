@@ -142,8 +142,8 @@ def _for_gpus(wanted: Assumptions, catalog: Catalog) -> Iterator[tuple[str, Scal
         if cuda is None or component is None or component.is_base:
             continue
         builds = [one for release in component.releases for one in release.variants]
-        prefixes = {one.name[:2] for one in builds if one.face.gpu}
-        others = {one.name[:2] for one in builds if not one.face.gpu}
+        prefixes = {one.name[:2] for one in builds if one.spec.gpu}
+        others = {one.name[:2] for one in builds if not one.spec.gpu}
         if len(prefixes) == 1 and others and not prefixes & others:
             yield component.name, Scalar(f"{prefixes.pop()}*", cuda)
 
@@ -221,7 +221,7 @@ def resolve_on_bases(wanted: Assumptions, catalog: Catalog) -> tuple[Resolution,
 def uses_gpus(resolution: Resolution) -> bool:
     """Whether a part is for GPUs, if what it has to run on has some."""
     has_gpus = any(one.provided.get("gpus", "0") != "0" for one in resolution.targets)
-    return not has_gpus or any(choice.face.gpu for choice in resolution.choices)
+    return not has_gpus or any(choice.spec.gpu for choice in resolution.choices)
 
 
 def _is_part_of(first: Alternative, second: Alternative) -> bool:
@@ -236,7 +236,7 @@ def _first_rank(nearest: Alternatives) -> tuple[int, ...]:
 
 def _weight(base: Component) -> tuple[int, str]:
     """How much a base brings."""
-    return max(len(one.face.provides) for release in base.releases for one in release.variants), base.name
+    return max(len(one.spec.provides) for release in base.releases for one in release.variants), base.name
 
 
 def _nothing_on(base: Component, wanted: Assumptions) -> Recipe:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import Face, Requirement
+from bakehouse.catalog.component import Requirement, VariantSpec
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
@@ -106,10 +106,10 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
     """What a release has for a job; with the catalogue also what its parts provide and ask of the host."""
     versions = {part.component: part.version for part in record.parts}
     needs: list[HostNeed] = []
-    for part, face in _faces(record, catalog):
-        versions = {**face.provides, **versions}
+    for part, spec in _specs(record, catalog):
+        versions = {**spec.provides, **versions}
         told = f"{part.component} {part.version}" + (f" ({part.variant})" if part.variant else "")
-        asked = (*face.requires, *face.constraints)
+        asked = (*spec.requires, *spec.constraints)
         needs += [HostNeed(told, one) for one in asked if one.name in _HOST_HAS]
     return LaunchImage(
         record.image,
@@ -125,11 +125,11 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
     )
 
 
-def _faces(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, Face]]:
+def _specs(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, VariantSpec]]:
     """The catalogue's word on each part that it still has."""
     for part in record.parts if catalog else ():
         component = catalog.components.get(part.component) if catalog else None
         for release in component.releases if component else ():
             for variant in release.variants:
                 if (release.version, variant.name) == (part.version, part.variant):
-                    yield part, variant.face
+                    yield part, variant.spec

@@ -59,7 +59,7 @@ def shared(path: Path) -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def at_once(path: Path) -> Iterator[bool]:
+def try_exclusive(path: Path) -> Iterator[bool]:
     """Hold `path` alone if nobody holds it at this moment; gives whether that is so."""
     with _opened(path) as handle:
         try:
@@ -71,7 +71,7 @@ def at_once(path: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def joined(path: Path, until: float = NEVER) -> Iterator[None]:
+def join_shared(path: Path, until: float = NEVER) -> Iterator[None]:
     """Hold `path` together with others, also where one may not write; its folder is not made.
 
     Raises OSError where it can't be opened, OverdueError where somebody holds it alone until that time.

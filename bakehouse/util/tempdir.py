@@ -1,29 +1,88 @@
-"""Private folders that live as long as the run that made them."""
+"""Temporary directories, and the ids of runs by which leftovers of killed runs are found."""
 
 import contextlib
+import hashlib
+import os
+import platform
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.util import owners
+_ID = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)")
+_FOREIGN_SECONDS = 24 * 3600
+"""Until then, something of another machine counts as in use: its processes cannot be looked up here."""
 
 
 @contextlib.contextmanager
-def private_folder(state: Path) -> Iterator[Path]:
-    """A folder nobody else may read, removed at the end, or by the next run if this one is killed."""
+def private_directory(state: Path) -> Iterator[Path]:
+    """Make a directory that only this user can read, and remove it at the end.
+
+    The next run removes it if this one is killed.
+    """
     parent = state / "private"
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _sweep(parent)
-    folder = Path(tempfile.mkdtemp(prefix=f"{owners.mine()}.", dir=parent))
+    for left in abandoned(parent):
+        shutil.rmtree(left, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"{run_id()}.", dir=parent))
     try:
-        yield folder
+        yield directory
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _sweep(parent: Path) -> None:
-    for folder in parent.iterdir():
+def abandoned(parent: Path) -> Iterator[Path]:
+    """Files and directories in `parent`, named `<run id>.<anything>`, of runs that have ended."""
+    for path in parent.glob("*.*"):
         with contextlib.suppress(FileNotFoundError):
-            if owners.is_left_behind(folder.name.partition(".")[0], folder.stat().st_mtime):
-                shutil.rmtree(folder, ignore_errors=True)
+            if is_abandoned(path.name.partition(".")[0], path.stat().st_mtime):
+                yield path
+
+
+def run_id() -> str:
+    """Return the id of this process: machine, pid and start time, because pids are reused."""
+    return f"{_machine()}-{os.getpid()}-{_start(os.getpid()) or 0}"
+
+
+def is_abandoned(owner: str, created: float) -> bool:
+    """Return whether the run that made something at `created` (seconds since the epoch) has ended.
+
+    Owners that are not run ids, such as a service that outlives its run, are never abandoned. A run on
+    another machine, boot or process namespace counts as ended after a day.
+    """
+    parts = _ID.fullmatch(owner)
+    if parts is None:
+        return False
+    if parts["machine"] != _machine():
+        return time.time() - created > _FOREIGN_SECONDS
+    return _start(int(parts["pid"])) != int(parts["start"])
+
+
+def _machine() -> str:
+    """Return an id of the process namespace of this boot of this machine."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        namespace = f"{boot}{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        namespace = platform.node()
+    return hashlib.sha256(namespace.encode()).hexdigest()[:8]
+
+
+def _start(pid: int) -> int | None:
+    """Return the start of a process in ticks since boot, 0 if it is unknown, None if it has ended."""
+    if not Path("/proc/self/stat").exists():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:
+            return 0
+        return 0
+    try:
+        # The name, in parentheses, may itself hold spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])

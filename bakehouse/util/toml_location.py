@@ -5,7 +5,7 @@ from pathlib import Path
 from bakehouse.errors import Location
 
 
-def place(path: Path, key: str, table: str) -> Location:
+def key_location(path: Path, key: str, table: str) -> Location:
     """The spot of a key of a table, or of one below it, else of the table, else the file's beginning."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     inside = False
@@ -23,7 +23,7 @@ def place(path: Path, key: str, table: str) -> Location:
     if found is None and "." in table:
         # It may be an inline table of the one above.
         above, _, name = table.rpartition(".")
-        return place(path, name, above)
+        return key_location(path, name, above)
     return found or Location(path, 1, 1)
 
 

@@ -12,10 +12,10 @@ from bakehouse.build.progress import Mode, Progress
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import Target
 from bakehouse.errors import BuildError
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
-from bakehouse.fetch.required_files import Wanted
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.required_files import RequiredFiles
 from tests.support.fake_commands import put
 from tests.support.file_server import wanted
 
@@ -30,7 +30,7 @@ class Oven:
 
     def __init__(self, folder: Path, fetcher: Fetcher) -> None:
         self.folder, self.fetcher, self.told = folder, fetcher, io.StringIO()
-        self.feed = Downloads(Wanted((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
+        self.feed = Downloads(RequiredFiles((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
         for name in ("one", "two", "three"):
             (folder / name).mkdir()
             (folder / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
@@ -54,8 +54,8 @@ class Oven:
 @pytest.fixture
 def oven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Oven]:
     put(tmp_path, monkeypatch, docker=FAILS)
-    local = Mirrors((), Hashes(tmp_path / "hashes.json"))
-    with Fetcher(Store(tmp_path / "store", print), local) as fetcher:
+    local = LocalMirrors((), HashCache(tmp_path / "hashes.json"))
+    with Fetcher(FileCache(tmp_path / "store", print), local) as fetcher:
         yield Oven(tmp_path, fetcher)
 
 

@@ -9,10 +9,10 @@ from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch import apt_config
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
-from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from tests.support.fake_commands import put
 from tests.support.file_server import wanted
 
@@ -93,12 +93,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 class Fed:
     """A feed of one wheel, which a mirror on this machine holds."""
 
-    def __init__(self, machine: Machine, required_hint: str = "", *more: WantedFile) -> None:
+    def __init__(self, machine: Machine, required_hint: str = "", *more: RequiredFile) -> None:
         self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
-        plan = Wanted(files, dict.fromkeys(files, ("image",)), (files,))
-        store = Store(machine.folder / "store", machine.said.append)
-        local = Mirrors((machine.folder / "wheels",), Hashes(machine.folder / "hashes.json"))
+        plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), (files,))
+        store = FileCache(machine.folder / "store", machine.said.append)
+        local = LocalMirrors((machine.folder / "wheels",), HashCache(machine.folder / "hashes.json"))
         self.feed = Downloads(plan, Fetcher(store, local), required_hint)
 
 

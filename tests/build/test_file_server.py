@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from bakehouse.build import file_server
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.required_files import Wanted, WantedFile
-from bakehouse.fetch.sources import Machine
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.fetch.sources import DownloadConfig
 from tests.support.file_server import FileServer, serving, wanted
 
 ONE = wanted(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
@@ -44,16 +44,16 @@ class Steps:
 
 @pytest.fixture
 def steps(tmp_path: Path) -> Iterator[Steps]:
-    stages: tuple[tuple[WantedFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST))
+    stages: tuple[tuple[RequiredFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST))
     files = tuple(one for stage in stages for one in stage)
-    plan = Wanted(files, dict.fromkeys(files, ("image",)), stages)
+    plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), stages)
     with serving() as mirror:
         for file, content in ((ONE, b"one"), (TWO, b"two"), (ARCHIVE, b"archive")):
             mirror.files[f"/{file.sha256}/{file.file.replace('+', '%2B')}"] = content
         mirror.files[f"/{'0' * 64}/nobody-wants.tgz"] = b"anything"
-        machine = Machine((mirror.url,), PipConfig(no_index=True), None, {})
-        store = Store(tmp_path / "store", print)
-        fetcher = Fetcher(store, Mirrors((), Hashes(tmp_path / "hashes")), offers=machine.offers)
+        machine = DownloadConfig((mirror.url,), PipConfig(no_index=True), None, {})
+        store = FileCache(tmp_path / "store", print)
+        fetcher = Fetcher(store, LocalMirrors((), HashCache(tmp_path / "hashes")), offers=machine.offers)
         with fetcher, file_server.serve(plan, fetcher, "127.0.0.1") as url:
             yield Steps(url, mirror, fetcher)
 

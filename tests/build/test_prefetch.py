@@ -21,10 +21,10 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cli.fetch_progress import FetchProgress
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, Location, UsageError
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes
-from bakehouse.fetch.required_files import WantedFile, wanted
+from bakehouse.fetch.local_mirror import HashCache
+from bakehouse.fetch.required_files import RequiredFile, required_files
 from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
@@ -104,7 +104,7 @@ class Gathering:
             self.server.put(content, name)
 
     def fetch(self, to: Path | None = None, source: str = "", offline: bool = False) -> str:
-        needed = wanted(self.images)
+        needed = required_files(self.images)
         environment = {"HOME": str(self.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
         with prefetch.open_fetcher(
             self.project, self.said.append, to=to, source=source, offline=offline, environment=environment
@@ -128,7 +128,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatheri
 
 
 def test_each_file_stands_once_with_all_images_that_want_it(machine: Gathering) -> None:
-    found = wanted(machine.images)
+    found = required_files(machine.images)
     assert [(one.kind, one.file, found.images[one]) for one in found.files] == [
         ("wheel", "tiny-1-py3-none-any.whl", ("one", "two")),
         ("url", "part.tgz", ("two",)),
@@ -142,10 +142,10 @@ def test_an_artifact_that_a_lock_names_too_has_its_size(machine: Gathering) -> N
         an_image("one", stage("a", artifacts=(tools,))),
         an_image("two", stage("b", package(WHEEL, "tiny-1-py3-none-any.whl"))),
     ]
-    [file] = wanted(images).files
+    [file] = required_files(images).files
     assert (file.kind, file.bytes, file.project) == ("wheel", len(WHEEL), "tiny")
-    assert wanted(images).images[file] == ("one", "two")
-    assert wanted(images).stages == ((file,),) * len(wanted(images).stages)
+    assert required_files(images).images[file] == ("one", "two")
+    assert required_files(images).stages == ((file,),) * len(required_files(images).stages)
 
 
 def test_counts_and_bytes_of_each_kind_are_told(machine: Gathering) -> None:
@@ -170,7 +170,7 @@ def test_a_folder_that_was_filled_is_a_mirror_on_any_web_server(machine: Gatheri
     }
     machine.project = replace(machine.project, cache=tmp_path / "another")
     machine.fetch()
-    assert Store(tmp_path / "another", print).weigh()[0] == 3
+    assert FileCache(tmp_path / "another", print).weigh()[0] == 3
 
 
 def test_a_folder_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> No
         pytest.raises(BuildError) as caught,
         prefetch.open_fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
     ):
-        prefetch.download_all(wanted(machine.images), fetcher, machine.show)
+        prefetch.download_all(required_files(machine.images), fetcher, machine.show)
     told = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
     assert "index" in told
     assert CANARY not in told
@@ -330,7 +330,7 @@ def test_lines_where_nobody_watches(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     moments = iter([0.0, *range(3, 300, 3)])
     stream = io.StringIO()
-    needed = wanted(machine.images)
+    needed = required_files(machine.images)
     environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
         prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
@@ -346,7 +346,7 @@ def test_a_table_where_somebody_watches(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     stream = io.StringIO()
     moments = iter([0.0, *range(1, 100)])
-    needed = wanted(machine.images)
+    needed = required_files(machine.images)
     environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
         prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
@@ -372,8 +372,8 @@ def test_a_row_takes_one_line_of_a_narrow_terminal() -> None:
 
 
 def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path, print)
-    file = WantedFile("url", "x.tgz", Sha256(sha256(b"x")), 1, "")
+    store = FileCache(tmp_path, print)
+    file = RequiredFile("url", "x.tgz", Sha256(sha256(b"x")), 1, "")
     with store.claim(Sha256(sha256(b"x")), lambda: None) as part, part.writing(0, "", ""):
         part.write(b"x")
     with store.claim(Sha256(sha256(b"x")), lambda: None) as part:
@@ -386,11 +386,11 @@ def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
 
 
 def test_a_store_leaves_what_is_being_received(tmp_path: Path) -> None:
-    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    store, one = FileCache(tmp_path, print), Sha256(sha256(b"x"))
     with store.claim(one, lambda: None) as part:
         with part.writing(0, "", ""):
             part.write(b"x")
-        Store(tmp_path, print).clear()
+        FileCache(tmp_path, print).clear()
         assert store.keep(part, one, "x.tgz").read_bytes() == b"x"
     with store.claim(one, lambda: None) as part, part.writing(0, "", ""):
         part.write(b"x")
@@ -406,7 +406,7 @@ def test_a_disk_without_links_and_rights_has_files_all_the_same(
 
     monkeypatch.setattr(Path, "chmod", refuse)
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    store, one = Store(tmp_path, print), Sha256(sha256(b"x"))
+    store, one = FileCache(tmp_path, print), Sha256(sha256(b"x"))
     with store.claim(one, lambda: None) as part:
         with part.writing(0, "", ""):
             part.write(b"x")
@@ -416,14 +416,14 @@ def test_a_disk_without_links_and_rights_has_files_all_the_same(
 
 
 def test_a_file_that_was_changed_and_given_its_old_time_is_hashed_again(tmp_path: Path) -> None:
-    path, hashes = tmp_path / "file", Hashes(tmp_path / "hashes.json")
+    path, hashes = tmp_path / "file", HashCache(tmp_path / "hashes.json")
     path.write_bytes(b"one")
     stat = path.stat()
     assert hashes.sha256(path) == sha256(b"one")
     hashes.save()
     path.write_bytes(b"two")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"two")
+    assert HashCache(tmp_path / "hashes.json").sha256(path) == sha256(b"two")
 
 
 @pytest.mark.parametrize("memory", ["{", "[]", '{"%s": 5}', '{"%s": [1, 2, "x"]}', '{"%s": []}'])
@@ -431,7 +431,7 @@ def test_a_memory_that_somebody_else_wrote_counts_for_nothing(tmp_path: Path, me
     path = tmp_path / "file"
     path.write_bytes(b"one")
     (tmp_path / "hashes.json").write_text(memory.replace("%s", str(path)))
-    assert Hashes(tmp_path / "hashes.json").sha256(path) == sha256(b"one")
+    assert HashCache(tmp_path / "hashes.json").sha256(path) == sha256(b"one")
 
 
 def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gathering, tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_packages_of_debian_are_files_like_any_other() -> None:
     base = fake_engine.image("one").base
     assert isinstance(base, BootstrappedBase)
     [deb] = base.debs
-    [file] = wanted([replace(an_image("one"), base=base)]).files
+    [file] = required_files([replace(an_image("one"), base=base)]).files
     assert (file.kind, file.file, file.sha256, file.bytes, file.address) == (
         "deb", deb.file, deb.sha256, deb.bytes, deb.path
     )  # fmt: skip
@@ -481,7 +481,7 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
     deb = Deb("tiny", "1", sha256(content), len(content), "pool/main/t/tiny/tiny_1_amd64.deb")
     machine.server.put(content, deb.file)
     base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
-    plan = wanted([replace(an_image("one"), base=base)])
+    plan = required_files([replace(an_image("one"), base=base)])
     environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher:
         prefetch.download_packages(Downloads(plan, fetcher), [deb], tmp_path / "repository")

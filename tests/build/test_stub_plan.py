@@ -14,7 +14,7 @@ from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
-from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
@@ -234,7 +234,7 @@ def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path:
     asked = set(re.findall(r"(?:^|^ *fetch |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
 
     assert asked
-    assert asked <= {file.sha256 for file in wanted([made.image]).files}
+    assert asked <= {file.sha256 for file in required_files([made.image]).files}
 
 
 def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:

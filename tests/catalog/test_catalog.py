@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.component import Artifact, Face
+from bakehouse.catalog.component import Artifact, VariantSpec
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import load_lock
 from bakehouse.catalog.spec_reader import requirement
@@ -16,10 +16,10 @@ from tests.conftest import COMPONENTS, SHA, Tree, said
 LINE = "{}=={} --hash=sha256:" + SHA + "  # {} 1234\n"
 
 
-def face(tree: Tree, text: str) -> Face:
+def spec(tree: Tree, text: str) -> VariantSpec:
     """What the first variant of a component `part` brings and asks."""
     tree.component("part", text)
-    return tree.catalog().components["part"].releases[0].variants[0].face
+    return tree.catalog().components["part"].releases[0].variants[0].spec
 
 
 def test_releases_are_newest_first_whatever_their_order(empty: Tree) -> None:
@@ -32,7 +32,7 @@ def test_releases_are_newest_first_whatever_their_order(empty: Tree) -> None:
 
 
 def test_a_variant_says_more_than_its_release_and_that_more_than_the_component(empty: Tree) -> None:
-    found = face(
+    found = spec(
         empty,
         """\
 summary: A part
@@ -84,7 +84,7 @@ releases:
     ],
 )
 def test_a_bare_version_is_that_version_and_what_belongs_to_it(empty: Tree, written: str, meant: str) -> None:
-    found = face(
+    found = spec(
         empty, f'summary: A part\nreleases: [{{version: "1", constraints: {{part: "{written}"}}}}]\n'
     )
 
@@ -117,13 +117,13 @@ def test_ranges_hold_as_for_python_packages_with_previews(
     empty: Tree, specifier: str, version: str, holds: bool
 ) -> None:
     text = f'summary: A part\nreleases: [{{version: "1", requires: {{part: "{specifier or "*"}"}}}}]\n'
-    [found] = face(empty, text).requires
+    [found] = spec(empty, text).requires
 
     assert found.allows(version) is holds
 
 
 def test_an_artifact_has_an_address_a_file_and_a_place_to_pin_it(empty: Tree) -> None:
-    found = face(
+    found = spec(
         empty,
         f"""\
 summary: A part
@@ -163,7 +163,7 @@ releases:
           tools: {{url: "https://example.org/b.tgz", sha256: {SHA}}}
 """,
     )
-    one, two = (variant.face.artifacts for variant in empty.catalog().components["part"].releases[0].variants)
+    one, two = (variant.spec.artifacts for variant in empty.catalog().components["part"].releases[0].variants)
 
     assert [artifact.bytes for artifact in one] == [2861523148, None, None]
     wheel, source, tools = two
@@ -197,7 +197,7 @@ def test_an_address_with_unusual_signs_is_refused(url: str, empty: Tree) -> None
     artifact = f'{{url: "{url}", file: f, sha256: unknown}}'
     text = f'summary: x\nreleases: [{{version: "1", artifacts: {{a: {artifact}}}}}]\n'
     with pytest.raises(RecipeError, match="is no `url` of an artifact"):
-        face(empty, text)
+        spec(empty, text)
 
 
 def test_a_lock_names_the_one_file_of_each_package(tmp_path: Path, tree: Tree) -> None:
@@ -222,7 +222,7 @@ def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
     [release] = tree.catalog().components["torch"].releases
 
     with pytest.raises(RecipeError) as caught:
-        _ = release.variants[0].face.packages
+        _ = release.variants[0].spec.packages
 
     assert said(caught.value) == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
 
@@ -275,5 +275,5 @@ def test_every_address_that_bakehouse_brings_is_pinned_or_says_where_its_facts_c
     for component in load_catalog([HOME / "recipes"]).components.values():
         text = (component.folder / "component.yaml").read_text()
         for release in component.releases:
-            for artifact in (one for variant in release.variants for one in variant.face.artifacts):
+            for artifact in (one for variant in release.variants for one in variant.spec.artifacts):
                 assert artifact.sha256 or "source:" in text, artifact

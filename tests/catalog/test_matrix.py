@@ -40,7 +40,7 @@ def test_each_gives_a_variant_for_every_value(tree: Tree) -> None:
     tree.component("torch", TORCH)
     [release] = tree.catalog().components["torch"].releases
 
-    assert [(one.name, one.face.requires[0].specifier) for one in release.variants] == [
+    assert [(one.name, one.spec.requires[0].specifier) for one in release.variants] == [
         ("cpu-py311", "==3.11.*"),
         ("cpu-py312", "==3.12.*"),
     ]

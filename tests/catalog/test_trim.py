@@ -96,17 +96,17 @@ def test_a_variant_can_take_back_what_the_component_says(torch: Tree) -> None:
 
 
 def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> None:
-    faces = [
-        variant.face
+    specs = [
+        variant.spec
         for component in load_catalog([HOME / "recipes"]).components.values()
         for release in component.releases
         for variant in release.variants
-        if variant.face.gpu
+        if variant.spec.gpu
     ]
     taken = [
         one.trim
-        for face in faces
-        for one in trim.choices(face.trims.values(), None, gpu=True)
+        for spec in specs
+        for one in trim.choices(spec.trims.values(), None, gpu=True)
         if one.is_taken
     ]
     assert {one.kind for one in taken} <= {"headers", "documentation", "tools"}

@@ -16,7 +16,7 @@ from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
 from bakehouse.engine.docker_container import remove_until_gone
 from bakehouse.engine.protocol import CleanupCounts
 from bakehouse.errors import EngineError
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 
 
 def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +38,8 @@ class Api:
     """The engine's API, as far as sweeping needs it: a living run and a dead one have left things there."""
 
     def __init__(self) -> None:
-        machine, _, start = owners.mine().split("-")
-        self.owners = {"mine": owners.mine(), "dead": f"{machine}-{os.getpid()}-{int(start) + 1}"}
+        machine, _, start = tempdir.run_id().split("-")
+        self.owners = {"mine": tempdir.run_id(), "dead": f"{machine}-{os.getpid()}-{int(start) + 1}"}
         self.removed: list[str] = []
         self.client: Any = self
         self.api = self

@@ -8,7 +8,7 @@ import pytest
 from bakehouse.engine import dockerd, isolated_engine
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import EngineError
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 
 
 def test_another_store_is_asked_for_by_the_name_of_its_driver() -> None:
@@ -19,7 +19,7 @@ def test_another_store_is_asked_for_by_the_name_of_its_driver() -> None:
 
 
 def test_an_engine_of_a_run_that_is_gone_is_removed_and_no_other(tmp_path: Path) -> None:
-    mine = owners.mine()
+    mine = tempdir.run_id()
     machine = mine.split("-")[0]
     living, dead = tmp_path / f"{mine}.abc", tmp_path / f"{machine}-999999999-1.abc"
     for folder in (living, dead):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from bakehouse.fetch import backoff
-from bakehouse.fetch.backoff import Patience
+from bakehouse.fetch.backoff import SourceBackoff
 
 
 class Clock:
@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_an_answer_for_any_file_keeps_it(clock: Clock) -> None:
-    found = Patience(25.0)
+    found = SourceBackoff(25.0)
     clock.now = 120.0
     found.heard()
     clock.now = 144.0
@@ -30,7 +30,7 @@ def test_an_answer_for_any_file_keeps_it(clock: Clock) -> None:
 
 
 def test_what_this_machine_does_itself_keeps_it(clock: Clock) -> None:
-    found = Patience(25.0)
+    found = SourceBackoff(25.0)
     clock.now = 130.0
     found.worked(129.9)
     assert found.refusal("there", 100.0) == "not asked: too much time was gone"
@@ -39,7 +39,7 @@ def test_what_this_machine_does_itself_keeps_it(clock: Clock) -> None:
 
 
 def test_a_place_that_is_down_is_left_twice_as_long_each_time(clock: Clock) -> None:
-    found = Patience(1000.0)
+    found = SourceBackoff(1000.0)
     for seconds in (30.0, 60.0, 120.0):
         found.leave("there", "no connection")
         clock.now += seconds - 1
@@ -54,7 +54,7 @@ def test_a_place_that_is_down_is_left_twice_as_long_each_time(clock: Clock) -> N
 
 
 def test_what_is_known_of_a_place_is_told_when_patience_is_over(clock: Clock) -> None:
-    found = Patience(25.0)
+    found = SourceBackoff(25.0)
     found.leave("there", "no connection")
     clock.now = 140.0
     assert found.refusal("there", 100.0) == "no connection"

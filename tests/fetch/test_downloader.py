@@ -13,12 +13,12 @@ import pytest
 
 from bakehouse.fetch import backoff as bounds
 from bakehouse.fetch import downloader, http_client
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher, MissingError
-from bakehouse.fetch.http_client import Reply, SourceError
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.http_client import SourceError, SourceResponse
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.sources import Machine, Offer
+from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.util.oci import Sha256
 from tests.support.file_server import FileServer, serving, wanted
 
@@ -31,10 +31,10 @@ class Fetching:
     def __init__(self, folder: Path) -> None:
         self.folder, self.said = folder, list[str]()
 
-    def run(self, *mirrors: str, patience: float = bounds.PATIENCE) -> Fetcher:
-        machine = Machine(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.folder)})
-        store = Store(self.folder / "store", self.said.append)
-        local = Mirrors(machine.folders, Hashes(self.folder / "hashes.json"))
+    def run(self, *mirrors: str, patience: float = bounds.IDLE_SECONDS) -> Fetcher:
+        machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.folder)})
+        store = FileCache(self.folder / "store", self.said.append)
+        local = LocalMirrors(machine.folders, HashCache(self.folder / "hashes.json"))
         return Fetcher(store, local, offers=machine.offers, here=machine.here, patience=patience)
 
 
@@ -247,15 +247,15 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
     asked = []
 
     @contextmanager
-    def silent(start: int, validator: str) -> Iterator[Reply]:
+    def silent(start: int, validator: str) -> Iterator[SourceResponse]:
         asked.append(start)
         threading.Event().wait(0.2)
         reason = "silent"
         raise SourceError(reason, is_down=True)
         yield
 
-    store = Store(machine.folder / "store", print)
-    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    store = FileCache(machine.folder / "store", print)
+    local = LocalMirrors([], HashCache(machine.folder / "hashes.json"))
     offers = [Offer("mirror", "there", silent)]
     with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
         transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(20)]
@@ -273,14 +273,14 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
     monkeypatch.setattr(downloader, "AT_ONCE", 1)
 
     @contextmanager
-    def without(start: int, validator: str) -> Iterator[Reply]:
+    def without(start: int, validator: str) -> Iterator[SourceResponse]:
         threading.Event().wait(0.4)
         reason = "does not have it"
         raise SourceError(reason)
         yield
 
-    store = Store(machine.folder / "store", print)
-    local = Mirrors([], Hashes(machine.folder / "hashes.json"))
+    store = FileCache(machine.folder / "store", print)
+    local = LocalMirrors([], HashCache(machine.folder / "hashes.json"))
     offers = [Offer("mirror", "there", without)]
     with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
         transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(7)]
@@ -332,7 +332,7 @@ def test_what_was_removed_meanwhile_is_fetched_again(machine: Fetching, servers:
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher:
         fetcher.get(file)
-        Store(machine.folder / "store", print).clear()
+        FileCache(machine.folder / "store", print).clear()
         assert fetcher.get(file).read_bytes() == CONTENT
 
 
@@ -343,10 +343,10 @@ def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
     path = tmp_path / "mirror/part-1.0.tar.gz"
     path.parent.mkdir()
     path.write_bytes(b"x" * len(CONTENT))
-    hashes = Hashes(tmp_path / "hashes.json")
+    hashes = HashCache(tmp_path / "hashes.json")
     hashes.remember(path, Sha256(str(file.sha256)))
-    offers = Machine((servers[0].url,), PipConfig(no_index=True), None, {"HOME": str(tmp_path)}).offers
-    store, local = Store(tmp_path / "store", print), Mirrors([path.parent], hashes)
+    offers = DownloadConfig((servers[0].url,), PipConfig(no_index=True), None, {"HOME": str(tmp_path)}).offers
+    store, local = FileCache(tmp_path / "store", print), LocalMirrors([path.parent], hashes)
     with Fetcher(store, local, offers=offers, copies=True) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
         assert list(fetcher.lines()) == [f"{path} has other bytes than it had: left"]

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from bakehouse.errors import EngineError
-from bakehouse.fetch.connection import Proxies, Settings, shown
+from bakehouse.fetch.connection import ConnectionSettings, Proxies, redacted
 from bakehouse.fetch.credentials import apt_login
-from bakehouse.fetch.http_client import SourceError, Web
+from bakehouse.fetch.http_client import HttpClient, SourceError
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, basic, company_certificate, serving
 
@@ -23,12 +23,12 @@ def server() -> Iterator[FileServer]:
         yield found
 
 
-def read(web: Web, url: str) -> bytes:
+def read(web: HttpClient, url: str) -> bytes:
     with web.open(url) as page:
         return b"".join(page.chunks())
 
 
-def refusal(web: Web, url: str) -> str:
+def refusal(web: HttpClient, url: str) -> str:
     with pytest.raises(SourceError) as caught:
         read(web, url)
     assert CANARY not in repr(caught.value)
@@ -36,8 +36,8 @@ def refusal(web: Web, url: str) -> str:
     return caught.value.reason
 
 
-def web(home: Path, **settings: object) -> Web:
-    return Web(Settings(**settings), {"HOME": str(home)})  # type: ignore[arg-type]
+def web(home: Path, **settings: object) -> HttpClient:
+    return HttpClient(ConnectionSettings(**settings), {"HOME": str(home)})  # type: ignore[arg-type]
 
 
 def with_login(url: str, login: str) -> str:
@@ -65,7 +65,7 @@ def test_a_login_of_netrc(server: FileServer, tmp_path: Path) -> None:
 def test_a_login_of_a_keyring(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.login = f"user:{CANARY}"
     commands = put(tmp_path, monkeypatch, keyring=f'[ "$*" = "get {server.url} user" ] && echo {CANARY}')
-    found = Web(Settings(keyring=True), {"HOME": str(tmp_path), "PATH": str(commands)})
+    found = HttpClient(ConnectionSettings(keyring=True), {"HOME": str(tmp_path), "PATH": str(commands)})
     assert read(found, with_login(server.url, "user") + "/file") == b"content"
 
 
@@ -115,7 +115,7 @@ def test_redirects_without_an_end(server: FileServer, tmp_path: Path) -> None:
 )
 def test_what_is_no_address_of_a_server_tells_no_login(tmp_path: Path, address: str) -> None:
     assert refusal(web(tmp_path), address) == "its address can't be read"
-    assert CANARY not in shown(address)
+    assert CANARY not in redacted(address)
 
 
 def test_a_proxy_whose_address_can_not_be_read_tells_no_login(server: FileServer, tmp_path: Path) -> None:
@@ -255,12 +255,12 @@ def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> 
 
 
 def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
-    assert shown(f"https://u:{CANARY}@index.example:8443/simple/?key={CANARY}#{CANARY}") == (
+    assert redacted(f"https://u:{CANARY}@index.example:8443/simple/?key={CANARY}#{CANARY}") == (
         "https://index.example:8443/simple"
     )
-    assert shown("/srv/mi:rr@or") == "/srv/mi:rr@or"
-    assert shown(f"u:{CANARY}@index.example/simple") == "index.example/simple"
-    assert shown(f"//u:{CANARY}@index.example/simple") == "index.example/simple"
+    assert redacted("/srv/mi:rr@or") == "/srv/mi:rr@or"
+    assert redacted(f"u:{CANARY}@index.example/simple") == "index.example/simple"
+    assert redacted(f"//u:{CANARY}@index.example/simple") == "index.example/simple"
 
 
 def test_certificates_that_are_not_there_are_named(server: FileServer, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 from botocore.response import StreamingBody  # type: ignore[import-untyped]
 
 from bakehouse.fetch import sources
-from bakehouse.fetch.connection import Proxies, Settings
+from bakehouse.fetch.connection import ConnectionSettings, Proxies
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.required_files import FileKind, WantedFile
+from bakehouse.fetch.required_files import FileKind, RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.fetch.simple_index import JSON
-from bakehouse.fetch.sources import Machine, Offer, apt_settings, default_index, is_mirror
+from bakehouse.fetch.sources import DownloadConfig, Offer, apt_settings, default_index, is_mirror
 from tests.support.ecr import moto_server
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, serving, wanted
@@ -35,11 +35,11 @@ def server() -> Iterator[FileServer]:
         yield found
 
 
-def machine(*mirrors: str, pip: PipConfig | None = None) -> Machine:
-    return Machine(mirrors, pip or PipConfig(no_index=True), None, {"HOME": "/nowhere"})
+def machine(*mirrors: str, pip: PipConfig | None = None) -> DownloadConfig:
+    return DownloadConfig(mirrors, pip or PipConfig(no_index=True), None, {"HOME": "/nowhere"})
 
 
-def a_wheel(kind: FileKind = "wheel") -> WantedFile:
+def a_wheel(kind: FileKind = "wheel") -> RequiredFile:
     return wanted(CONTENT, WHEEL, kind, "Tiny.Part==1.0+cpu")
 
 
@@ -253,7 +253,7 @@ def test_what_is_no_address_of_a_mirror(address: str) -> None:
 
 
 def test_apts_settings_win_over_the_environments() -> None:
-    own = Settings(Proxies({"http": "http://environment"}, not_for="intern"), Path("ca"))
+    own = ConnectionSettings(Proxies({"http": "http://environment"}, not_for="intern"), Path("ca"))
     given = {
         "Acquire::http::Proxy": "http://apt",
         "Acquire::http::Proxy::deb.example": "DIRECT",

@@ -21,7 +21,7 @@ from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import Image
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 
 pytestmark = pytest.mark.engine
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.engine
 def engine() -> Iterator[DockerEngine]:
     with contextlib.closing(containers.connect()) as connected:
         yield connected
-    assert left_by(owners.mine()) == []
+    assert left_by(tempdir.run_id()) == []
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_an_exception_leaves_nothing_behind(engine: DockerEngine, digest: str, t
     with pytest.raises(ZeroDivisionError):
         fail()
 
-    assert left_by(owners.mine()) == []
+    assert left_by(tempdir.run_id()) == []
 
 
 def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     assert ends == [ContainerExit(137)]
     with pytest.raises(EngineError, match="stopped before"), engine.container(shell(digest, "true")):
         pass
-    assert left_by(owners.mine()) == []
+    assert left_by(tempdir.run_id()) == []
 
 
 def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
@@ -183,11 +183,11 @@ def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
     unremoved = engine.network("job"), engine.container(shell(digest, "true", mounts=("/opt/ml/input",)))
     for one in unremoved:
         one.__enter__()
-    assert len(left_by(owners.mine())) == 3
+    assert len(left_by(tempdir.run_id())) == 3
 
     engine.close()
 
-    assert left_by(owners.mine()) == []
+    assert left_by(tempdir.run_id()) == []
 
 
 def test_a_mount_with_little_room_is_full_and_can_be_read_when_its_container_has_ended(
@@ -253,13 +253,13 @@ def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
     program = f"""
 from pathlib import Path
 from bakehouse.engine import docker as containers
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from bakehouse.engine.protocol import ContainerSpec
 engine = containers.connect()
 spec = ContainerSpec({digest!r}, ("sleep", "300"), mounts=("/opt/ml/input",))
 with engine.network("killed"), engine.container(spec) as container:
     container.start(Path({str(tmp_path / "killed")!r}))
-    print(owners.mine(), flush=True)
+    print(tempdir.run_id(), flush=True)
     container.wait(300)
 """
     with (
@@ -281,7 +281,7 @@ with engine.network("killed"), engine.container(spec) as container:
 
 
 def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, digest: str) -> None:
-    machine, _, start = owners.mine().split("-")
+    machine, _, start = tempdir.run_id().split("-")
     dead = f"{machine}-{os.getpid()}-{int(start) + 1}"
     with contextlib.closing(docker.from_env()) as client:
         # Another test may sweep at any moment, also what the SDK's own `create` would ask for once more.

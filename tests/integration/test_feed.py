@@ -11,12 +11,12 @@ import pytest
 
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.cli import workflow
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.required_files import Wanted, WantedFile
-from bakehouse.fetch.sources import Machine
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path) -> None:
     (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
     file = wheel(tmp_path / "files", "tiny_part", "1.2")
-    found = WantedFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
+    found = RequiredFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
     project.add(
         "one",
         INSTALL.format(base=base(), pip=pip.name, canary=CANARY, unique=uuid4().hex),
@@ -64,10 +64,10 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         index.files[f"/f/{file.name}"] = file.read_bytes()
         # On this machine's loopback: no step reaches it.
         address = index.url.replace("//", f"//{index.login}@") + "/simple"
-        machine = Machine((), PipConfig(index_url=address), None, {})
-        store = Store(tmp_path / "store", said.append)
-        fetcher = Fetcher(store, Mirrors((), Hashes(tmp_path / "hashes")), offers=machine.offers)
-        plan = Wanted((found,), {found: ("one",)}, ((found,),))
+        machine = DownloadConfig((), PipConfig(index_url=address), None, {})
+        store = FileCache(tmp_path / "store", said.append)
+        fetcher = Fetcher(store, LocalMirrors((), HashCache(tmp_path / "hashes")), offers=machine.offers)
+        plan = RequiredFiles((found,), {found: ("one",)}, ((found,),))
         environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
         given = build_inputs(
             state=project.root,

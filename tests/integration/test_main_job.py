@@ -18,7 +18,7 @@ from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import releases
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from tests.integration.conftest import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
 
@@ -69,7 +69,7 @@ def test_a_second_build_gives_the_same_digests_and_starts_no_container(
     until = f"{time.time():.3f}"
 
     assert [one.digest for one in again] == [fleet.images[name].digest for name in FLEET]
-    own = ("--filter", f"label={OWNER_LABEL}={owners.mine()}")
+    own = ("--filter", f"label={OWNER_LABEL}={tempdir.run_id()}")
     assert docker("events", "--since", since, "--until", until, "--filter", "event=start", *own) == ""
 
 

@@ -13,7 +13,7 @@ from bakehouse.build import base_image
 from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.daemon_info import Daemon
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from tests.support import feeds
 
 BASE = BootstrappedBase(
@@ -81,7 +81,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
                 "--rm",
                 "--privileged",
                 "--label",
-                f"bakehouse={owners.mine()}",
+                f"bakehouse={tempdir.run_id()}",
             ),
             *("--volume", "/var/lib/docker", "--volume", "/var/lib/containerd"),
             *("--volume", f"{ROOT}:/repository:ro", "--volume", f"{bundle}:{CERTIFICATES}:ro"),

@@ -13,7 +13,7 @@ from bakehouse.build import prefetch
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.catalog import project as projects
 from bakehouse.errors import BuildError
-from bakehouse.fetch.required_files import Wanted, WantedFile
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
 from tests.support.wheels import sha256, wheel
@@ -64,12 +64,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)}
 
 
-def bake(project: Project, name: str, environment: dict[str, str], file: WantedFile, *mirrors: Path) -> None:
+def bake(
+    project: Project, name: str, environment: dict[str, str], file: RequiredFile, *mirrors: Path
+) -> None:
     said: list[str] = []
     machine = projects.Project(
         project.root, (), mirrors=tuple(map(str, mirrors)), cache=project.root / "cache"
     )
-    plan = Wanted((file,), {file: (name,)}, ((file,),))
+    plan = RequiredFiles((file,), {file: (name,)}, ((file,),))
     with (
         prefetch.open_fetcher(machine, said.append, environment=environment) as fetcher,
         build_inputs(
@@ -85,8 +87,8 @@ def bake(project: Project, name: str, environment: dict[str, str], file: WantedF
     assert said == []
 
 
-def archive(digest: str) -> WantedFile:
-    return WantedFile("url", "data.bin", Sha256(digest), None, "http://127.0.0.1:1/data.bin")
+def archive(digest: str) -> RequiredFile:
+    return RequiredFile("url", "data.bin", Sha256(digest), None, "http://127.0.0.1:1/data.bin")
 
 
 def test_a_step_fetches_a_file_by_its_hash_from_a_folder(
@@ -128,7 +130,7 @@ def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_folder(
     )
     shutil.copy(pip, project.root / "images/one")
 
-    package = WantedFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
+    package = RequiredFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
     bake(project, "one", environment, package)
 
     script = "import sys; sys.path.insert(0, '/installed'); import tiny_part; print(tiny_part.__version__)"

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog.python_lock import load_lock
 from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.sources import Machine
+from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python
 from bakehouse.lock.python import Index, lock, resolve
 from tests.support.file_server import company_certificate, serving
@@ -101,7 +101,7 @@ def test_an_index_that_does_not_answer_is_no_conflict(
 def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
     url = f"{nobody}/top-1.0-py3-none-any.whl"
     with pytest.raises(BuildError) as caught:
-        python._size({"url": f"{url}?key=canary"}, Machine((), PipConfig(), None, {}))
+        python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))
     [told] = caught.value.diagnostics
     assert told.message == "the index tells no size of `top-1.0-py3-none-any.whl`"
     assert [one.text for one in told.reasons] == [f"`{url}` can't be reached: connection refused"]
@@ -128,7 +128,7 @@ def test_a_size_is_asked_for_with_the_login_of_its_index() -> None:
         server.files["/files/top-1.0-py3-none-any.whl"], server.login = b"wheel", "user:word"
         pip = PipConfig(index_url=server.url.replace("//", "//user:word@") + "/simple/")
         url = f"{server.url}/files/top-1.0-py3-none-any.whl"
-        assert python._size({"url": url}, Machine((), pip, None, {})) == 5
+        assert python._size({"url": url}, DownloadConfig((), pip, None, {})) == 5
 
 
 def test_a_size_is_asked_for_through_pips_proxy() -> None:
@@ -136,7 +136,7 @@ def test_a_size_is_asked_for_through_pips_proxy() -> None:
         proxy.is_proxy = True
         server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
         url = f"{server.url}/top-1.0-py3-none-any.whl"
-        assert python._size({"url": url}, Machine((), PipConfig(proxy=proxy.url), None, {})) == 5
+        assert python._size({"url": url}, DownloadConfig((), PipConfig(proxy=proxy.url), None, {})) == 5
         assert proxy.paths == [url]
 
 
@@ -145,4 +145,4 @@ def test_a_size_is_asked_for_with_the_certificates_of_this_machine(tmp_path: Pat
     with serving(certificate) as server:
         server.files["/top-1.0-py3-none-any.whl"] = b"wheel"
         file = {"url": f"{server.url}/top-1.0-py3-none-any.whl"}
-        assert python._size(file, Machine((), PipConfig(), certificate, {})) == 5
+        assert python._size(file, DownloadConfig((), PipConfig(), certificate, {})) == 5

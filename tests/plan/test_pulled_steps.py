@@ -8,7 +8,7 @@ from bakehouse.build import stub_plan
 from bakehouse.build.stub_plan import Stubs
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
-from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile, image_lock
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
@@ -131,7 +131,7 @@ def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
 
 
 def test_files_are_fetched_from_where_apt_of_the_base_found_them(pulled: Tree) -> None:
-    found = {one.file: one for one in wanted([pulled.one()]).files}
+    found = {one.file: one for one in required_files([pulled.one()]).files}
     address = "http://mirror.example/ubuntu/pool/main/v/vim/vim_1.0_amd64.deb"
     assert (found["vim_1.0_amd64.deb"].kind, found["vim_1.0_amd64.deb"].address) == ("deb", address)
     assert len(found) == 5

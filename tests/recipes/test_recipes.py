@@ -125,7 +125,7 @@ def candidates() -> Iterator[Candidate]:
 @cache
 def hosts() -> frozenset[str | None]:
     """The hosts that files of components come from."""
-    files = (artifact for one in candidates() for artifact in one.face.artifacts if artifact.kind == "url")
+    files = (artifact for one in candidates() for artifact in one.spec.artifacts if artifact.kind == "url")
     return frozenset(urlsplit(file.source).hostname for file in files)
 
 
@@ -144,7 +144,7 @@ def can_be_chosen(candidate: Candidate) -> bool:
     asked = Requirement(candidate.name, f"=={candidate.release.version}", spot)
     variants = {candidate.name: Scalar(candidate.variant.name, spot)}
     empty = recipes()["mpi-cpu"]
-    if candidate.face.base:
+    if candidate.spec.base:
         return resolves(replace(empty, base=asked, components=(), variants=variants)) is not None
     # What fitted another release first: that nothing fits takes far longer to find.
     likely = sorted(bases(), key=lambda base: base != FITTED.get(candidate.name, "nvidia-cuda"))
@@ -227,7 +227,7 @@ def has_its_framework(candidate: Candidate) -> bool:
     """Whether the catalogue has the framework's release that a wheel is for: AWS has older ones."""
     return all(
         any(one.allows(release.version) for release in catalog().components[one.name].releases)
-        for one in candidate.face.requires
+        for one in candidate.spec.requires
         if one.name in ("pytorch", "tensorflow")
     )
 
@@ -278,7 +278,7 @@ def test_the_smp_image_fetches_from_where_its_publishers_put_things() -> None:
     found = {
         f"{choice.name} {artifact.name}": artifact.source
         for choice in resolved(SMP_IMAGE).choices
-        for artifact in choice.face.artifacts
+        for artifact in choice.spec.artifacts
         if artifact.kind == "url"
     }
     assert found == SMP_URLS
@@ -342,7 +342,7 @@ def test_what_does_not_go_together_is_refused(image_name: str, part: str, versio
 
 
 def test_whose_files_nobody_has_pinned_is_known() -> None:
-    found = {one.name for one in candidates() for artifact in one.face.artifacts if artifact.sha256 is None}
+    found = {one.name for one in candidates() for artifact in one.spec.artifacts if artifact.sha256 is None}
     assert found == UNPINNED
 
 
@@ -350,7 +350,7 @@ def test_bases_whose_digest_nobody_has_written_down_are_known() -> None:
     found = {
         one.name
         for one in candidates()
-        if one.face.base and one.face.base.reference and one.face.base.digest is None
+        if one.spec.base and one.spec.base.reference and one.spec.base.digest is None
     }
     assert found == UNPINNED_BASES
 
@@ -382,9 +382,9 @@ def test_each_release_names_its_source(name: str) -> None:
 def test_each_lock_is_made_from_what_its_component_says(name: str) -> None:
     for release in catalog().components[name].releases:
         for variant in release.variants:
-            lock = variant.face.lock
+            lock = variant.spec.lock
             if lock and lock.requirements:
-                python = python_of(variant.face)
+                python = python_of(variant.spec)
                 assert python is not None
                 assert (lock.path.name, lock.first_line) == (lock.path.name, lock.heading(python))
 
@@ -405,9 +405,9 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
 def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
     variants = [one for release in catalog().components[name].releases for one in release.variants]
     found = {path.name for path in (RECIPES / "components" / name).glob("stubs/*")}
-    found -= {artifact.name for one in variants for artifact in one.face.artifacts}
+    found -= {artifact.name for one in variants for artifact in one.spec.artifacts}
     if found:
-        found -= {canonicalize_name(package.name) for one in variants for package in one.face.packages}
+        found -= {canonicalize_name(package.name) for one in variants for package in one.spec.packages}
     assert found == set()
 
 
@@ -426,13 +426,13 @@ def test_what_a_stage_builds_on_comes_before_it_and_is_required() -> None:
     for candidate in candidates():
         for below in candidate.component.builds_on:
             assert catalog().components[below].stage_order < candidate.component.stage_order
-            assert below in {one.name for one in candidate.face.requires}
+            assert below in {one.name for one in candidate.spec.requires}
 
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_each_wheel_fits_the_python_and_the_libc_of_the_image(name: str) -> None:
     found = resolved(name)
-    packages = [*found.user_packages, *(one for choice in found.choices for one in choice.face.packages)]
+    packages = [*found.user_packages, *(one for choice in found.choices for one in choice.spec.packages)]
     wheels = {package.file for package in packages if not package.is_sdist}
     python, glibc = found.version_of("python"), found.version_of("glibc")
     assert not wheels or (python and glibc)

@@ -17,7 +17,7 @@ from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.registry.docker_push import DockerPusher, docker_login
 from bakehouse.registry.registry import Credentials
 from bakehouse.registry.transfer import Fault, StallPolicy, TransferError
-from bakehouse.util import owners
+from bakehouse.util import tempdir
 from bakehouse.util.oci import Digest
 
 HOST = "registry.example.com"
@@ -119,10 +119,10 @@ def test_the_engine_is_not_restarted_under_a_push(tmp_path: Path, monkeypatch: p
 
 
 def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -> None:
-    note = tmp_path / f"{owners.mine()}.0123"
+    note = tmp_path / f"{tempdir.run_id()}.0123"
     note.write_text(f"{HOST}/x:y\n")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(owners, "is_left_behind", lambda *_: True)
+        patched.setattr(tempdir, "is_abandoned", lambda *_: True)
         DockerPusher(Dying("remove"), tmp_path)  # type: ignore[arg-type]
         assert note.exists()
         DockerPusher(Dying(), tmp_path)  # type: ignore[arg-type]

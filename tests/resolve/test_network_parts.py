@@ -52,7 +52,7 @@ def chosen(name: str, version: str) -> Candidate:
 
 def broken(*parts: Candidate) -> list[Incompatibility]:
     """What is known not to work among these parts."""
-    return [known for one in parts for known in one.face.conflicts if incompatible_candidates(known, parts)]
+    return [known for one in parts for known in one.spec.conflicts if incompatible_candidates(known, parts)]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def cuda(version: str, ubuntu: str, *components: str, flavour: str = "runtime") 
 
 def test_each_installer_says_which_open_mpi_it_has_or_is_kept_from_images_that_need_one() -> None:
     for one in candidates("efa"):
-        refused = [part.name for known in one.face.conflicts for part in known.parts if known.is_certain]
+        refused = [part.name for known in one.spec.conflicts for part in known.parts if known.is_certain]
         assert ("open-mpi" in one.provided) != ("open-mpi" in refused), str(one)
 
 
@@ -97,15 +97,15 @@ def test_installers_have_both_open_mpi_from_1_30_and_the_plugin_from_1_38() -> N
         names = [variant.name for variant in release.variants]
         assert names == (["openmpi4", "openmpi5"] if version >= Version("1.30") else [""]), release.version
         for variant in release.variants:
-            has_plugin = "aws-ofi-nccl" in variant.face.provides
+            has_plugin = "aws-ofi-nccl" in variant.spec.provides
             assert has_plugin == (version >= Version("1.38")), release.version
-            assert any("ofi-nccl" in folder for folder in variant.face.library_path) == has_plugin
+            assert any("ofi-nccl" in folder for folder in variant.spec.library_path) == has_plugin
 
 
 def test_no_image_has_two_plugins() -> None:
     """Each separate plugin asks for an installer that brings none."""
     for one in candidates("aws-ofi-nccl"):
-        wanted = [demand for demand in one.face.requires if demand.name == "efa"]
+        wanted = [demand for demand in one.spec.requires if demand.name == "efa"]
         assert wanted
         assert not any(demand.allows("1.38.0") for demand in wanted), str(one)
 

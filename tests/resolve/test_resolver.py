@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import Component, Face, Incompatibility, Release, Requirement, Variant
+from bakehouse.catalog.component import Component, Incompatibility, Release, Requirement, Variant, VariantSpec
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
@@ -190,7 +190,7 @@ def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
     catalog, recipe = dice.catalog(), dice.recipe()
     answer = words(attempt(recipe, catalog))
     turned = Catalog({name: turn(catalog.components[name]) for name in reversed([*catalog.components])})
-    stranger = part("stranger", {"1": Face(requires=(need("ant", "<2"),), provides={"moon": "1"})})
+    stranger = part("stranger", {"1": VariantSpec(requires=(need("ant", "<2"),), provides={"moon": "1"})})
 
     assert words(attempt(recipe, catalog)) == answer
     assert words(attempt(replace(recipe, components=recipe.components[::-1]), turned)) == answer
@@ -200,19 +200,19 @@ def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
 def turn(component: Component) -> Component:
     """The same component with the keys in its file the other way round."""
 
-    def face(old: Face) -> Face:
+    def spec(old: VariantSpec) -> VariantSpec:
         return replace(old, requires=old.requires[::-1], lock=old.lock and ReadLock(old.packages[::-1]))
 
     releases = tuple(
-        replace(release, variants=tuple(replace(one, face=face(one.face)) for one in release.variants))
+        replace(release, variants=tuple(replace(one, spec=spec(one.spec)) for one in release.variants))
         for release in component.releases
     )
     return replace(component, releases=releases)
 
 
-def part(name: str, releases: dict[str, Face]) -> Component:
+def part(name: str, releases: dict[str, VariantSpec]) -> Component:
     found = tuple(
-        Release(version, (Variant("", face, NOWHERE),), NOWHERE) for version, face in releases.items()
+        Release(version, (Variant("", spec, NOWHERE),), NOWHERE) for version, spec in releases.items()
     )
     return Component(name, name, 50, NOWHERE.path, (), found, "", None, {}, NOWHERE)
 
@@ -234,9 +234,9 @@ def asking(tree: Tree, *wanted: Requirement) -> Recipe:
 def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree, last: str) -> None:
     """Twelve parts of ten releases each are 10^12 combinations."""
     versions = [str(number) for number in range(10, 0, -1)]
-    many = [part(f"part-{letter}", dict.fromkeys(versions, Face())) for letter in "abcdefghijkl"]
-    late = part("zebra", {"1": Face(requires=(need("python", ">9"),))})
-    provided = part("zebra", {"1": Face(requires=(need("cuda", ">99"),))})
+    many = [part(f"part-{letter}", dict.fromkeys(versions, VariantSpec())) for letter in "abcdefghijkl"]
+    late = part("zebra", {"1": VariantSpec(requires=(need("python", ">9"),))})
+    provided = part("zebra", {"1": VariantSpec(requires=(need("cuda", ">99"),))})
     catalog = plus(tree.catalog(), *many, late if last == "late" else provided)
     recipe = asking(tree, *(need(one.name) for one in many), need("zebra"), need("python"))
 
@@ -255,7 +255,8 @@ def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it
     known = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
     names = ("one", "three", "two")
     three = [
-        part(name, dict.fromkeys("21", Face(conflicts=(known,) if name == owner else ()))) for name in names
+        part(name, dict.fromkeys("21", VariantSpec(conflicts=(known,) if name == owner else ())))
+        for name in names
     ]
     found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
 
@@ -266,10 +267,10 @@ def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it
 def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
     """Each allows only the oldest release of the one before it."""
     versions = [str(number) for number in range(30, 0, -1)]
-    chain = [part("part-00", dict.fromkeys(versions, Face()))]
+    chain = [part("part-00", dict.fromkeys(versions, VariantSpec()))]
     for number in range(1, 20):
-        face = Face(requires=(need(f"part-{number - 1:02}", "<2"),))
-        chain.append(part(f"part-{number:02}", dict.fromkeys(versions, face)))
+        spec = VariantSpec(requires=(need(f"part-{number - 1:02}", "<2"),))
+        chain.append(part(f"part-{number:02}", dict.fromkeys(versions, spec)))
     start = time.process_time()
     found = resolve(asking(tree, *(need(one.name) for one in chain)), plus(tree.catalog(), *chain))
 

@@ -11,11 +11,11 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import (
     BaseSource,
     Component,
-    Face,
     Incompatibility,
     Release,
     Requirement,
     Variant,
+    VariantSpec,
 )
 from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.catalog.recipe import Content, Recipe
@@ -78,11 +78,11 @@ class Dice:
 
     def _variants(self, count: int, is_base: bool) -> tuple[Variant, ...]:
         base = BaseSource(suite="stable") if is_base else None
-        faces = [replace(self._face(), base=base) for _ in range(count)]
-        return tuple(Variant(f"v{number}", face, NOWHERE) for number, face in enumerate(faces))
+        specs = [replace(self._spec(), base=base) for _ in range(count)]
+        return tuple(Variant(f"v{number}", spec, NOWHERE) for number, spec in enumerate(specs))
 
-    def _face(self) -> Face:
-        return Face(
+    def _spec(self) -> VariantSpec:
+        return VariantSpec(
             requires=self._requirements(self._one(0, 0, 1, 2)),
             constraints=self._requirements(1),
             recommends=self._requirements(1),
@@ -140,14 +140,14 @@ def candidates(recipe: Recipe, catalog: Catalog, name: str) -> list[Candidate]:
 
 
 def brought(recipe: Recipe, one: Candidate) -> list[Requirement]:
-    return [*one.face.requires, *(other for other in one.face.recommends if other.name not in recipe.exclude)]
+    return [*one.spec.requires, *(other for other in one.spec.recommends if other.name not in recipe.exclude)]
 
 
 def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     """Whether all demands on what is there are met, and nothing contradicts anything."""
     demands = [recipe.base, *recipe.components]
     for one in chosen:
-        demands += [*brought(recipe, one), *one.face.constraints]
+        demands += [*brought(recipe, one), *one.spec.constraints]
     versions: dict[str, list[str]] = {}
     for one in chosen:
         for name, version in one.provided.items():
@@ -157,10 +157,10 @@ def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     for several in versions.values():
         if not all(agree(first, second) for first in several for second in several):
             return False
-    known = [other for one in chosen for other in one.face.conflicts if other.is_certain]
+    known = [other for one in chosen for other in one.spec.conflicts if other.is_certain]
     if any(all(any(map(one.allows, versions.get(one.name, ()))) for one in other.parts) for other in known):
         return False
-    locked = [*recipe.content.packages, *(package for one in chosen for package in one.face.packages)]
+    locked = [*recipe.content.packages, *(package for one in chosen for package in one.spec.packages)]
     return len({package.version for package in locked}) < 2
 
 
@@ -184,4 +184,4 @@ def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
 
 def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:
     """Whether a part is there although another one answers for it."""
-    return any(one.name in other.face.provides for one in chosen for other in chosen if other is not one)
+    return any(one.name in other.spec.provides for one in chosen for other in chosen if other is not one)

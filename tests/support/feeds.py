@@ -7,19 +7,19 @@ from bakehouse.build import prefetch
 from bakehouse.build.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import HOME, find
-from bakehouse.fetch.cache import Store
+from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.local_mirror import Hashes, Mirrors
-from bakehouse.fetch.required_files import wanted
+from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.required_files import required_files
 
 
 def nothing(folder: Path) -> Downloads:
     """A feed of an empty plan, with an empty cache in a folder."""
-    local = Mirrors((), Hashes(folder / "hashes.json"))
-    return Downloads(wanted([]), Fetcher(Store(folder / "cache", print), local))
+    local = LocalMirrors((), HashCache(folder / "hashes.json"))
+    return Downloads(required_files([]), Fetcher(FileCache(folder / "cache", print), local))
 
 
 def get(packages: Sequence[Deb], folder: Path) -> None:
     """Put locked packages into a folder, as builds on this machine get them."""
     with prefetch.open_fetcher(find(HOME), print) as fetcher:
-        prefetch.download_packages(Downloads(wanted([]), fetcher), packages, folder)
+        prefetch.download_packages(Downloads(required_files([]), fetcher), packages, folder)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
-from bakehouse.fetch.required_files import FileKind, WantedFile
+from bakehouse.fetch.required_files import FileKind, RequiredFile
 from bakehouse.util.oci import Sha256
 
 
@@ -51,7 +51,7 @@ class FileServer:
     asked: list[tuple[str, Message]] = field(default_factory=list)
     half_sent: threading.Event = field(default_factory=threading.Event)
 
-    def put(self, content: bytes, name: str = "part-1.0.tar.gz", path: str = "") -> WantedFile:
+    def put(self, content: bytes, name: str = "part-1.0.tar.gz", path: str = "") -> RequiredFile:
         """Hold a file at its place of a mirror, or at another one."""
         file = wanted(content, name)
         self.files[path or f"/{file.sha256}/{name}"] = content
@@ -72,9 +72,9 @@ def wanted(
     address: str = "part==1.0",
     *,
     known: bool = True,
-) -> WantedFile:
+) -> RequiredFile:
     sha256 = Sha256(hashlib.sha256(content).hexdigest())
-    return WantedFile(kind, name, sha256, len(content) if known else None, address)
+    return RequiredFile(kind, name, sha256, len(content) if known else None, address)
 
 
 @contextlib.contextmanager

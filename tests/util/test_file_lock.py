@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.util.deadline import OverdueError
-from bakehouse.util.file_lock import at_once, exclusive, joined, shared
+from bakehouse.util.file_lock import exclusive, join_shared, shared, try_exclusive
 
 
 def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
@@ -96,17 +96,21 @@ def test_who_may_write_in_the_folder_may_take_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_others_have_joined_is_not_held_alone(tmp_path: Path) -> None:
-    with joined(tmp_path / "lock"), joined(tmp_path / "lock"), at_once(tmp_path / "lock") as is_alone:
+    with (
+        join_shared(tmp_path / "lock"),
+        join_shared(tmp_path / "lock"),
+        try_exclusive(tmp_path / "lock") as is_alone,
+    ):
         assert not is_alone
-    with at_once(tmp_path / "lock") as is_alone:
+    with try_exclusive(tmp_path / "lock") as is_alone:
         assert is_alone
 
 
 def test_a_lock_that_is_held_alone_is_not_joined(tmp_path: Path) -> None:
     with (
-        at_once(tmp_path / "lock") as is_alone,
+        try_exclusive(tmp_path / "lock") as is_alone,
         pytest.raises(OverdueError),
-        joined(tmp_path / "lock", until=time.monotonic() + 0.2),
+        join_shared(tmp_path / "lock", until=time.monotonic() + 0.2),
     ):
         pytest.fail("two hold it")
     assert is_alone
@@ -123,8 +127,8 @@ def test_who_may_only_read_joins_a_lock_all_the_same(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("bakehouse.util.file_lock.os.open", open_)
-        held = joined(tmp_path / "lock")
+        held = join_shared(tmp_path / "lock")
         held.__enter__()
-    with at_once(tmp_path / "lock") as is_alone:
+    with try_exclusive(tmp_path / "lock") as is_alone:
         assert not is_alone
     held.__exit__(None, None, None)

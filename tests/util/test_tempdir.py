@@ -1,20 +1,75 @@
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-from bakehouse.util import owners
-from bakehouse.util.tempdir import private_folder
+from bakehouse.util import tempdir
+from bakehouse.util.tempdir import private_directory
 
 
 def test_nobody_else_may_read_it_and_it_is_gone_afterwards(tmp_path: Path) -> None:
-    with private_folder(tmp_path) as folder:
+    with private_directory(tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "secret").write_text("x")
     assert list((tmp_path / "private").iterdir()) == []
 
 
 def test_what_a_killed_run_left_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    machine, _, _ = owners.mine().split("-")
+    machine, _, _ = tempdir.run_id().split("-")
     left = tmp_path / "private" / f"{machine}-999999-1.abc"
     (left / "deep").mkdir(parents=True)
 
-    with private_folder(tmp_path) as first, private_folder(tmp_path) as second:
+    with private_directory(tmp_path) as first, private_directory(tmp_path) as second:
         assert sorted((tmp_path / "private").iterdir()) == sorted((first, second))
+
+
+def test_this_process_s_own_things_are_in_use() -> None:
+    assert not tempdir.is_abandoned(tempdir.run_id(), 0.0)
+
+
+def test_a_process_that_ended_leaves_its_things_behind() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from bakehouse.util import tempdir; print(tempdir.run_id())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert tempdir.is_abandoned(ended.stdout.strip(), time.time())
+
+
+def test_a_killed_process_leaves_its_things_behind_before_its_parent_looks() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from bakehouse.util import tempdir; print(tempdir.run_id(), flush=True); input()",
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        owner = process.stdout.readline().strip()
+
+        assert not tempdir.is_abandoned(owner, time.time())
+
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        assert tempdir.is_abandoned(owner, time.time())
+
+
+def test_a_pid_that_is_used_again_is_not_the_owner() -> None:
+    machine, pid, start = tempdir.run_id().split("-")
+
+    assert tempdir.is_abandoned(f"{machine}-{pid}-{int(start) + 1}", time.time())
+
+
+def test_another_machine_s_things_are_left_alone_for_a_day() -> None:
+    foreign = f"{'0' * 8}-1-1"
+
+    assert not tempdir.is_abandoned(foreign, time.time() - 3600)
+    assert tempdir.is_abandoned(foreign, time.time() - 25 * 3600)
+
+
+def test_what_is_not_a_run_s_is_never_left_behind() -> None:
+    assert not tempdir.is_abandoned("registry", 0.0)
+    assert not tempdir.is_abandoned("", 0.0)
