@@ -87,7 +87,7 @@ def measured(asked: argparse.Namespace) -> Result:
             before = sum(len(request.body) for request in proxy.requests)
             whole.append(pushed(one, proxy.host).bytes)
             sent.append(sum(len(request.body) for request in proxy.requests) - before)
-        command = ["push", "--stage", SECOND]
+        command = ["push", "--candidate", SECOND]
         jobs = {
             "publish": lambda: harness.spent(lambda: pushed(second, local.host)),
             "process": lambda: harness.command([*harness.BAKE, *command], cwd=folder),
