@@ -99,7 +99,7 @@ def as_object(entry: Entry) -> dict[str, object]:
         "status": entry.recipe.status,
         "summary": entry.recipe.summary,
         "base": entry.parts[0] if entry.parts else None,
-        "parts": list(entry.parts),
+        "components": list(entry.parts),
         "versions": entry.versions,
         "committed": entry.recipe.is_committed,
         "run": entry.level.value if entry.resolution else None,

@@ -14,7 +14,7 @@ from bakehouse.lock.drift import Drift
 from bakehouse.plan.model import Plan
 from bakehouse.resolve import diff, outdated
 from bakehouse.resolve.candidate import Demand
-from bakehouse.resolve.phrases import predicate, requester_text, requirement_text
+from bakehouse.resolve.phrases import location_text, predicate, requester_text, requirement_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.resolve.what_if import Assumptions, ImageFit
 from bakehouse.sagemaker.sizing import Sizing
@@ -96,7 +96,7 @@ def _demand(demand: Demand) -> Json:
     return {
         "by": requester_text(demand),
         "requirement": requirement_text(demand.requirement),
-        "location": str(demand.requirement.location),
+        "location": location_text(demand.requirement.location),
     }
 
 
@@ -138,7 +138,7 @@ def outdated_components(resolved: Sequence[Resolution], catalog: Catalog) -> lis
                     "version": row.choice.version,
                     "newest": row.newest,
                     "reason": row.verdict,
-                    "location": str(row.location) if row.location else None,
+                    "location": location_text(row.location) if row.location else None,
                 }
                 for row in outdated.outdated(resolution, catalog)
             ],

@@ -54,7 +54,7 @@ def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(worksp
         "status": "legacy",
         "summary": "PyTorch with Python 3.11",
         "base": "debian 12",
-        "parts": ["debian 12", "python 3.11", "pytorch 2.9.1"],
+        "components": ["debian 12", "python 3.11", "pytorch 2.9.1"],
         "versions": {"cuda": "12.8", "debian": "12", "glibc": "2.36", "python": "3.11", "pytorch": "2.9.1"},
         "committed": True,
         "run": "rendered",

@@ -1,0 +1,121 @@
+"""JSON reports have the shapes that docs/reference/json.md shows."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bakehouse.analysis.compare import LayerDifference, Reproduction
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.rehearse import Rehearsed
+from bakehouse.build.stub_plan import Rehearsal
+from bakehouse.build.verify import Outcome, VersionResult
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import json_report, main
+from bakehouse.cli.doctor import Finding, State
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.util.oci import Digest
+
+DIGEST = Digest("sha256:" + "0" * 64)
+
+
+def samples() -> Iterator[tuple[str, Any]]:
+    """Yield each JSON sample of the page with its heading."""
+    text = (HOME / "docs/reference/json.md").read_text(encoding="utf-8")
+    for section in text.split("\n## ")[1:]:
+        for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL):
+            yield section.partition("\n")[0], json.loads(block)
+
+
+SAMPLES = {f"{heading} {number}": value for number, (heading, value) in enumerate(samples())}
+
+
+def shape(value: object, path: str = "") -> set[str]:
+    """Return the paths of all keys; keys that are data, such as names of components, count as `*`."""
+    if isinstance(value, list):
+        return {item for entry in value for item in shape(entry, f"{path}[]")}
+    if isinstance(value, dict):
+        if path.endswith((".provides", ".versions", "[].instances")):
+            return {f"{path}.*"} if value else set()
+        return {path, *(item for key, entry in value.items() for item in shape(entry, f"{path}.{key}"))}
+    return {path}
+
+
+def sample(heading: str, number: int = 0) -> Any:
+    """Return a sample of a section."""
+    return [value for name, value in SAMPLES.items() if name.startswith(f"{heading} ")][number]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """Return what a task prints with `--json`."""
+    assert main.run([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("list mpi-cpu", 0),
+        ("resolve pytorch-cpu --assume python=3.11", 1),
+        ("resolve --assume cuda=12 --assume pytorch=2.13", 1),
+        ("resolve mpi-cpu pytorch-cpu --assume python=3.12", 2),
+        ("explain pytorch-cu130 pytorch", 0),
+        ("explain pytorch-cpu", 0),
+        ("diff mpi-cpu mpi5-cpu", 0),
+        ("outdated pytorch-cpu", 0),
+        ("plan mpi-cpu", 0),
+        ("recommend-instances ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20", 0),
+    ],
+)
+def test_reports_have_the_documented_shape(
+    words: str, number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(HOME)
+    report = printed(capsys, *words.split())
+
+    documented = shape(sample(words.split()[0], number))
+    assert shape(report) | {path for path in documented if "*" in path} == documented
+
+
+def test_resolved_images_are_reported_with_their_warnings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(HOME)
+    images = printed(capsys, "resolve")
+
+    assert shape(images) == shape(sample("resolve"))
+    [mpi] = [image for image in images if image["image"] == "mpi-cpu"]
+    assert mpi["components"][0] == {
+        "name": "debian",
+        "version": "12",
+        "variant": None,
+        "provides": {"glibc": "2.36"},
+    }
+
+
+def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
+    [image] = plan_images(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).images
+    rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
+    reports = {
+        "build": json_report.built([BuiltImage(image, DIGEST, 1)]),
+        "rehearse": json_report.rehearsed(
+            [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
+        ),
+        "reproduce": json_report.reproductions(
+            [Reproduction("a", "overlay2", "c", 1, (LayerDifference(1, "b", (DIGEST, DIGEST), ()),))]
+        ),
+        "smoke": json_report.smoke(
+            [SmokeReport("a", DIGEST, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]
+        ),
+        "lock": json_report.drift([Drift(DriftKind.UNKNOWN, "efa", "a.tar.gz")]),
+        "doctor": json_report.doctor([Finding("engine", State.MISSING, "d")]),
+    }
+
+    assert {name: shape(report) for name, report in reports.items()} == {
+        name: shape(sample(name)) for name in reports
+    }
+    assert json.loads(json.dumps(reports)) == reports
