@@ -1,9 +1,9 @@
-"""Finds which pins of an unsatisfiable recipe disagree, and the nearest combinations that do fit.
+"""Search for the pins of an unsatisfiable recipe that conflict, and for the closest combinations that fit.
 
-A change moves one pin to another version or leaves one part out. Any way out has to change something in
-every set of pins that can't stand together: so one such set is found, each of its pins is given up in turn,
-and where that is not enough, the next set is found. Fewest changes come first. The resolver is called a
-bounded number of times.
+A change moves one pin to another version or leaves one component out. Each way out has to change a pin in
+every set of pins that conflict with each other. So the search finds one such set, relaxes each of its pins in
+turn and, where that is not enough, finds the next set. Combinations with the fewest changes come first. The
+number of calls of the resolver is bounded.
 """
 
 import heapq
@@ -23,55 +23,60 @@ from bakehouse.resolve.phrases import version_range
 from bakehouse.resolve.relaxation import Pin, Relaxation, Relaxations, pins_of, relax
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
-MOST_EFFORT = 40_000
-"""The candidates that one call may look at: a third of a second."""
-EFFORT = 120_000
-"""Those that a whole search may look at."""
+BUDGET_OF_A_CALL = 40_000
+"""Candidates that one call of the resolver may try: a third of a second."""
+BUDGET = 120_000
+"""Candidates that a whole search may try."""
 _MOST_BASES = 6
 _MOST_CHANGES = 3
 _STEPS = 8
-"""Calls kept for each way out, to come nearer to what was asked."""
+"""Calls reserved for each alternative, to move it closer to the pins."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinChange:
+    """A new value for one pin."""
+
     pin: Pin
-    now: str
-    """The version or the variant instead; empty where the part is left out."""
+    value: str
+    """The new version or variant; empty if the component is left out."""
     distance: int = 0
-    """How many known versions lie between."""
+    """The number of known versions between the old and the new value."""
     base: str = ""
-    """Another base, which takes the place of the recipe's."""
+    """The name of another base that replaces the recipe's."""
 
     @property
-    def is_left_out(self) -> bool:
-        return not self.now and self.pin.kind != "lock"
+    def is_dropped(self) -> bool:
+        return not self.value and self.pin.kind != "lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A few changes with which a recipe fits."""
+    """A few changes that make a recipe satisfiable."""
 
     changes: tuple[PinChange, ...]
     resolution: Resolution
 
     @property
     def rank(self) -> tuple[int, int, int, int]:
-        drops = sum(one.is_left_out for one in self.changes)
-        commanded = sum(one.pin.is_given_by_command for one in self.changes)
-        return len(self.changes), drops, commanded, sum(one.distance for one in self.changes)
+        """The numbers of changes, of dropped components and of changed assumptions, and the distance."""
+        drops = sum(change.is_dropped for change in self.changes)
+        commanded = sum(change.pin.is_given_by_command for change in self.changes)
+        return len(self.changes), drops, commanded, sum(change.distance for change in self.changes)
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    combinations: tuple[Alternative, ...]
+    """The result of a search, best alternative first."""
+
+    alternatives: tuple[Alternative, ...]
     is_cut: bool
-    """Whether the search ended before it was through."""
+    """Whether the search stopped before it was complete."""
     calls: int
 
 
 class AlternativeSearch:
-    """One recipe's ways out, by a bounded number of calls of the resolver."""
+    """A search for alternatives of one recipe, within a bounded number of calls of the resolver."""
 
     def __init__(
         self,
@@ -80,220 +85,226 @@ class AlternativeSearch:
         calls: int,
         extra: tuple[Requirement, ...] = (),
         names: Container[str] | None = None,
-        effort: int = EFFORT,
+        budget: int = BUDGET,
     ) -> None:
-        """`extra` has to hold too, and is never given up; with `names`, nothing else is given up."""
+        """`extra` requirements are added and never relaxed; `names` limits the pins that may be relaxed."""
         self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
         self._catalog = catalog
         self._calls = self._left = calls
-        self._pins = tuple(one for one in pins_of(recipe) if names is None or one.name in names)
-        self._tried: dict[frozenset[tuple[Pin, Relaxation]], Resolution | Conflict | None] = {}
+        self._pins = tuple(pin for pin in pins_of(recipe) if names is None or pin.name in names)
+        self._outcomes: dict[frozenset[tuple[Pin, Relaxation]], Resolution | Conflict | None] = {}
         self._is_cut = False
-        self._effort = self._granted = effort
+        self._budget = self._granted = budget
 
     @property
     def is_spent(self) -> bool:
-        return self._left <= 0 or self._effort <= 0
+        return self._left <= 0 or self._budget <= 0
 
-    def attempt(self, giving: Relaxations) -> Resolution | Conflict | None:
-        """The recipe's answer with some things given up; None where the effort did not do to find one."""
-        key = frozenset(giving.items())
-        if key not in self._tried:
-            found = self._resolve(relax(self._recipe, giving))
-            if found is None and any(pin.kind == "base" for pin in giving):
-                found = self._on_near_base(giving)
-            self._tried[key] = found
-        return self._tried[key]
+    def attempt(self, relaxations: Relaxations) -> Resolution | Conflict | None:
+        """Resolve the recipe with some pins relaxed; None if the budget ran out before an answer."""
+        key = frozenset(relaxations.items())
+        if key not in self._outcomes:
+            outcome = self._resolve(relax(self._recipe, relaxations))
+            if outcome is None and any(pin.kind == "base" for pin in relaxations):
+                outcome = self._on_near_base(relaxations)
+            self._outcomes[key] = outcome
+        return self._outcomes[key]
 
-    def _on_near_base(self, giving: Relaxations) -> Resolution | None:
-        """With the nearest version of the base that does, of a few: there are hundreds of some bases."""
-        recipe = relax(self._recipe, giving)
-        pin = next(one for one in giving if one.kind == "base")
-        known = sorted(self._versions(pin.name), key=lambda version: self._distance(pin, version))
-        for version in known[1 : _MOST_BASES + 1]:
-            found = self._resolve(_asking(recipe, pin, f"=={version}"))
-            if isinstance(found, Resolution):
-                return found
+    def _on_near_base(self, relaxations: Relaxations) -> Resolution | None:
+        """Try the nearest few versions of the base, because some bases have hundreds."""
+        recipe = relax(self._recipe, relaxations)
+        pin = next(pin for pin in relaxations if pin.kind == "base")
+        versions = sorted(self._versions(pin.name), key=lambda version: self._distance(pin, version))
+        for version in versions[1 : _MOST_BASES + 1]:
+            outcome = self._resolve(_with_range(recipe, pin, f"=={version}"))
+            if isinstance(outcome, Resolution):
+                return outcome
         return None
 
-    def core(self, giving: Relaxations) -> dict[Pin, Relaxation]:
-        """All but the pins that can't stand together, given up; the fewest, as far as the calls last.
+    def core(self, relaxations: Relaxations) -> dict[Pin, Relaxation]:
+        """Relax all pins but a minimal set of conflicting ones, as far as the calls last.
 
-        Versions are given up first. Only a part with none left is left out then: it may be the one that
-        brings what is missing, in another version. The base stays as it is.
+        Versions are relaxed first. A component is left out only if none of its versions is pinned any more,
+        because another version may provide a missing name. The base stays.
         """
-        found = dict(giving)
+        core = dict(relaxations)
         base = self._recipe.base.name
-        moved = [
-            one
-            for one in self._pins
-            if one.least is Relaxation.MOVE and one not in found and one.name != base
-        ]
-        self._give(found, [(one, Relaxation.MOVE) for one in moved])
-        held = {one.name for one in moved if one not in found}
-        dropped = [
-            one for one in self._pins if one.most is Relaxation.DROP and found.get(one) is not Relaxation.DROP
-        ]
-        self._give(found, [(one, Relaxation.DROP) for one in dropped if one.name not in held])
-        return found
+        movable = [pin for pin in self._pins if pin.least is Relaxation.MOVE and pin.name != base]
+        movable = [pin for pin in movable if pin not in core]
+        self._relax_more(core, [(pin, Relaxation.MOVE) for pin in movable])
+        kept = {pin.name for pin in movable if pin not in core}
+        droppable = [pin for pin in self._pins if pin.most is Relaxation.DROP]
+        droppable = [pin for pin in droppable if core.get(pin) is not Relaxation.DROP]
+        self._relax_more(core, [(pin, Relaxation.DROP) for pin in droppable if pin.name not in kept])
+        return core
 
-    def _give(self, found: dict[Pin, Relaxation], wanted: list[tuple[Pin, Relaxation]]) -> None:
-        """Give pins up for good as far as nothing fits without them either; many at a time at first."""
-        if not wanted:
+    def _relax_more(self, core: dict[Pin, Relaxation], more: list[tuple[Pin, Relaxation]]) -> None:
+        """Add relaxations to `core` that leave the conflict in place: all at once, else halves of them."""
+        if not more:
             return
-        if isinstance(self.attempt({**found, **dict(wanted)}), Conflict):
-            found.update(wanted)
-        elif len(wanted) > 1:
-            middle = len(wanted) // 2
-            self._give(found, wanted[:middle])
-            self._give(found, wanted[middle:])
+        if isinstance(self.attempt({**core, **dict(more)}), Conflict):
+            core.update(more)
+        elif len(more) > 1:
+            middle = len(more) // 2
+            self._relax_more(core, more[:middle])
+            self._relax_more(core, more[middle:])
 
-    def told(self) -> Resolution | Conflict | None:
-        """The recipe without what has nothing to do with its conflict."""
+    def minimal_conflict(self) -> Conflict | None:
+        """Return the conflict of the recipe without pins that do not contribute to it."""
         core = self.core({})
-        out = {pin.name for pin, how in core.items() if pin.kind == "part" and how is Relaxation.DROP}
-        # Of a part that has to do with it, all is told that the recipe says.
-        kept = {pin: how for pin, how in core.items() if how is Relaxation.DROP or pin.name in out}
-        return self.attempt(kept)
+        dropped = {
+            pin.name for pin, how in core.items() if pin.kind == "component" and how is Relaxation.DROP
+        }
+        # Show all pins of a component that contributes
+        shown = {pin: how for pin, how in core.items() if how is Relaxation.DROP or pin.name in dropped}
+        outcome = self.attempt(shown)
+        return outcome if isinstance(outcome, Conflict) else None
 
     @property
-    def at_best(self) -> Resolution | Conflict | None:
-        """What there is with all versions given up; where nothing is, only leaving parts out can help."""
+    def outcome_with_all_moved(self) -> Resolution | Conflict | None:
+        """The outcome with all versions relaxed; if that is a conflict, only dropping components can help."""
         return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
-    def nearest(self, wanted: int, most: int = _MOST_CHANGES) -> Alternatives:
-        """Ways out, the ones with the fewest changes first."""
+    def nearest(self, limit: int, most_changes: int = _MOST_CHANGES) -> Alternatives:
+        """Return up to `limit` alternatives with a minimal set of changes, and any on other bases."""
         fitting: list[Relaxations] = []
-        for giving in self._in_order(most):
-            if any(_is_within(one, giving) for one in fitting):
+        for relaxations in self._in_order(most_changes):
+            if any(_is_within(smaller, relaxations) for smaller in fitting):
                 continue
-            if isinstance(self.attempt(giving), Resolution):
-                fitting.append(giving)
-                if len(fitting) == wanted:
+            if isinstance(self.attempt(relaxations), Resolution):
+                fitting.append(relaxations)
+                if len(fitting) == limit:
                     break
         is_cut = self.is_spent or self._is_cut
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
-        self._effort = max(self._effort, min(MOST_EFFORT, self._granted))
-        found = [self._polished(giving) for giving in fitting]
-        if all(one.rank[1] for one in found):
-            found += self._on_other_bases()
-        found.sort(key=lambda one: one.rank)
-        return Alternatives(tuple(found), is_cut, self._calls)
+        self._budget = max(self._budget, min(BUDGET_OF_A_CALL, self._granted))
+        alternatives = [self._refined(relaxations) for relaxations in fitting]
+        if all(alternative.rank[1] for alternative in alternatives):
+            alternatives += self._on_other_bases()
+        alternatives.sort(key=lambda alternative: alternative.rank)
+        return Alternatives(tuple(alternatives), is_cut, self._calls)
 
     def _on_other_bases(self) -> list[Alternative]:
-        """What fits if the recipe had another base."""
+        """Return the alternatives that only replace the base."""
         base = self._recipe.base
         pin = Pin("base", base.name, version_range(base), base.location)
-        found = []
-        for other in sorted(one.name for one in self._catalog.components.values() if one.is_base):
-            variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
-            swapped = replace(self._recipe, base=Requirement(other, "", base.location), variants=variants)
-            if other != base.name and isinstance(resolution := self._resolve(swapped), Resolution):
-                change = PinChange(pin, resolution.base.version, base=other)
-                found.append(Alternative((change,), resolution))
-        return found
+        variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
+        bases = sorted(component.name for component in self._catalog.components.values() if component.is_base)
+        alternatives = []
+        for name in bases:
+            recipe = replace(self._recipe, base=Requirement(name, "", base.location), variants=variants)
+            if name != base.name and isinstance(resolution := self._resolve(recipe), Resolution):
+                change = PinChange(pin, resolution.base.version, base=name)
+                alternatives.append(Alternative((change,), resolution))
+        return alternatives
 
-    def _in_order(self, most: int) -> Iterator[Relaxations]:
-        """What to give up, fewest things first; an element's successors follow where it did not fit."""
+    def _in_order(self, most_changes: int) -> Iterator[Relaxations]:
+        """Yield sets of relaxations, smallest first; the successors of a set follow if it does not fit."""
         ticket = count()
         heap: list[tuple[tuple[int, int, int], int, Relaxations]] = [((0, 0, 0), next(ticket), {})]
         seen: set[frozenset[tuple[Pin, Relaxation]]] = set()
         while heap and not self.is_spent:
-            giving = heapq.heappop(heap)[2]
-            yield giving
-            found = self.attempt(giving)
-            if len(giving) == most or isinstance(found, Resolution):
+            relaxations = heapq.heappop(heap)[2]
+            yield relaxations
+            outcome = self.attempt(relaxations)
+            if len(relaxations) == most_changes or isinstance(outcome, Resolution):
                 continue
-            # Of what took too long nobody knows which pins have to do with it.
-            core = self.core(giving) if found else dict(giving)
+            # Without an answer the conflicting pins are unknown
+            core = self.core(relaxations) if outcome else dict(relaxations)
             for pin in self._pins:
                 if core.get(pin) is pin.most:
                     continue
-                child = {**giving, pin: Relaxation.DROP if pin in giving else pin.least}
+                child = {**relaxations, pin: Relaxation.DROP if pin in relaxations else pin.least}
                 key = frozenset(child.items())
                 if key not in seen:
                     seen.add(key)
                     heapq.heappush(heap, (_cost(child), next(ticket), child))
 
-    def _polished(self, giving: Relaxations) -> Alternative:
-        """The same pins given up, each by as little as will do."""
-        found = self._tried[frozenset(giving.items())]
-        assert isinstance(found, Resolution)
-        recipe = relax(self._recipe, giving)
+    def _refined(self, relaxations: Relaxations) -> Alternative:
+        """Return an alternative with the same pins relaxed, each moved as little as possible."""
+        resolution = self._outcomes[frozenset(relaxations.items())]
+        assert isinstance(resolution, Resolution)
+        recipe = relax(self._recipe, relaxations)
         changes = []
-        for pin, how in giving.items():
+        for pin, how in relaxations.items():
             if how is Relaxation.DROP:
                 changes.append(PinChange(pin, ""))
             elif pin.kind == "driver":
-                changes.append(PinChange(pin, _driver(found)))
+                changes.append(PinChange(pin, _driver(resolution)))
             elif pin.kind == "variant":
-                changes.append(PinChange(pin, _variant(found, pin.name)))
+                changes.append(PinChange(pin, _variant(resolution, pin.name)))
             else:
-                recipe, found = self._nearer(pin, recipe, found)
-                now = found.version_of(pin.name) or ""
-                changes.append(PinChange(pin, now, self._distance(pin, now)))
-        return Alternative(tuple(changes), found)
+                recipe, resolution = self._nearer(pin, recipe, resolution)
+                version = resolution.version_of(pin.name) or ""
+                changes.append(PinChange(pin, version, self._distance(pin, version)))
+        return Alternative(tuple(changes), resolution)
 
-    def _nearer(self, pin: Pin, recipe: Recipe, found: Resolution) -> tuple[Recipe, Resolution]:
-        """The nearest version to what a pin asked for, that fits; the recipe then asks for that one."""
-        version = found.version_of(pin.name)
+    def _nearer(self, pin: Pin, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
+        """Return the recipe with the nearest version to a pin that fits, and its resolution."""
+        version = resolution.version_of(pin.name)
         if version is None:
-            return recipe, found
+            return recipe, resolution
         least, most = 1, self._distance(pin, version)
         while least < most and not self.is_spent:
             middle = (least + most) // 2
             near = [one for one in self._versions(pin.name) if self._distance(pin, one) <= middle]
-            closer = self._resolve(_asking(recipe, pin, f">={near[0]},<={near[-1]}")) if near else None
+            closer = self._resolve(_with_range(recipe, pin, f">={near[0]},<={near[-1]}")) if near else None
             if isinstance(closer, Resolution):
-                found, version = closer, closer.version_of(pin.name) or version
+                resolution, version = closer, closer.version_of(pin.name) or version
                 most = min(middle, self._distance(pin, version))
             else:
                 least = middle + 1
-        return _asking(recipe, pin, f"=={version}"), found
+        return _with_range(recipe, pin, f"=={version}"), resolution
 
     def _resolve(self, recipe: Recipe) -> Resolution | Conflict | None:
         if self.is_spent:
             return None
         self._left -= 1
-        most = min(MOST_EFFORT, self._effort)
-        granted = SearchBudget(most)
+        most = min(BUDGET_OF_A_CALL, self._budget)
+        budget = SearchBudget(most)
         try:
-            return resolve(recipe, self._catalog, granted)
-        except Unsatisfiable as nothing:
-            return nothing.conflict
+            return resolve(recipe, self._catalog, budget)
+        except Unsatisfiable as error:
+            return error.conflict
         except BudgetExceeded:
             self._is_cut = True
             return None
         finally:
-            self._effort -= most - granted.left
+            self._budget -= most - budget.left
 
     def _distance(self, pin: Pin, version: str) -> int:
-        """How many steps a version is away from what a pin asks for, along the known versions."""
-        known = self._versions(pin.name)
-        asked = [one for one in _requirements(self._recipe, pin) if one.specifier]
-        allowed = [number for number, one in enumerate(known) if all(two.allows(one) for two in asked)]
-        here = known.index(version) if version in known else len(known)
+        """Return the number of known versions from a version to the range of a pin."""
+        versions = self._versions(pin.name)
+        requirements = [
+            requirement for requirement in _requirements(self._recipe, pin) if requirement.specifier
+        ]
+        allowed = [
+            index
+            for index, known in enumerate(versions)
+            if all(requirement.allows(known) for requirement in requirements)
+        ]
+        position = versions.index(version) if version in versions else len(versions)
         if not allowed:
-            middle = _gap(known, asked)
-            return 0 if middle is None else abs(here - middle) + (here >= middle)
-        return min(abs(here - one) for one in allowed)
+            middle = _gap(versions, requirements)
+            return 0 if middle is None else abs(position - middle) + (position >= middle)
+        return min(abs(position - index) for index in allowed)
 
     def _versions(self, name: str) -> tuple[str, ...]:
-        return self._known.get(name, ())
+        return self._all_versions.get(name, ())
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, ...]]:
-        """Every version of every name that the catalogue has, oldest first."""
-        found: dict[str, set[str]] = {}
+    def _all_versions(self) -> dict[str, tuple[str, ...]]:
+        """Every version of every name in the catalogue, oldest first."""
+        versions: dict[str, set[str]] = {}
         for component in self._catalog.components.values():
             for release in component.releases:
-                found.setdefault(component.name, set()).add(release.version)
+                versions.setdefault(component.name, set()).add(release.version)
                 for variant in release.variants:
                     for name, version in variant.spec.provides.items():
-                        found.setdefault(name, set()).add(version)
+                        versions.setdefault(name, set()).add(version)
         return {
-            name: tuple(sorted(versions, key=lambda one: (Version(one), one)))
-            for name, versions in found.items()
+            name: tuple(sorted(unsorted, key=lambda version: (Version(version), version)))
+            for name, unsorted in versions.items()
         }
 
 
@@ -301,9 +312,9 @@ def _is_within(first: Relaxations, second: Relaxations) -> bool:
     return all(second.get(pin, 0) >= how for pin, how in first.items())
 
 
-def _cost(giving: Relaxations) -> tuple[int, int, int]:
-    drops = sum(how is Relaxation.DROP and pin.kind != "lock" for pin, how in giving.items())
-    return len(giving), drops, sum(pin.is_given_by_command for pin in giving)
+def _cost(relaxations: Relaxations) -> tuple[int, int, int]:
+    drops = sum(how is Relaxation.DROP and pin.kind != "lock" for pin, how in relaxations.items())
+    return len(relaxations), drops, sum(pin.is_given_by_command for pin in relaxations)
 
 
 def _variant(resolution: Resolution, name: str) -> str:
@@ -314,36 +325,40 @@ def _variant(resolution: Resolution, name: str) -> str:
 
 
 def _driver(resolution: Resolution) -> str:
-    """What the chosen parts ask of the host's driver."""
-    chosen = [choice.spec for choice in (resolution.base, *resolution.choices)]
-    asked = [one for spec in chosen for one in (*spec.requires, *spec.constraints) if one.name == DRIVER]
-    return ",".join(dict.fromkeys(one.specifier for one in asked)) or "any"
+    """Return the range of host drivers that the chosen components need."""
+    specs = [choice.spec for choice in (resolution.base, *resolution.choices)]
+    requirements = [requirement for spec in specs for requirement in (*spec.requires, *spec.constraints)]
+    ranges = [requirement.specifier for requirement in requirements if requirement.name == DRIVER]
+    return ",".join(dict.fromkeys(ranges)) or "any"
 
 
 def _requirements(recipe: Recipe, pin: Pin) -> list[Requirement]:
-    here = (recipe.base,) if pin.kind == "base" else recipe.components
-    return [one for one in here if (one.name, one.location) == (pin.name, pin.location)]
+    requirements = (recipe.base,) if pin.kind == "base" else recipe.components
+    return [requirement for requirement in requirements if _is_of(requirement, pin)]
 
 
-def _asking(recipe: Recipe, pin: Pin, specifier: str) -> Recipe:
-    """The recipe with a pin on other versions."""
+def _is_of(requirement: Requirement, pin: Pin) -> bool:
+    return (requirement.name, requirement.location) == (pin.name, pin.location)
 
-    def asking(one: Requirement) -> Requirement:
-        is_pin = (one.name, one.location) == (pin.name, pin.location)
-        return replace(one, specifier=specifier) if is_pin else one
+
+def _with_range(recipe: Recipe, pin: Pin, specifier: str) -> Recipe:
+    """Return the recipe with another version range for a pin."""
+
+    def changed(requirement: Requirement) -> Requirement:
+        return replace(requirement, specifier=specifier) if _is_of(requirement, pin) else requirement
 
     if pin.kind == "base":
-        return replace(recipe, base=asking(recipe.base))
-    return replace(recipe, components=tuple(asking(one) for one in recipe.components))
+        return replace(recipe, base=changed(recipe.base))
+    return replace(recipe, components=tuple(map(changed, recipe.components)))
 
 
-def _gap(known: tuple[str, ...], asked: list[Requirement]) -> int | None:
-    """Where among the known versions a range lies that allows none of them."""
-    for one in asked:
-        for specifier in SpecifierSet(one.specifier):
+def _gap(versions: tuple[str, ...], requirements: list[Requirement]) -> int | None:
+    """Return the position among sorted versions of a range that allows none of them."""
+    for requirement in requirements:
+        for specifier in SpecifierSet(requirement.specifier):
             try:
-                wanted = Version(specifier.version.removesuffix(".*"))
+                bound = Version(specifier.version.removesuffix(".*"))
             except InvalidVersion:  # `===` takes any text
                 continue
-            return sum(Version(version) < wanted for version in known)
+            return sum(Version(version) < bound for version in versions)
     return None

@@ -1,4 +1,4 @@
-"""One version of one part, what it asks of the others, and why it can't be among them."""
+"""Candidates of a resolution: their demands on each other, and the reasons that exclude them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,11 +14,13 @@ from bakehouse.util.hashing import Json, json_of
 
 @dataclass(frozen=True)
 class Candidate:
+    """One variant of one release of a component."""
+
     component: Component
     release: Release
     variant: Variant
     provided: Mapping[str, str] = field(init=False, repr=False, compare=False)
-    """Every name this candidate answers for, with its version."""
+    """The version of every name that this candidate provides, its own included."""
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -39,98 +41,103 @@ class Candidate:
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json, Json]:
-        """What it puts into the key of its stage: before its packages, behind them, and last."""
-        artifacts = {one.name: (one.kind, one.source, one.file, one.sha256) for one in self.spec.artifacts}
+        """Inputs of its stage's build key: before its packages, after them, and last."""
+        artifacts = {
+            artifact.name: (artifact.kind, artifact.source, artifact.file, artifact.sha256)
+            for artifact in self.spec.artifacts
+        }
         files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
-        what = self.name, self.release.version, self.variant.name, self.component.template, artifacts
-        return json_of(*what), json_of(self.spec.build_apt), json_of(self.spec.facts, files)
+        identity = self.name, self.release.version, self.variant.name, self.component.template, artifacts
+        return json_of(*identity), json_of(self.spec.build_apt), json_of(self.spec.facts, files)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Somebody's requirement on a name."""
+    """A requirement of a component or of the recipe."""
 
     requirement: Requirement
     required_by: Candidate | None
-    """None is the recipe itself."""
-    brings: bool = True
-    """Whether the name has to be in the image, or only fits if it is."""
+    """None for the recipe itself."""
+    is_required: bool = True
+    """Whether the name has to be in the image; a constraint applies only if it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one candidate can't be in the image."""
+    """The reason why one candidate cannot be in the image."""
 
     candidate: Candidate
     name: str
-    """What it is about: a part, what one provides, or a Python package."""
+    """The component, provided name or Python package in question."""
     demand: Demand | None = None
-    """The demand that does not hold."""
+    """The unmet demand."""
     other: Candidate | None = None
-    """The chosen part that it does not go with."""
-    known: Incompatibility | None = None
-    """What is known not to work, if that is it; `others` are the chosen parts that have to do with it."""
+    """The chosen component that the candidate contradicts."""
+    incompatibility: Incompatibility | None = None
+    """The known incompatibility, if that is the reason; `others` are the chosen components involved."""
     others: tuple[Candidate, ...] = ()
     packages: tuple[Package, Package] | None = None
-    """The two locks' lines that disagree, its own first; without `other` the second is the recipe's."""
+    """The two conflicting lock lines, the candidate's first; without `other` the second is the recipe's."""
     then: "Conflict | None" = None
-    """What nothing fits for once it is chosen."""
+    """The conflict that choosing the candidate leads to."""
 
     @property
     def culprits(self) -> frozenset[str]:
-        """The chosen parts without which it might be taken."""
+        """The chosen components without which the candidate might fit."""
         required_by = self.demand.required_by if self.demand else None
-        return frozenset(one.name for one in (self.other, required_by, *self.others) if one)
+        involved = (self.other, required_by, *self.others)
+        return frozenset(candidate.name for candidate in involved if candidate)
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """No candidate of `name` fits."""
+    """A name for which no candidate fits."""
 
     recipe: Recipe
     name: str
     demands: tuple[Demand, ...]
-    """All that were on the table."""
+    """All demands at that point."""
     _reasons: Callable[[], tuple[Refusal, ...]]
 
     @cached_property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Why each candidate does not: worked out when somebody reads it, since most are never read."""
+        """The reason against each candidate; computed on first use, because few conflicts are printed."""
         return self._reasons()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is chosen so far, and what that asks for."""
+    """The components chosen so far, and their demands."""
 
     chosen: tuple[Candidate, ...]
     demands: tuple[Demand, ...]
     own: Mapping[str, Package]
-    """The Python packages of the recipe's own lock, by their normal names."""
+    """The Python packages of the recipe's own lock, by normalized name."""
     locked: Mapping[str, Package]
-    """Those of all locks; of two with one name the first."""
+    """The Python packages of all locks; of two with one name the first."""
     targets: tuple[Candidate, ...]
-    """What the image has to run on; parts ask of them what they ask of other parts."""
+    """The instance types and driver that the image targets; components have demands on them too."""
     excluded: frozenset[str]
-    """Names that another part has to provide: their own components were tried in vain."""
+    """Names that another component has to provide, because no component of that name fits."""
     provided: frozenset[str]
-    """The names that the chosen parts and the targets answer for."""
+    """The names that the chosen components and the targets provide."""
     missing: frozenset[str]
-    """The names that have to be in the image and are not yet."""
-    known: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """What the chosen parts are known not to work with for certain."""
+    """The required names that are not provided yet."""
+    incompatibilities: tuple[tuple[Candidate, Incompatibility], ...] = ()
+    """The certain incompatibilities that the chosen components declare."""
 
     @classmethod
     def first(
         cls, demands: tuple[Demand, ...], packages: Iterable[Package], targets: tuple[Candidate, ...]
     ) -> "Selection":
-        """What a recipe asks for, before any part is chosen."""
-        own = {normal_name(one.name): one for one in packages}
-        provided = frozenset(name for one in targets for name in one.provided)
-        missing = frozenset(one.requirement.name for one in demands if one.brings) - provided
+        """Return the selection of a recipe before any component is chosen."""
+        own = {normal_name(package.name): package for package in packages}
+        provided = frozenset(name for target in targets for name in target.provided)
+        missing = frozenset(demand.requirement.name for demand in demands if demand.is_required) - provided
         return cls((), demands, own, own, targets, frozenset(), provided, missing)
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
+        """Return the selection with one more candidate."""
         provided = self.provided.union(candidate.provided)
         packages = candidate.spec.packages_by_name
         return Selection(
@@ -141,68 +148,70 @@ class Selection:
             self.targets,
             self.excluded,
             provided,
-            self.missing.union(one.requirement.name for one in demands if one.brings) - provided,
-            (*self.known, *_known(candidate)),
+            self.missing.union(demand.requirement.name for demand in demands if demand.is_required)
+            - provided,
+            (*self.incompatibilities, *_certain_incompatibilities(candidate)),
         )
 
     def unmet(self, candidate: Candidate) -> Demand | None:
-        """The first demand on the table that a candidate does not meet."""
+        """Return the first demand that a candidate does not meet."""
         for demand in self.demands:
             version = candidate.provided.get(demand.requirement.name)
             if version is not None and not demand.requirement.allows(version):
                 return demand
         return None
 
-    def disagreeing(self, candidate: Candidate) -> tuple[str, Candidate] | None:
-        """The first name that a chosen part gives another version, and that part."""
+    def contradicting(self, candidate: Candidate) -> tuple[str, Candidate] | None:
+        """Return the first name of which a chosen component provides another version, and that component."""
         for other in self.chosen:
             for name, version in other.provided.items():
                 if name in candidate.provided and not _agree(version, candidate.provided[name]):
                     return name, other
         return None
 
-    def with_name(self, name: str) -> Iterator[Candidate]:
-        """The chosen parts that answer for a name, then what the image has to run on."""
-        return (one for one in (*self.chosen, *self.targets) if name in one.provided)
+    def providers_of(self, name: str) -> Iterator[Candidate]:
+        """Yield the chosen components that provide a name, then the targets."""
+        return (candidate for candidate in (*self.chosen, *self.targets) if name in candidate.provided)
 
 
 def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
-    """The first thing that keeps a candidate with demands of its own out of a selection."""
+    """Return the first reason against adding a candidate with its own demands to a selection."""
     if unmet := selection.unmet(candidate):
         return Refusal(candidate, unmet.requirement.name, unmet)
-    if disagreeing := selection.disagreeing(candidate):
-        return Refusal(candidate, disagreeing[0], other=disagreeing[1])
+    if contradicting := selection.contradicting(candidate):
+        name, other = contradicting
+        return Refusal(candidate, name, other=other)
     for demand in own:
         name = demand.requirement.name
-        for other in (candidate, *selection.with_name(name)):
+        for other in (candidate, *selection.providers_of(name)):
             if name in other.provided and not demand.requirement.allows(other.provided[name]):
                 return Refusal(candidate, name, demand, other)
     return find_joint_conflict(candidate, selection)
 
 
 def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
-    """What keeps a candidate out of a selection that may go with each of its parts by itself."""
+    """Return the first reason that involves several chosen components, or locked Python packages."""
     pool = (candidate, *selection.chosen, *selection.targets)
-    for owner, known in (*_known(candidate), *selection.known):
-        # What the chosen parts alone have to do with was looked at when they were chosen
-        is_new = owner is candidate or any(one.name in candidate.provided for one in known.parts)
-        if is_new and (parties := incompatible_candidates(known, pool)):
-            involved = {str(one): one for one in (owner, *parties) if one is not candidate}
-            return Refusal(candidate, candidate.name, known=known, others=tuple(involved.values()))
-    return _replaced(candidate, selection) or _locked_otherwise(candidate, selection)
+    for owner, known in (*_certain_incompatibilities(candidate), *selection.incompatibilities):
+        # Incompatibilities among chosen components alone were checked when these were chosen
+        is_new = owner is candidate or any(part.name in candidate.provided for part in known.parts)
+        if is_new and (involved := incompatible_candidates(known, pool)):
+            others = {str(other): other for other in (owner, *involved) if other is not candidate}
+            return Refusal(candidate, candidate.name, incompatibility=known, others=tuple(others.values()))
+    return _base_conflict(candidate, selection) or _lock_conflict(candidate, selection)
 
 
-def _known(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
-    return [(candidate, one) for one in candidate.spec.conflicts if one.is_certain]
+def _certain_incompatibilities(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
+    return [(candidate, known) for known in candidate.spec.conflicts if known.is_certain]
 
 
 def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
-    """Whether a part suits what it has to run on: a part of what `find_conflict` looks at."""
+    """Return whether a candidate fits the targets by itself: part of what `find_conflict` checks."""
     pool = (candidate, *targets)
     for demand in own:
         for other in pool:
-            provided = other.provided.get(demand.requirement.name)
-            if provided is not None and not demand.requirement.allows(provided):
+            version = other.provided.get(demand.requirement.name)
+            if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
         known.is_certain and incompatible_candidates(known, pool) for known in candidate.spec.conflicts
@@ -210,39 +219,42 @@ def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[C
 
 
 def are_compatible(
-    one: Candidate, ones: tuple[Demand, ...], other: Candidate, others: tuple[Demand, ...]
+    first: Candidate,
+    first_demands: tuple[Demand, ...],
+    second: Candidate,
+    second_demands: tuple[Demand, ...],
 ) -> bool:
     """Return whether two candidates and their demands fit together: part of what `find_conflict` checks."""
-    mine, theirs = one.provided, other.provided
-    if any(name in theirs and not _agree(theirs[name], version) for name, version in mine.items()):
+    theirs = second.provided
+    if any(name in theirs and not _agree(theirs[name], version) for name, version in first.provided.items()):
         return False
-    for demands, provided in ((ones, theirs), (others, mine)):
+    for demands, provided in ((first_demands, second.provided), (second_demands, first.provided)):
         for demand in demands:
             version = provided.get(demand.requirement.name)
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        known.is_certain and incompatible_candidates(known, (one, other))
-        for known in (*one.spec.conflicts, *other.spec.conflicts)
+        known.is_certain and incompatible_candidates(known, (first, second))
+        for known in (*first.spec.conflicts, *second.spec.conflicts)
     )
 
 
 def frozen_package(base: Candidate, package: Package) -> Package | None:
-    """What a base has in a package's place and has to keep; its version is empty where nobody knows it."""
-    for one in base.component.frozen:
-        if fnmatchcase(normal_name(package.name), one.pattern):
-            return Package(package.name, base.provided.get(one.known_as, ""), "", "", 0, one.location)
+    """Return the package that a base keeps instead of another; its version is empty if unknown."""
+    for frozen in base.component.frozen:
+        if fnmatchcase(normal_name(package.name), frozen.pattern):
+            return Package(package.name, base.provided.get(frozen.known_as, ""), "", "", 0, frozen.location)
     return None
 
 
-def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
-    """Why a candidate's lock, or the recipe's own, can't go with what a base has to keep."""
+def _base_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """Return the first locked package that would replace one that the base keeps."""
     if candidate.component.frozen:
         for package in selection.own.values():
             kept = frozen_package(candidate, package)
             if kept and kept.version != _public(package.version):
                 return Refusal(candidate, package.name, packages=(kept, package))
-    for base in (one for one in selection.chosen if one.component.frozen):
+    for base in (chosen for chosen in selection.chosen if chosen.component.frozen):
         for package in candidate.spec.packages:
             kept = frozen_package(base, package)
             if kept and kept.version != _public(package.version):
@@ -250,38 +262,35 @@ def _replaced(candidate: Candidate, selection: Selection) -> Refusal | None:
     return None
 
 
-def _locked_otherwise(candidate: Candidate, selection: Selection) -> Refusal | None:
-    """The first package of a candidate's lock that another one has in another version."""
-    mine, theirs = candidate.spec.packages_by_name, selection.locked
-    differing = {name for name in mine.keys() & theirs.keys() if theirs[name].version != mine[name].version}
-    for name in (one for one in mine if one in differing):
-        lockers = (one for one in selection.chosen if one.spec.packages_by_name.get(name) is theirs[name])
-        return Refusal(
-            candidate, mine[name].name, other=next(lockers, None), packages=(mine[name], theirs[name])
-        )
+def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
+    """Return the first package of a candidate's lock that is locked elsewhere in another version."""
+    own, locked = candidate.spec.packages_by_name, selection.locked
+    differing = {name for name in own.keys() & locked.keys() if locked[name].version != own[name].version}
+    for name in (name for name in own if name in differing):
+        packages = own[name], locked[name]
+        owners = (other for other in selection.chosen if other.spec.packages_by_name.get(name) is packages[1])
+        return Refusal(candidate, packages[0].name, other=next(owners, None), packages=packages)
     return None
 
 
 def _public(version: str) -> str:
-    """A version without what tells one build of it from another: `2.5.1+cu124` is `2.5.1`."""
+    """Return a version without its local label: `2.5.1` for `2.5.1+cu124`."""
     return version.partition("+")[0]
 
 
 def incompatible_candidates(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
-    """The parts of a pool for which an incompatibility holds; none where it doesn't."""
-    parties = []
+    """Return the members of a pool to which an incompatibility applies; none if it does not apply."""
+    involved = []
     for part in known.parts:
-        party = next(
-            (one for one in pool if part.name in one.provided and part.allows(one.provided[part.name])), None
-        )
-        if party is None:
+        for candidate in pool:
+            if part.name in candidate.provided and part.allows(candidate.provided[part.name]):
+                involved.append(candidate)
+                break
+        else:
             return ()
-        parties.append(party)
-    return tuple(parties)
+    return tuple(involved)
 
 
 def _agree(first: str, second: str) -> bool:
-    """Whether two parts that provide one name mean the same: `12.8` and `12.8.1` do."""
-    one, two = first.split("."), second.split(".")
-    length = min(len(one), len(two))
-    return one[:length] == two[:length]
+    """Return whether one version extends the other: `12.8` and `12.8.1` agree."""
+    return all(one == two for one, two in zip(first.split("."), second.split("."), strict=False))

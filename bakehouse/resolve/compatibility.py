@@ -1,6 +1,6 @@
-"""Which candidates are left beside what is chosen: sets of them are the bits of one number.
+"""Pairwise compatibility of candidates, as bit sets: bit n stands for the nth candidate of a name.
 
-What is found out holds for every recipe of a catalogue, so each pair of candidates is looked at once.
+Compatibility of a pair holds for every recipe of a catalogue, so each pair is checked once.
 """
 
 import re
@@ -13,172 +13,181 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate, Demand, are_compatible, fits_targets
 
 Option = tuple[Candidate, tuple[Demand, ...]]
-"""A candidate and what it asks for."""
+"""A candidate and its demands."""
 
 
 class Options:
-    """The candidates of one name in order, and which of them go with what: a set's bit n is the nth."""
+    """The candidates of one name in order, and the sets of them that fit a candidate, targets or a demand."""
 
     def __init__(self, listed: tuple[Option, ...]) -> None:
         self.listed = listed
-        self.gives = frozenset(name for candidate, _ in listed for name in candidate.provided)
-        self._beside: dict[int, tuple[int, int]] = {}
-        """By the identity of another candidate: those that were looked at, and those that go with it."""
-        self._suiting: dict[tuple[str, ...], int] = {}
-        self._allowing: dict[tuple[str, str], int] = {}
+        self.provided = frozenset(name for candidate, _ in listed for name in candidate.provided)
+        self._compatible: dict[int, tuple[int, int]] = {}
+        """By the identity of another candidate: the checked candidates, and the compatible ones."""
+        self._fitting: dict[tuple[str, ...], int] = {}
+        self._meeting: dict[tuple[str, str], int] = {}
 
-    def beside(self, other: Candidate, demands: tuple[Demand, ...], wanted: int) -> int:
-        """Those of `wanted` that can be in one image with another part, which has to outlive this."""
-        looked_at, good = self._beside.get(id(other), (0, 0))
-        if new := wanted & ~looked_at:
-            for place in _places(new):
-                candidate, own = self.listed[place]
+    def compatible_with(self, other: Candidate, demands: tuple[Demand, ...], subset: int) -> int:
+        """Return the candidates of `subset` that fit another candidate, which has to outlive this object."""
+        checked, compatible = self._compatible.get(id(other), (0, 0))
+        if new := subset & ~checked:
+            for bit in _bits(new):
+                candidate, own = self.listed[bit]
                 if are_compatible(candidate, own, other, demands):
-                    good |= 1 << place
-            self._beside[id(other)] = looked_at | new, good
-        return good & wanted
+                    compatible |= 1 << bit
+            self._compatible[id(other)] = checked | new, compatible
+        return compatible & subset
 
-    def suiting(self, targets: tuple[Candidate, ...]) -> int:
-        """Those that contradict neither themselves nor what an image has to run on."""
+    def fitting(self, targets: tuple[Candidate, ...]) -> int:
+        """Return the candidates that contradict neither themselves nor the targets."""
         key = tuple(map(str, targets))
-        if key not in self._suiting:
-            self._suiting[key] = sum(
-                1 << place
-                for place, (candidate, own) in enumerate(self.listed)
+        if key not in self._fitting:
+            self._fitting[key] = sum(
+                1 << bit
+                for bit, (candidate, own) in enumerate(self.listed)
                 if fits_targets(candidate, own, targets)
             )
-        return self._suiting[key]
+        return self._fitting[key]
 
-    def allowing(self, asked: Demand) -> int:
-        """Those that are what a recipe asks for, or say nothing of it."""
-        wanted = asked.requirement
-        key = wanted.name, wanted.specifier
-        if key not in self._allowing:
-            provided = (candidate.provided.get(wanted.name) for candidate, _ in self.listed)
-            self._allowing[key] = sum(
-                1 << place
-                for place, version in enumerate(provided)
-                if version is None or wanted.allows(version)
+    def meeting(self, demand: Demand) -> int:
+        """Return the candidates that meet a demand of the recipe, or do not provide its name."""
+        requirement = demand.requirement
+        key = requirement.name, requirement.specifier
+        if key not in self._meeting:
+            versions = (candidate.provided.get(requirement.name) for candidate, _ in self.listed)
+            self._meeting[key] = sum(
+                1 << bit
+                for bit, version in enumerate(versions)
+                if version is None or requirement.allows(version)
             )
-        return self._allowing[key]
+        return self._meeting[key]
 
 
 class CompatibilityCache:
-    """What the recipes of a catalogue have in common."""
+    """The candidates that all recipes of a catalogue share."""
 
     def __init__(self) -> None:
         self._options: dict[tuple[str, str], Options] = {}
-        """By a component's name, and the glob that its variants' names match."""
+        """By the name of a component and the glob of its variants."""
 
     @classmethod
     def of(cls, catalog: Catalog) -> "CompatibilityCache":
-        found: CompatibilityCache = catalog.cache.setdefault("fitting", cls())
-        return found
+        """Return the cache of a catalogue."""
+        cache: CompatibilityCache = catalog.cache.setdefault("compatibility", cls())
+        return cache
 
     def options(self, component: Component, pattern: str = "*") -> Options:
-        """A component's candidates, each with all that it may ask for."""
+        """Return the candidates of a component, each with all its possible demands."""
         key = component.name, pattern
         if key not in self._options:
-            is_called_so = re.compile(translate(pattern)).match
-            every = [
+            matches = re.compile(translate(pattern)).match
+            candidates = [
                 Candidate(component, release, variant)
                 for release in component.releases
                 for variant in release.variants
-                if pattern == "*" or is_called_so(variant.name)
+                if pattern == "*" or matches(variant.name)
             ]
-            self._options[key] = Options(tuple((one, _demands(one, frozenset())) for one in every))
+            self._options[key] = Options(
+                tuple((candidate, _demands(candidate, frozenset())) for candidate in candidates)
+            )
         return self._options[key]
 
 
 class Compatibility:
-    """The candidates of one recipe, and which are left beside what is chosen."""
+    """The candidates of one recipe, and the sets of them that fit the components chosen so far."""
 
     def __init__(
         self,
         recipe: Recipe,
         shared: CompatibilityCache,
-        asked: tuple[Demand, ...],
+        demands: tuple[Demand, ...],
         targets: tuple[Candidate, ...],
     ) -> None:
-        self._recipe, self._shared, self._asked, self._targets = recipe, shared, asked, targets
+        """`demands` are those of the recipe itself."""
+        self._recipe, self._shared, self._recipe_demands, self._targets = recipe, shared, demands, targets
         self.options: dict[str, Options] = {}
         """By name: the same ones at every step."""
         self._open: dict[str, int] = {}
+        """By name: the candidates that fit the recipe itself."""
         self._altered: set[int] = set()
-        """Candidates that ask for less here than they do elsewhere."""
-        self._beside_altered: dict[str, Options] = {}
+        """Identities of candidates that have fewer demands in this recipe than elsewhere."""
+        self._compatible_with_altered: dict[str, Options] = {}
         self._demands: dict[int, tuple[Demand, ...]] = {}
 
     def list(self, name: str, component: Component | None) -> Options:
-        """Put down the candidates of a name, newest first; none excluded a component."""
-        self.options[name] = found = self._listed(component) if component else Options(())
-        left = found.suiting(self._targets)
-        for one in self._asked:
-            if one.requirement.name in found.gives:
-                left &= found.allowing(one)
+        """Record and return the candidates of a name, newest first; none without a component."""
+        self.options[name] = options = self._listed(component) if component else Options(())
+        left = options.fitting(self._targets)
+        for demand in self._recipe_demands:
+            if demand.requirement.name in options.provided:
+                left &= options.meeting(demand)
         self._open[name] = left
-        return found
+        return options
 
     def choose(self, option: Option) -> None:
-        """Note what a candidate that is taken asks for."""
+        """Record the demands of a candidate that is being chosen."""
         candidate, demands = option
         self._demands[id(candidate)] = demands
 
     def left(self, name: str, chosen: tuple[Candidate, ...], before: int | None) -> int:
-        """Those of a name that go with all that is chosen; `before` went with all but the last one."""
+        """Return the candidates that fit all chosen ones; `before` fitted all but the last of them."""
         others = chosen if before is None else chosen[-1:]
         left = self._open[name] if before is None else before
         for other in others:
             if left:
-                left = self._beside(name, other, left)
+                left = self._compatible(name, other, left)
         return left
 
-    def against(self, name: str, place: int, chosen: tuple[Candidate, ...]) -> frozenset[str] | None:
-        """The first of the chosen parts that a candidate can't be beside; empty where it never fits.
+    def culprit(self, name: str, bit: int, chosen: tuple[Candidate, ...]) -> str | None:
+        """Return the first chosen component that excludes a candidate, if one does.
 
-        The first one takes a search back furthest. Locks are left to when a candidate is taken.
+        The first one lets the search go back furthest. Locks are checked when a candidate is chosen.
         """
-        if not self._open[name] >> place & 1:
-            return frozenset()
-        for other in chosen:
-            if not self._beside(name, other, 1 << place):
-                return frozenset({other.name})
+        if self._open[name] >> bit & 1:
+            for other in chosen:
+                if not self._compatible(name, other, 1 << bit):
+                    return other.name
         return None
 
-    def _beside(self, name: str, other: Candidate, wanted: int) -> int:
+    def _compatible(self, name: str, other: Candidate, subset: int) -> int:
         options = self.options[name]
         if id(other) in self._altered:
-            # What is found out of it holds in this search alone
-            options = self._beside_altered.setdefault(name, Options(options.listed))
-        return options.beside(other, self._demands[id(other)], wanted)
+            # Results for an altered candidate hold in this search only
+            options = self._compatible_with_altered.setdefault(name, Options(options.listed))
+        return options.compatible_with(other, self._demands[id(other)], subset)
 
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
-        found = self._shared.options(component, pattern.text) if pattern else self._shared.options(component)
-        if not excluded:
-            return found
+        options = self._shared.options(component, pattern.text if pattern else "*")
         altered = {
-            id(one) for one, _ in found.listed if any(asked.name in excluded for asked in one.spec.recommends)
+            id(candidate)
+            for candidate, _ in options.listed
+            if any(requirement.name in excluded for requirement in candidate.spec.recommends)
         }
         if not altered:
-            return found
+            return options
         self._altered |= altered
         return Options(
-            tuple((one, _demands(one, excluded) if id(one) in altered else own) for one, own in found.listed)
+            tuple(
+                (candidate, _demands(candidate, excluded) if id(candidate) in altered else own)
+                for candidate, own in options.listed
+            )
         )
 
 
 def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ...]:
+    """Return the demands of a candidate; recommended components in `excluded` are left out."""
     spec = candidate.spec
-    found = [Demand(one, candidate) for one in spec.requires]
-    found += [Demand(one, candidate) for one in spec.recommends if one.name not in excluded]
-    found += [Demand(one, candidate, brings=False) for one in spec.constraints]
-    return tuple(found)
+    recommended = (requirement for requirement in spec.recommends if requirement.name not in excluded)
+    return (
+        *(Demand(requirement, candidate) for requirement in (*spec.requires, *recommended)),
+        *(Demand(requirement, candidate, is_required=False) for requirement in spec.constraints),
+    )
 
 
-def _places(some: int) -> Iterator[int]:
-    """The numbers of the bits that are set."""
-    while some:
-        lowest = some & -some
+def _bits(number: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set, lowest first."""
+    while number:
+        lowest = number & -number
         yield lowest.bit_length() - 1
-        some ^= lowest
+        number ^= lowest

@@ -1,4 +1,4 @@
-"""Compares two resolutions: parts that came, went or changed, and what of Python packages that means."""
+"""Comparison of two resolutions: added, removed and changed components and Python packages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _MOST_IMAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class ComponentDifference:
-    """One part in two images; None where an image does not have it."""
+    """One component in two images; None where an image lacks it."""
 
     name: str
     before: Choice | None
@@ -28,11 +28,12 @@ class ComponentDifference:
 
     @property
     def is_any(self) -> bool:
-        return _version(self.before) != _version(self.after) or any(self.brought)
+        """Whether the component differs at all."""
+        return _version(self.before) != _version(self.after) or any(self.provided)
 
     @property
-    def brought(self) -> Iterator[str]:
-        """What the part brings, where that changed though the part is in both."""
+    def provided(self) -> Iterator[str]:
+        """The provided versions that differ, if both images have the component."""
         if not (self.before and self.after):
             return
         first, second = self.before.spec.provides, self.after.spec.provides
@@ -42,30 +43,36 @@ class ComponentDifference:
 
 
 def differences(before: Resolution, after: Resolution) -> tuple[ComponentDifference, ...]:
-    """What differs, in the order of layers; parts that went come last."""
+    """Return the components that differ, in layer order; removed ones come last."""
     first, second = _by_name(before), _by_name(after)
     names = [*second, *(name for name in first if name not in second)]
-    found = (ComponentDifference(name, first.get(name), second.get(name)) for name in names)
-    return tuple(one for one in found if one.is_any)
+    compared = (ComponentDifference(name, first.get(name), second.get(name)) for name in names)
+    return tuple(difference for difference in compared if difference.is_any)
 
 
 def compare(before: Resolution, after: Resolution) -> str:
-    """The differences in words; empty where there are none."""
-    found = differences(before, after)
-    sizes, other = _bytes(before), _bytes(after)
-    rows = [(*_told(one), _change(sizes.get(one.name, 0), other.get(one.name, 0))) for one in found]
+    """Return the differences as text; empty if there are none."""
+    sizes, new_sizes = _wheel_bytes(before), _wheel_bytes(after)
+    rows = [
+        (
+            _difference_text(difference),
+            tuple(difference.provided),
+            _size_change(sizes.get(difference.name, 0), new_sizes.get(difference.name, 0)),
+        )
+        for difference in differences(before, after)
+    ]
     width = max((len(text) for text, _, _ in rows), default=0)
     lines = []
-    for text, brought, size in rows:
+    for text, provided, size in rows:
         lines.append(f"  {text.ljust(width)}  {size}".rstrip())
-        lines += [f"      brings {one}" for one in brought]
-    lines += _packages(before, after)
+        lines += [f"      provides {change}" for change in provided]
+    lines += _package_lines(before, after)
     return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """An image whose components differ between two commits; no resolutions if it fails to resolve at one."""
+    """An image whose components differ between two commits; no resolutions if one of them fails."""
 
     image: str
     before: Resolution | None = None
@@ -124,15 +131,15 @@ def history_text(history: History) -> str:
         if change.before and change.after:
             lines = compare(change.before, change.after)
         blocks.append(f"{change.image}\n{lines}")
-    blocks += _images("+", history.added)
-    blocks += _images("-", history.removed)
+    blocks += _image_lines("+", history.added)
+    blocks += _image_lines("-", history.removed)
     if history.same:
-        blocks.append(f"{history.same} image{'s' if history.same > 1 else ''} with the same components\n")
+        blocks.append(f"{format_count(history.same, 'image')} with the same components\n")
     return "\n".join(blocks)
 
 
-def _images(sign: str, names: tuple[str, ...]) -> list[str]:
-    """Images that came, or went."""
+def _image_lines(sign: str, names: tuple[str, ...]) -> list[str]:
+    """Return added or removed images as one block."""
     if not names:
         return []
     rest = f"  and {len(names) - _MOST_IMAGES} more\n" if len(names) > _MOST_IMAGES else ""
@@ -146,14 +153,15 @@ def _resolved(recipe: Recipe, catalog: Catalog) -> Resolution | None:
         return None
 
 
-def _told(one: ComponentDifference) -> tuple[str, tuple[str, ...]]:
-    if one.before is None:
-        return f"+ {one.name} {_version(one.after)}", ()
-    if one.after is None:
-        return f"- {one.name} {_version(one.before)}", ()
-    if _version(one.before) == _version(one.after):
-        return f"~ {one.name} {_version(one.after)}", tuple(one.brought)
-    return f"~ {one.name} {_version(one.before)} → {_version(one.after)}", tuple(one.brought)
+def _difference_text(difference: ComponentDifference) -> str:
+    before, after = _version(difference.before), _version(difference.after)
+    if difference.before is None:
+        return f"+ {difference.name} {after}"
+    if difference.after is None:
+        return f"- {difference.name} {before}"
+    if before == after:
+        return f"~ {difference.name} {after}"
+    return f"~ {difference.name} {before} → {after}"
 
 
 def _version(choice: Choice | None) -> str:
@@ -164,40 +172,43 @@ def _version(choice: Choice | None) -> str:
 
 
 def _by_name(resolution: Resolution) -> dict[str, Choice]:
-    """Parts by name; the base stands under its own."""
+    """Return the components by name, the base included."""
     return {choice.name: choice for choice in (resolution.base, *resolution.choices)}
 
 
-def _bytes(resolution: Resolution) -> dict[str, int]:
-    """The wheels that each part installs, as they are fetched."""
-    return {name: sum(one.bytes for one in packages) for name, packages in resolution.owners.items()}
+def _wheel_bytes(resolution: Resolution) -> dict[str, int]:
+    """Return the download size of each component's Python packages."""
+    return {name: sum(package.bytes for package in owned) for name, owned in resolution.owners.items()}
 
 
-def _change(before: int, after: int) -> str:
+def _size_change(before: int, after: int) -> str:
     if before == after:
         return ""
     return f"{format_bytes(before)} → {format_bytes(after)} of Python packages"
 
 
-def _packages(before: Resolution, after: Resolution) -> Iterator[str]:
+def _package_lines(before: Resolution, after: Resolution) -> Iterator[str]:
     first, second = _installed(before), _installed(after)
-    changed = [
+    changes = [
         f"{second[name].name} {first[name].version} → {second[name].version}"
         for name in first.keys() & second.keys()
         if first[name].version != second[name].version
     ]
-    changed += [f"+ {second[name].name} {second[name].version}" for name in second.keys() - first.keys()]
-    changed += [f"- {first[name].name} {first[name].version}" for name in first.keys() - second.keys()]
-    if changed:
-        sizes = [sum(one.bytes for one in found.values()) for found in (first, second)]
-        packages = format_count(len(changed), "Python package differs", "Python packages differ")
-        yield f"  {packages}; to fetch: {format_bytes(sizes[0])} → {format_bytes(sizes[1])}"
-        changed.sort(key=lambda text: text.lstrip("+- ").lower())
-        yield from (f"      {one}" for one in changed[:_MOST_PACKAGES])
-        if rest := changed[_MOST_PACKAGES:]:
+    changes += [f"+ {second[name].name} {second[name].version}" for name in second.keys() - first.keys()]
+    changes += [f"- {first[name].name} {first[name].version}" for name in first.keys() - second.keys()]
+    if changes:
+        sizes = [
+            format_bytes(sum(package.bytes for package in packages.values())) for packages in (first, second)
+        ]
+        verb = "differs" if len(changes) == 1 else "differ"
+        count = format_count(len(changes), "Python package")
+        yield f"  {count} {verb}; download size: {sizes[0]} → {sizes[1]}"
+        changes.sort(key=lambda text: text.lstrip("+- ").lower())
+        yield from (f"      {change}" for change in changes[:_MOST_PACKAGES])
+        if rest := changes[_MOST_PACKAGES:]:
             yield f"      and {len(rest)} more"
 
 
 def _installed(resolution: Resolution) -> Mapping[str, Package]:
-    packages = [one for owned in resolution.owners.values() for one in owned]
-    return {canonicalize_name(one.name): one for one in (*packages, *resolution.user_packages)}
+    packages = [package for owned in resolution.owners.values() for package in owned]
+    return {canonicalize_name(package.name): package for package in (*packages, *resolution.user_packages)}

@@ -1,4 +1,4 @@
-"""Tells why each version of an image was chosen, what kept newer ones out, and what would let them in."""
+"""Explanations of a resolution: why each version was chosen, and what excludes or allows newer ones."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,67 +29,67 @@ from bakehouse.resolve.phrases import (
 from bakehouse.resolve.resolver import Choice, Resolution
 
 CALLS = 100
-"""How often the resolver is asked what a newer version of one part would take."""
+"""Calls of the resolver that look for newer versions of one component."""
 CALLS_FOR_EACH = 15
-"""The same, where all parts are told."""
+"""The same for each component of an overview."""
 _WIDEST = 76
 _MOST_WAYS = 3
 _MOST_REASONS = 2
-_MOST_REASONS_OF_ONE = 8
+_MOST_REASONS_IN_DETAIL = 8
 _MOST_CHANGES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     text: str
-    spots: tuple[Location, ...] = ()
+    locations: tuple[Location, ...] = ()
 
 
 def overview(resolution: Resolution, catalog: Catalog) -> str:
-    """Every part in a few lines: who brought it, what keeps newer ones out, which pin holds them back."""
+    """Return a few lines for each component: its demands, and the pins that exclude newer versions."""
     recipe = resolution.recipe
     lines = [line for choice in _all(resolution) for line in _block(choice, resolution, catalog)]
     example = (resolution.choices or (resolution.base,))[-1].name
-    hint = f"`./bake explain {recipe.name} {example}` tells all of one part"
+    hint = f"run `bake explain {recipe.name} {example}` for all details of one component"
     return _text([[_Line(recipe.name)], lines, [_Line(hint)]])
 
 
 def component_report(resolution: Resolution, catalog: Catalog, name: str) -> str:
-    """All about one part, or about one thing that a part brings."""
-    choice = next(one for one in _all(resolution) if name in one.candidate.provided)
+    """Return all details of one component, or of one name that a component provides."""
+    choice = next(chosen for chosen in _all(resolution) if name in chosen.candidate.provided)
     version, candidate = choice.candidate.provided[name], choice.candidate
     newest = catalog.components[choice.name].releases[0].version
-    known = "the newest known" if newest == choice.version else f"the newest known is {newest}"
-    lines = [_Line(f"{candidate}, {known}", (candidate.release.location,))]
+    rank = "the newest known" if newest == choice.version else f"the newest known is {newest}"
+    lines = [_Line(f"{candidate}, {rank}", (candidate.release.location,))]
     if name != choice.name:
-        lines.insert(0, _Line(f"{name} {version}, which {candidate} brings", (candidate.variant.location,)))
+        lines.insert(0, _Line(f"{name} {version}, provided by {candidate}", (candidate.variant.location,)))
     newer = _Newer(choice, resolution, catalog)
-    lines += [_demand(one, choice, newer) for one in choice.demands]
-    lines += newer.lines(_MOST_REASONS_OF_ONE)
+    lines += [_demand(demand, choice, newer) for demand in choice.demands]
+    lines += newer.lines(_MOST_REASONS_IN_DETAIL)
     return _text([lines, _ways(resolution, catalog, name, version)])
 
 
 def explainable_names(resolution: Resolution) -> tuple[str, ...]:
-    """What can be asked about: the parts, and what they bring."""
+    """Return the names that `explain` accepts: the components, and the names that they provide."""
     return tuple(sorted({name for choice in _all(resolution) for name in choice.candidate.provided}))
 
 
-def describe_changes(combination: Alternative) -> str:
-    """The changes of a combination, shortly: `cuda 12.4 → 12.6.3, without smp`."""
-    return ", ".join(_change(one) for one in combination.changes)
+def describe_changes(alternative: Alternative) -> str:
+    """Return the changes of an alternative: `cuda 12.4 → 12.6.3, without smp`."""
+    return ", ".join(_change_text(change) for change in alternative.changes)
 
 
-def _change(change: PinChange) -> str:
+def _change_text(change: PinChange) -> str:
     pin = change.pin
     if pin.kind == "lock":
-        return "the requirements' lock made again"
+        return "an updated lock of the requirements"
     if change.base:
-        return f"base {pin.name} → {change.base} {change.now}"
-    if not change.now:
+        return f"base {pin.name} → {change.base} {change.value}"
+    if not change.value:
         return f"without {pin.name}"
     if pin.kind == "variant":
-        return f"variant {pin.asked} of {pin.name} → {change.now}"
-    return f"{pin.name} {pin.asked} → {change.now}"
+        return f"variant {pin.value} of {pin.name} → {change.value}"
+    return f"{pin.name} {pin.value} → {change.value}"
 
 
 def _all(resolution: Resolution) -> tuple[Choice, ...]:
@@ -97,54 +97,57 @@ def _all(resolution: Resolution) -> tuple[Choice, ...]:
 
 
 class _Newer:
-    """The releases of a part that are newer than the chosen one, by what keeps them out."""
+    """The releases of a component newer than the chosen one, by the reason against them."""
 
     def __init__(self, choice: Choice, resolution: Resolution, catalog: Catalog) -> None:
         self._resolution = resolution
-        here = Version(choice.version)
-        left = [one for one in catalog.components[choice.name].releases if Version(one.version) > here]
-        self.is_there = bool(left)
+        chosen = Version(choice.version)
+        releases = catalog.components[choice.name].releases
+        left = [release for release in releases if Version(release.version) > chosen]
+        self.exist = bool(left)
         self.by_demand: dict[Requirement, list[Release]] = {}
         for demand in choice.demands:
             if demand.requirement.name == choice.name:
-                out = [one for one in left if not demand.requirement.allows(one.version)]
-                left = [one for one in left if one not in out]
-                self.by_demand[demand.requirement] = out
+                excluded = [release for release in left if not demand.requirement.allows(release.version)]
+                left = [release for release in left if release not in excluded]
+                self.by_demand[demand.requirement] = excluded
         self._pattern = resolution.recipe.variants.get(choice.name)
-        self._by_name = [one for one in left if not self._is_called_so(one)]
-        versions = {one.version for one in left if one not in self._by_name}
-        self._refusals = [one for one in choice.skipped if one.candidate.release.version in versions]
+        self._without_variant = [release for release in left if not self._has_variant(release)]
+        versions = {release.version for release in left if release not in self._without_variant}
+        self._refusals = [
+            refusal for refusal in choice.skipped if refusal.candidate.release.version in versions
+        ]
 
-    def _is_called_so(self, release: Release) -> bool:
+    def _has_variant(self, release: Release) -> bool:
         pattern = self._pattern
         return pattern is None or any(fnmatchcase(one.name, pattern.text) for one in release.variants)
 
     @property
-    def keeping(self) -> set[Requirement]:
-        """The demands that keep some newer version out."""
-        theirs = [
-            one.demand for one in self._refusals if one.demand and one.demand.required_by != one.candidate
-        ]
+    def excluding(self) -> set[Requirement]:
+        """The demands that exclude a newer version."""
+        unmet = [(refusal.demand, refusal.candidate) for refusal in self._refusals if refusal.demand]
+        others = [demand for demand, candidate in unmet if demand.required_by != candidate]
         return {
-            *(requirement for requirement, out in self.by_demand.items() if out),
-            *(demand.requirement for demand in theirs),
+            *(requirement for requirement, excluded in self.by_demand.items() if excluded),
+            *(demand.requirement for demand in others),
         }
 
     def lines(self, most: int) -> list[_Line]:
-        """What else keeps newer ones out: each fact with its place, then what it does not go with."""
+        """Return the other reasons against newer releases: each fact, then the facts that it contradicts."""
         lines = []
-        if self._by_name and self._pattern:
-            told = first_versions(one.version for one in self._by_name)
-            lines.append(_Line(f"  not {told}: no variant {self._pattern.text}", (self._pattern.location,)))
-        found = grouped(self._refusals)
-        for group in found[:most]:
+        if self._without_variant and self._pattern:
+            versions = first_versions(release.version for release in self._without_variant)
+            text = f"  not {versions}: no variant {self._pattern.text}"
+            lines.append(_Line(text, (self._pattern.location,)))
+        groups = grouped(self._refusals)
+        for group in groups[:most]:
             opening = f"  not {first_versions(variants_by_version(group))}{_variants(group)}: "
             lines.append(_Line(f"{opening}{group_predicate(group)}", (reason_location(group[0]),)))
             lines += [
-                _Line(f"    {one.text}", (one.location,) if one.location else ())
-                for one in (*opposing_reasons(group[0]), *self._reasons_for(group[0]))
+                _Line(f"    {reason.text}", (reason.location,) if reason.location else ())
+                for reason in (*opposing_reasons(group[0]), *self._reasons_for(group[0]))
             ]
-        if rest := [one for group in found[most:] for one in group]:
+        if rest := [refusal for group in groups[most:] for refusal in group]:
             lines.append(
                 _Line(
                     f"  not {first_versions(variants_by_version(rest))}{_variants(rest)}, for other reasons"
@@ -153,97 +156,103 @@ class _Newer:
         return lines
 
     def _reasons_for(self, refusal: Refusal) -> Iterator[Reason]:
-        """Why the part that a refused release does not go with is of its version."""
+        """Yield the demand that pins the component which a refused release contradicts."""
         other = refusal.other
         if other and other != refusal.candidate and other.name == refusal.name:
-            found = next((one for one in _all(self._resolution) if one.name == other.name), None)
-            pinned = [one for one in found.demands if one.requirement.specifier] if found else []
-            yield from (demand_reason(one) for one in pinned[:1])
+            choices = (choice for choice in _all(self._resolution) if choice.name == other.name)
+            demands = [demand for choice in choices for demand in choice.demands]
+            pinning = [demand for demand in demands if demand.requirement.specifier]
+            yield from map(demand_reason, pinning[:1])
 
 
 def _variants(group: list[Refusal]) -> str:
-    """Which variants of one release, unless it is all of them."""
-    names = [one.candidate.variant.name for one in group]
+    """Return the refused variants of one release, unless all are refused."""
+    names = [refusal.candidate.variant.name for refusal in group]
     is_one = len(variants_by_version(group)) == 1 and len(names) < len(group[0].candidate.release.variants)
     return variant_list(names) if is_one else ""
 
 
 def _block(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
     newer = _Newer(choice, resolution, catalog)
-    telling = [_demand(one, choice, newer) for one in _telling(choice, newer)]
-    provided = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
-    brought = [_Line(f"  brings {provided}")] if provided else []
-    if not newer.is_there:
+    demands = [_demand(demand, choice, newer) for demand in _relevant_demands(choice, newer)]
+    names = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
+    provided = [_Line(f"  provides {names}")] if names else []
+    if not newer.exist:
         heading = f"{choice.candidate}, the newest known"
-        if len(telling) == 1:
-            return [_Line(f"{heading}: {telling[0].text.strip()}", telling[0].spots), *brought]
-        return [_Line(heading), *brought, *telling]
-    lines = [_Line(str(choice.candidate)), *brought, *telling, *newer.lines(_MOST_REASONS)]
-    return lines + _one_change(choice, resolution, catalog)
+        if len(demands) == 1:
+            return [_Line(f"{heading}: {demands[0].text.strip()}", demands[0].locations), *provided]
+        return [_Line(heading), *provided, *demands]
+    lines = [_Line(str(choice.candidate)), *provided, *demands, *newer.lines(_MOST_REASONS)]
+    return lines + _single_changes(choice, resolution, catalog)
 
 
-def _telling(choice: Choice, newer: _Newer) -> list[Demand]:
-    """Who brought a part in, and whose demands keep newer versions out."""
-    own = [one for one in choice.demands if one.requirement.name == choice.name]
-    first = [one for one in (*own, *choice.demands) if one.brings][:1]
-    return [one for one in choice.demands if one in first or one.requirement in newer.keeping]
+def _relevant_demands(choice: Choice, newer: _Newer) -> list[Demand]:
+    """Return the demand that adds a component to the image, and those that exclude newer versions."""
+    own = [demand for demand in choice.demands if demand.requirement.name == choice.name]
+    first = [demand for demand in (*own, *choice.demands) if demand.is_required][:1]
+    excluding = newer.excluding
+    return [demand for demand in choice.demands if demand in first or demand.requirement in excluding]
 
 
 def _demand(demand: Demand, choice: Choice, newer: _Newer) -> _Line:
-    one = demand.requirement
-    what = requirement_text(one) if one.name != choice.name else version_range(one) or "it"
-    out = newer.by_demand.get(one, [])
-    kept = f", which keeps {first_versions(release.version for release in out)} out" if out else ""
-    return _Line(f"  {requester_text(demand)} {demand_verb(demand)} {what}{kept}", (one.location,))
+    requirement = demand.requirement
+    is_own = requirement.name == choice.name
+    value = (version_range(requirement) or "it") if is_own else requirement_text(requirement)
+    text = f"  {requester_text(demand)} {demand_verb(demand)} {value}"
+    if excluded := newer.by_demand.get(requirement):
+        text += f", which excludes {first_versions(release.version for release in excluded)}"
+    return _Line(text, (requirement.location,))
 
 
-def _one_change(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
-    """Newer versions that one change of the recipe would give, of a pin that has to do with it."""
-    wanted = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
+def _single_changes(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
+    """Return the single changes of a related pin that allow a newer version."""
+    newer = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
     search = AlternativeSearch(
-        resolution.recipe, catalog, CALLS_FOR_EACH, (wanted,), involved_names(choice, resolution, catalog)
+        resolution.recipe, catalog, CALLS_FOR_EACH, (newer,), involved_names(choice, resolution, catalog)
     )
-    if isinstance(search.at_best, Conflict):
+    if isinstance(search.outcome_with_all_moved, Conflict):
         return []
-    return [_way(choice.name, one) for one in search.nearest(_MOST_CHANGES, most=1).combinations]
+    nearest = search.nearest(_MOST_CHANGES, most_changes=1)
+    return [_way(choice.name, alternative) for alternative in nearest.alternatives]
 
 
 def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[str]:
-    """The names that have to do with newer releases: what they ask for and bring, and who has that."""
+    """Return the names that newer releases need and provide, and the chosen components that provide these."""
     names = {choice.name}
     for release in catalog.components[choice.name].releases:
         if release.version == choice.version:
             break
         for spec in (variant.spec for variant in release.variants):
-            names |= {one.name for one in (*spec.requires, *spec.constraints)} | spec.provides.keys()
-    return names | {one.name for one in _all(resolution) if names & one.candidate.provided.keys()}
+            requirements = (*spec.requires, *spec.constraints)
+            names |= {requirement.name for requirement in requirements} | spec.provides.keys()
+    return names | {chosen.name for chosen in _all(resolution) if names & chosen.candidate.provided.keys()}
 
 
 def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> list[_Line]:
-    """The fewest changes of the recipe that give a newer version."""
+    """Return the fewest changes of the recipe that allow a newer version."""
     recipe = resolution.recipe
     if not _is_newer_known(catalog, name, version):
-        return [_Line(f"{version} is the newest {name} that the catalogue knows")]
-    wanted = Requirement(name, f">{version}", recipe.location)
-    search = AlternativeSearch(recipe, catalog, CALLS, (wanted,))
-    if isinstance(search.at_best, Conflict):
-        return [_Line(f"a newer {name} does not go with the other parts, in any of their versions")]
+        return [_Line(f"{version} is the newest {name} in the catalogue")]
+    newer = Requirement(name, f">{version}", recipe.location)
+    search = AlternativeSearch(recipe, catalog, CALLS, (newer,))
+    if isinstance(search.outcome_with_all_moved, Conflict):
+        return [_Line(f"no newer {name} is compatible with any versions of the other components")]
     nearest = search.nearest(_MOST_WAYS)
-    if nearest.combinations:
-        return [_way(name, one) for one in nearest.combinations]
+    if nearest.alternatives:
+        return [_way(name, alternative) for alternative in nearest.alternatives]
     if nearest.is_cut:
-        return [_Line(f"no way to a newer {name} was found in {CALLS} tries")]
-    return [_Line(f"no way to a newer {name} with up to three changes of the recipe")]
+        return [_Line(f"no combination with a newer {name} was found in {CALLS} tries")]
+    return [_Line(f"no combination of up to three changes of the recipe allows a newer {name}")]
 
 
-def _way(name: str, combination: Alternative) -> _Line:
-    spots = tuple(change.pin.location for change in combination.changes)
-    version = combination.resolution.version_of(name)
-    return _Line(f"  {version} would take {describe_changes(combination)}", spots)
+def _way(name: str, alternative: Alternative) -> _Line:
+    locations = tuple(change.pin.location for change in alternative.changes)
+    version = alternative.resolution.version_of(name)
+    return _Line(f"  {version} is possible with {describe_changes(alternative)}", locations)
 
 
 def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
-    known = (
+    versions = (
         provided
         for component in catalog.components.values()
         for release in component.releases
@@ -251,17 +260,17 @@ def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
         for provided in ((release.version,) if component.name == name else ())
         + ((variant.spec.provides[name],) if name in variant.spec.provides else ())
     )
-    return any(Version(one) > Version(version) for one in known)
+    return any(Version(known) > Version(version) for known in versions)
 
 
 def _text(blocks: Iterable[list[_Line]]) -> str:
-    """Blocks of lines with an empty one between, the places in a column of their own."""
-    found = [*blocks]
-    widths = [len(one.text) for lines in found for one in lines if one.spots]
-    width = max((one for one in widths if one <= _WIDEST), default=0)
-    return "\n\n".join("\n".join(_told(one, width) for one in lines) for lines in found) + "\n"
+    """Return blocks of lines, separated by empty lines, with the locations in a column of their own."""
+    blocks = [*blocks]
+    widths = [len(line.text) for lines in blocks for line in lines if line.locations]
+    width = max((width for width in widths if width <= _WIDEST), default=0)
+    return "\n\n".join("\n".join(_line_text(line, width) for line in lines) for lines in blocks) + "\n"
 
 
-def _told(line: _Line, width: int) -> str:
-    places = ", ".join(dict.fromkeys(location_text(one) for one in line.spots))
-    return f"{line.text.ljust(width)}   {places}" if places else line.text
+def _line_text(line: _Line, width: int) -> str:
+    locations = ", ".join(dict.fromkeys(map(location_text, line.locations)))
+    return f"{line.text.ljust(width)}   {locations}" if locations else line.text

@@ -1,4 +1,4 @@
-"""Which parts of images are older than what the catalogue knows, and what the newest would take."""
+"""Components of images that have newer releases in the catalogue, and what these would need."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.format import format_table
 
 CALLS = 30
-"""How often the resolver is asked about one part."""
+"""Calls of the resolver for one component."""
 _MOST_CHANGES = 2
 _WIDEST = 70
 
 
 @dataclass(frozen=True, slots=True)
 class OutdatedComponent:
-    """A part that has a newer release, and whether that would fit."""
+    """A component with a newer release, and whether that would fit."""
 
     choice: Choice
     newest: str
@@ -32,62 +32,66 @@ class OutdatedComponent:
 
 
 def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choice, str], ...]:
-    """The parts of an image for which the catalogue has a newer release, with the newest one."""
+    """Return the components of an image for which the catalogue has a newer release, with its version."""
     chosen = (resolution.base, *resolution.choices)
-    found = [(choice, catalog.components[choice.name].releases[0].version) for choice in chosen]
-    return tuple((choice, newest) for choice, newest in found if newest != choice.version)
+    newest = ((choice, catalog.components[choice.name].releases[0].version) for choice in chosen)
+    return tuple((choice, version) for choice, version in newest if version != choice.version)
 
 
 def outdated(resolution: Resolution, catalog: Catalog) -> tuple[OutdatedComponent, ...]:
-    """The same, with whether the newest release would fit, or what holds it back."""
-    found = newer_releases(resolution, catalog)
-    return tuple(_judged(choice, newest, resolution, catalog) for choice, newest in found)
+    """Return the same, with whether the newest release would fit, or what excludes it."""
+    return tuple(
+        _judged(choice, newest, resolution, catalog) for choice, newest in newer_releases(resolution, catalog)
+    )
 
 
 def _judged(choice: Choice, newest: str, resolution: Resolution, catalog: Catalog) -> OutdatedComponent:
-    wanted = Requirement(choice.name, f"=={newest}", choice.candidate.release.location)
+    requirement = Requirement(choice.name, f"=={newest}", choice.candidate.release.location)
     names = involved_names(choice, resolution, catalog)
-    search = AlternativeSearch(resolution.recipe, catalog, CALLS, (wanted,), names)
-    best = search.at_best
-    if isinstance(best, Conflict):
-        told = conflict_report.first_reason(best) or Reason("does not go with the other parts")
-        return OutdatedComponent(choice, newest, told.text, told.location)
-    found = search.nearest(1, _MOST_CHANGES).combinations
-    if not found:
-        return OutdatedComponent(choice, newest, "takes more than two changes")
-    there = found[0].changes[0].pin.location if found[0].changes else None
-    words = f"fits with {describe_changes(found[0])}" if there else "fits, in the place of a newer other part"
-    return OutdatedComponent(choice, newest, words, there)
+    search = AlternativeSearch(resolution.recipe, catalog, CALLS, (requirement,), names)
+    outcome = search.outcome_with_all_moved
+    if isinstance(outcome, Conflict):
+        reason = conflict_report.first_reason(outcome)
+        reason = reason or Reason("is not compatible with the other components")
+        return OutdatedComponent(choice, newest, reason.text, reason.location)
+    nearest = search.nearest(1, _MOST_CHANGES).alternatives
+    if not nearest:
+        return OutdatedComponent(choice, newest, "needs more than two changes")
+    if not nearest[0].changes:
+        return OutdatedComponent(choice, newest, "fits with an older version of another component")
+    verdict = f"fits with {describe_changes(nearest[0])}"
+    return OutdatedComponent(choice, newest, verdict, nearest[0].changes[0].pin.location)
 
 
 def table(resolution: Resolution, catalog: Catalog) -> str:
-    """One image's parts that are not the newest known."""
-    found = outdated(resolution, catalog)
-    if not found:
-        return f"{resolution.recipe.name}: every part is the newest known\n"
+    """Return the outdated components of one image as text."""
+    components = outdated(resolution, catalog)
+    if not components:
+        return f"{resolution.recipe.name}: every component is the newest known\n"
     rows = [
         (
-            f"{one.choice.name} {one.choice.version}",
-            f"newest {one.newest}",
-            one.verdict,
-            location_text(one.location) if one.location else "",
+            f"{component.choice.name} {component.choice.version}",
+            f"newest {component.newest}",
+            component.verdict,
+            location_text(component.location) if component.location else "",
         )
-        for one in found
+        for component in components
     ]
     return f"{resolution.recipe.name}\n{format_table(rows, indent='  ', max_width=_WIDEST)}"
 
 
 def summary(resolutions: Iterable[Resolution], catalog: Catalog) -> str:
-    """What many images have that is not the newest known: a line a part."""
-    found: dict[tuple[str, str], Counter[str]] = {}
+    """Return the outdated components of many images as text: a line for each component."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
     for resolution in resolutions:
         for choice, newest in newer_releases(resolution, catalog):
-            found.setdefault((choice.name, newest), Counter())[choice.version] += 1
-    rows = [(name, newest, _counted(versions)) for (name, newest), versions in sorted(found.items())]
-    return format_table(rows)
+            counts.setdefault((choice.name, newest), Counter())[choice.version] += 1
+    return format_table(
+        (name, newest, _counted(versions)) for (name, newest), versions in sorted(counts.items())
+    )
 
 
 def _counted(versions: Counter[str]) -> str:
-    told = [f"{version} in {count}" for version, count in versions.most_common(4)]
-    rest = len(versions) - len(told)
-    return ", ".join(told) + (f" and {rest} other versions" if rest else "")
+    counts = [f"{version} in {count}" for version, count in versions.most_common(4)]
+    rest = len(versions) - len(counts)
+    return ", ".join(counts) + (f" and {rest} other versions" if rest else "")

@@ -1,4 +1,4 @@
-"""What an image's author pinned, as things that could be given up one by one."""
+"""The pins of a recipe, and copies of the recipe with some pins relaxed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,42 +11,43 @@ from bakehouse.errors import Location
 from bakehouse.resolve.phrases import version_range
 
 COMMAND = 0
-"""The line of what was asked for on the command line, not in a file."""
-
+"""Line number of pins that are given on the command line."""
 
 _WHOLE = ("lock", "instance")
-"""What can only be given up whole."""
+"""Kinds of pins that can only be dropped."""
 
 
 class Relaxation(IntEnum):
-    """How far a pin is given up."""
+    """How far a pin is relaxed."""
 
     MOVE = 1
-    """Another version, or another variant."""
+    """Allow any version or variant."""
     DROP = 2
-    """The part is left out."""
+    """Leave the component out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One thing that a recipe, or the command line, asks for."""
+    """One requirement of a recipe or of the command line."""
 
-    kind: Literal["base", "part", "variant", "lock", "instance", "driver"]
+    kind: Literal["base", "component", "variant", "lock", "instance", "driver"]
     name: str
-    asked: str
-    """Its versions or its variants as written; empty is any."""
+    value: str
+    """Its versions or variants as written; empty for any."""
     location: Location
 
     @property
     def least(self) -> Relaxation:
-        return Relaxation.MOVE if self.asked and self.kind not in _WHOLE else Relaxation.DROP
+        """The smallest possible relaxation."""
+        return Relaxation.MOVE if self.value and self.kind not in _WHOLE else Relaxation.DROP
 
     @property
     def most(self) -> Relaxation:
-        if self.kind == "part" and self.asked and self.is_given_by_command:
-            # Who asks whether it fits gets no answer from an image without it.
+        """The largest useful relaxation."""
+        if self.kind == "component" and self.value and self.is_given_by_command:
+            # An image without it does not answer the question
             return Relaxation.MOVE
-        return Relaxation.DROP if self.kind in ("part", *_WHOLE) else Relaxation.MOVE
+        return Relaxation.DROP if self.kind in ("component", *_WHOLE) else Relaxation.MOVE
 
     @property
     def is_given_by_command(self) -> bool:
@@ -54,63 +55,72 @@ class Pin:
 
 
 Relaxations = Mapping[Pin, Relaxation]
-"""What of a recipe is given up."""
+"""The relaxed pins of a recipe."""
 
 
 def pins_of(recipe: Recipe) -> tuple[Pin, ...]:
-    """All that could be given up. What is likelier to have to stay comes last.
+    """Return all pins of a recipe, the ones more likely to stay last.
 
-    A variant that follows from something else on the command line is none.
+    A variant that follows from another choice on the command line is not a pin.
     """
-    parts = [Pin("part", one.name, version_range(one), one.location) for one in recipe.components]
-    found = [one for one in parts if not one.asked]
+    components = [
+        Pin("component", requirement.name, version_range(requirement), requirement.location)
+        for requirement in recipe.components
+    ]
+    pins = [pin for pin in components if not pin.value]
     if recipe.content.packages:
-        found.append(Pin("lock", "requirements", "requirements", recipe.location))
-    found += [
+        pins.append(Pin("lock", "requirements", "requirements", recipe.location))
+    pins += [
         Pin("variant", name, glob.text, glob.location)
         for name, glob in recipe.variants.items()
         if glob.location.line or f"{name}=" in str(glob.location.path)
     ]
     if recipe.base.specifier:
-        found.append(Pin("base", recipe.base.name, version_range(recipe.base), recipe.base.location))
-    found += [one for one in parts if one.asked]
-    found += [Pin("instance", one.text, one.text, one.location) for one in recipe.targets.instances]
+        pins.append(Pin("base", recipe.base.name, version_range(recipe.base), recipe.base.location))
+    pins += [pin for pin in components if pin.value]
+    instances = recipe.targets.instances
+    pins += [Pin("instance", instance.text, instance.text, instance.location) for instance in instances]
     if driver := recipe.targets.driver:
-        found.append(Pin("driver", DRIVER, driver.text, driver.location))
-    return tuple(sorted(found, key=lambda pin: pin.is_given_by_command))
+        pins.append(Pin("driver", DRIVER, driver.text, driver.location))
+    return tuple(sorted(pins, key=lambda pin: pin.is_given_by_command))
 
 
-def relax(recipe: Recipe, giving: Relaxations) -> Recipe:
-    """The recipe with some things given up."""
-    if not giving:
+def relax(recipe: Recipe, relaxations: Relaxations) -> Recipe:
+    """Return the recipe with some pins relaxed."""
+    if not relaxations:
         return recipe
-    given = {(pin.kind, pin.name, pin.location): how for pin, how in giving.items()}
+    by_place = {(pin.kind, pin.name, pin.location): how for pin, how in relaxations.items()}
+    kinds = {pin.kind for pin in relaxations}
 
-    def moved(kind: str, one: Requirement) -> Requirement:
-        return replace(one, specifier="") if (kind, one.name, one.location) in given else one
+    def moved(kind: str, requirement: Requirement) -> Requirement:
+        is_relaxed = (kind, requirement.name, requirement.location) in by_place
+        return replace(requirement, specifier="") if is_relaxed else requirement
 
-    def is_dropped(one: Requirement) -> bool:
-        return given.get(("part", one.name, one.location)) is Relaxation.DROP
+    def is_dropped(requirement: Requirement) -> bool:
+        return by_place.get(("component", requirement.name, requirement.location)) is Relaxation.DROP
 
     targets = replace(
         recipe.targets,
         instances=tuple(
-            one for one in recipe.targets.instances if ("instance", one.text, one.location) not in given
+            instance
+            for instance in recipe.targets.instances
+            if ("instance", instance.text, instance.location) not in by_place
         ),
-        driver=None if any(pin.kind == "driver" for pin in giving) else recipe.targets.driver,
+        driver=None if "driver" in kinds else recipe.targets.driver,
     )
-    content = recipe.content
-    if any(pin.kind == "lock" for pin in giving):
-        content = replace(content, packages=())
     return replace(
         recipe,
         base=moved("base", recipe.base),
-        components=tuple(moved("part", one) for one in recipe.components if not is_dropped(one)),
+        components=tuple(
+            moved("component", requirement)
+            for requirement in recipe.components
+            if not is_dropped(requirement)
+        ),
         variants={
             name: glob
             for name, glob in recipe.variants.items()
-            if ("variant", name, glob.location) not in given
+            if ("variant", name, glob.location) not in by_place
         },
-        content=content,
+        content=replace(recipe.content, packages=()) if "lock" in kinds else recipe.content,
         targets=targets,
     )

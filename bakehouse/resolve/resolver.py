@@ -1,8 +1,8 @@
-"""Chooses versions for a recipe: newest first, depth first, keeping who asked for what.
+"""Resolution of a recipe to exact versions: newest first, depth first.
 
-A component, its release and its variant are one candidate. A candidate is refused by a demand that is
-already on the table, or because a demand of its own does not hold; what was refused, and by whom, is what
-`explain` tells when nothing fits. The order of keys in a file never matters.
+A candidate is one variant of one release of a component. It is excluded by a demand of the recipe or of a
+chosen component, or because one of its own demands is not met. The search records each exclusion, so that
+`explain` and error messages can give the reasons. The order of keys in a recipe does not matter.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,21 +39,23 @@ from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, O
 
 @dataclass(frozen=True)
 class Choice:
-    """One component as chosen, with who asked for it and what made older or newer ones unfit."""
+    """A chosen component, with the demands on it and the reasons against the candidates before it."""
 
     candidate: Candidate
-    _asked: tuple[Demand, ...]
-    """All that is asked for in the image."""
+    _all_demands: tuple[Demand, ...]
+    """All demands in the image."""
     _reasons: Callable[[], tuple[Refusal, ...]]
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        """What is asked of it, and of what it provides."""
-        return tuple(one for one in self._asked if one.requirement.name in self.candidate.provided)
+        """The demands on it and on the names that it provides."""
+        return tuple(
+            demand for demand in self._all_demands if demand.requirement.name in self.candidate.provided
+        )
 
     @cached_property
     def skipped(self) -> tuple[Refusal, ...]:
-        """What stands before it in the catalogue, and why it is not chosen."""
+        """The candidates before it in the catalogue, with the reasons against them."""
         return self._reasons()
 
     @property
@@ -71,22 +73,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A recipe with exact versions, lower layers first."""
+    """A recipe with exact versions, lowest layers first."""
 
     recipe: Recipe
     base: Choice
     choices: tuple[Choice, ...]
-    """Without the base; by layer order, then name."""
+    """All components but the base, by layer order, then name."""
     owners: dict[str, tuple[Package, ...]]
-    """The Python packages each component installs: of two that need one, the lower owns it."""
+    """The Python packages that each component installs; a shared package belongs to the lowest component."""
     user_packages: tuple[Package, ...]
     targets: tuple[Candidate, ...] = ()
-    """The instance types and the driver that it is for."""
+    """The instance types and the driver that the image targets."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
     """What is reported not to work together, on evidence too thin to find_conflict it."""
 
     def version_of(self, name: str) -> str | None:
-        """The version of a component or of what one provides."""
+        """Return the version of a component or of a provided name, or None."""
         for choice in (self.base, *self.choices):
             if name in choice.candidate.provided:
                 return choice.candidate.provided[name]
@@ -94,7 +96,7 @@ class Resolution:
 
 
 class Unsatisfiable(Exception):
-    """Carries a Conflict to `explain`, which has the words."""
+    """No combination of versions satisfies a recipe; `conflict` holds the causes."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(conflict.name)
@@ -102,39 +104,39 @@ class Unsatisfiable(Exception):
 
 
 class BudgetExceeded(Exception):
-    """The effort that was granted is used up, and nothing is known yet."""
+    """The search budget is used up before an answer is known."""
 
 
 @dataclass(slots=True)
 class SearchBudget:
-    """How many candidates may still be looked at."""
+    """The number of candidates that a search may still try."""
 
     left: int
 
 
-def resolve(recipe: Recipe, catalog: Catalog, effort: SearchBudget | None = None) -> Resolution:
-    """The newest versions that satisfy a recipe. Raises Unsatisfiable with the causes.
+def resolve(recipe: Recipe, catalog: Catalog, budget: SearchBudget | None = None) -> Resolution:
+    """Return the newest versions that satisfy a recipe.
 
-    An effort is used up by what is looked at; with none left it raises BudgetExceeded.
+    Raises Unsatisfiable with the causes, and BudgetExceeded once `budget` is used up.
     """
-    return _Search(recipe, catalog, effort).run()
+    return _Search(recipe, catalog, budget).run()
 
 
 _Left = Mapping[str, int]
-"""Candidates of names that have to be chosen, which go with each part that is chosen: the nth is bit n."""
+"""By name still to be chosen: the candidates that fit each chosen component; bit n is the nth candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DeadEnd:
-    """That nothing fits for a name: cheap to find, and told in words only where a person reads them."""
+    """A name for which no candidate fits; its reasons are computed only when they are printed."""
 
     recipe: Recipe
     name: str
     selection: Selection
     tried: tuple[tuple[Option, "_DeadEnd | None"], ...]
-    """Each candidate, with the dead end that its choice led to."""
+    """Each candidate, with the dead end that choosing it led to."""
     culprits: frozenset[str]
-    """The chosen parts of which at least one has to change."""
+    """The chosen components of which at least one has to change."""
 
     @property
     def conflict(self) -> Conflict:
@@ -143,40 +145,42 @@ class _DeadEnd:
 
 
 def _reasons(selection: Selection, tried: Iterable[tuple[Option, _DeadEnd | None]]) -> tuple[Refusal, ...]:
-    """Why each candidate that was tried is not in the image."""
-    found = []
+    """Return the reason against each candidate that was tried."""
+    refusals = []
     for (candidate, demands), dead_end in tried:
         if dead_end:
-            found.append(Refusal(candidate, dead_end.name, then=dead_end.conflict))
+            refusals.append(Refusal(candidate, dead_end.name, then=dead_end.conflict))
         elif refusal := find_conflict(candidate, demands, selection):
-            found.append(refusal)
-    return tuple(found)
+            refusals.append(refusal)
+    return tuple(refusals)
 
 
 class _Search:
-    """Steps back to a choice that has to do with the failure, not to the latest: others can't mend it."""
+    """A search with backjumping: it returns to a choice that contributed to a failure."""
 
-    def __init__(self, recipe: Recipe, catalog: Catalog, effort: SearchBudget | None) -> None:
+    def __init__(self, recipe: Recipe, catalog: Catalog, budget: SearchBudget | None) -> None:
         self._recipe = recipe
-        self._effort = effort
-        self._known_providers: dict[str, frozenset[str]] = {}
+        self._budget = budget
+        self._providers_by_name: dict[str, frozenset[str]] = {}
         self._components = catalog.components
         self._links = catalog.links
         self._targets = _targets(recipe, catalog)
-        self._named = {one.name for one in recipe.components}
-        self._asked = tuple(Demand(one, None) for one in (recipe.base, *recipe.components))
-        self._fitting = Compatibility(recipe, CompatibilityCache.of(catalog), self._asked, self._targets)
+        requirements = (recipe.base, *recipe.components)
+        self._named = {requirement.name for requirement in recipe.components}
+        self._demands = tuple(Demand(requirement, None) for requirement in requirements)
+        shared = CompatibilityCache.of(catalog)
+        self._compatibility = Compatibility(recipe, shared, self._demands, self._targets)
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 
     def run(self) -> Resolution:
-        start = Selection.first(self._asked, self._recipe.content.packages, self._targets)
-        found = self._extend(start, {})
-        if isinstance(found, Selection):
-            return self._result(found)
-        raise Unsatisfiable(found.conflict)
+        start = Selection.first(self._demands, self._recipe.content.packages, self._targets)
+        outcome = self._extend(start, {})
+        if isinstance(outcome, Selection):
+            return self._result(outcome)
+        raise Unsatisfiable(outcome.conflict)
 
     def _extend(self, selection: Selection, left: _Left) -> Selection | _DeadEnd:
-        """A selection with all that it asks for; `left` has what is left for names that are to be chosen."""
+        """Complete a selection; `left` has the remaining candidates of names still to be chosen."""
         name = self._next_name(selection)
         if name is None:
             missing = min(selection.missing, default=None)
@@ -184,36 +188,36 @@ class _Search:
         options = self._candidates(name)
         tried: list[tuple[Option, _DeadEnd | None]] = []
         culprits: frozenset[str] = frozenset()
-        fitting = left.get(name) or self._fitting.left(name, selection.chosen, None)
-        for place, option in enumerate(options):
-            if self._effort:
-                if self._effort.left <= 0:
+        fitting = left.get(name) or self._compatibility.left(name, selection.chosen, None)
+        for bit, option in enumerate(options):
+            if self._budget:
+                if self._budget.left <= 0:
                     raise BudgetExceeded
-                self._effort.left -= 1
-            if not fitting >> place & 1:
+                self._budget.left -= 1
+            if not fitting >> bit & 1:
                 tried.append((option, None))
                 continue
-            found = self._try(option, selection, left)
-            if isinstance(found, Selection):
+            outcome = self._try(option, selection, left)
+            if isinstance(outcome, Selection):
                 self._skipped[name] = partial(_reasons, selection, tuple(tried))
-                return found
-            if isinstance(found, _DeadEnd):
-                if name not in found.culprits:
-                    return found
-                culprits |= found.culprits
-                tried.append((option, found))
+                return outcome
+            if isinstance(outcome, _DeadEnd):
+                if name not in outcome.culprits:
+                    return outcome
+                culprits |= outcome.culprits
+                tried.append((option, outcome))
             else:
-                culprits |= found
+                culprits |= outcome
                 tried.append((option, None))
-        later = self._put_off(name, selection, left)
+        later = self._exclude(name, selection, left)
         if isinstance(later, Selection):
             return later
-        culprits |= self._keeping_out(name, selection)
+        culprits |= self._excluding(name, selection)
         dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
         return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
 
-    def _put_off(self, name: str, selection: Selection, left: _Left) -> Selection | _DeadEnd | None:
-        """What comes of leaving a name to parts that are yet to be chosen; None where it can't be left."""
+    def _exclude(self, name: str, selection: Selection, left: _Left) -> Selection | _DeadEnd | None:
+        """Complete a selection in which another component provides a name; None if none can."""
         if not self._links.is_shared(name):
             return None
         later = replace(selection, excluded=selection.excluded | {name})
@@ -222,40 +226,40 @@ class _Search:
     def _try(
         self, option: Option, selection: Selection, left: _Left
     ) -> Selection | _DeadEnd | frozenset[str]:
-        """What comes of a candidate: a whole selection, a dead end, or who keeps it out at once."""
+        """Add a candidate and go on: a complete selection, a dead end, or the components that exclude it."""
         candidate, demands = option
-        # It goes with each of the chosen parts by itself
+        # Pairs of it and a chosen component are known to be compatible
         if refusal := find_joint_conflict(candidate, selection):
             return refusal.culprits
-        self._fitting.choose(option)
+        self._compatibility.choose(option)
         longer = selection.plus(candidate, demands)
-        ahead = self._look_ahead(longer, left)
-        return ahead if isinstance(ahead, _DeadEnd) else self._extend(longer, ahead)
+        remaining = self._look_ahead(longer, left)
+        return remaining if isinstance(remaining, _DeadEnd) else self._extend(longer, remaining)
 
     def _look_ahead(self, selection: Selection, left: _Left) -> _Left | _DeadEnd:
-        """What the newest choice leaves for names yet to be chosen; a dead end where that is nothing for one.
+        """Return the candidates that the newest choice leaves; a dead end if it leaves none for a name.
 
-        Without it a search would find that out only after it has tried everything between.
+        Without it, the search would fail only after it tried all combinations of the names in between.
         """
-        narrowed: dict[str, int] = {}
+        remaining: dict[str, int] = {}
         for name in sorted(selection.missing - selection.excluded):
             if self._links.is_shared(name) or name not in self._components:
                 continue
             options = self._candidates(name)
-            narrowed[name] = self._fitting.left(name, selection.chosen, left.get(name))
-            if not narrowed[name]:
-                tried = tuple((one, None) for one in options)
-                return self._dead_end(selection, name, tried, self._keeping_out(name, selection))
-        return narrowed
+            remaining[name] = self._compatibility.left(name, selection.chosen, left.get(name))
+            if not remaining[name]:
+                tried = tuple((option, None) for option in options)
+                return self._dead_end(selection, name, tried, self._excluding(name, selection))
+        return remaining
 
-    def _keeping_out(self, name: str, selection: Selection) -> frozenset[str]:
-        """The chosen parts beside which candidates of a name can't be."""
-        places = range(len(self._candidates(name)))
-        against = (self._fitting.against(name, place, selection.chosen) for place in places)
-        return frozenset(culprit for one in against for culprit in one or ())
+    def _excluding(self, name: str, selection: Selection) -> frozenset[str]:
+        """Return the chosen components that exclude candidates of a name."""
+        bits = range(len(self._candidates(name)))
+        culprits = (self._compatibility.culprit(name, bit, selection.chosen) for bit in bits)
+        return frozenset(culprit for culprit in culprits if culprit)
 
     def _next_name(self, selection: Selection) -> str | None:
-        """The base, then the recipe's own names, then others; last what parts yet to come may provide."""
+        """Return the base, then the recipe's own names, then others; names that others may provide last."""
         if not selection.chosen:
             return None if self._recipe.base.name in selection.excluded else self._recipe.base.name
         return min(selection.missing - selection.excluded, key=self._rank, default=None)
@@ -266,13 +270,13 @@ class _Search:
         return self._links.is_shared(name), name not in self._named, order, name
 
     def _candidates(self, name: str) -> tuple[Option, ...]:
-        """The candidates of a name, each with what it asks for: the same ones at every step."""
-        found = self._fitting.options.get(name)
-        if found is None:
+        """Return the candidates of a name with their demands: the same objects at every step."""
+        options = self._compatibility.options.get(name)
+        if options is None:
             component = self._components.get(name)
-            is_elsewhere = self._links.is_base(name) and name != self._recipe.base.name
-            found = self._fitting.list(name, None if is_elsewhere or name == INSTANCE else component)
-        return found.listed
+            is_other_base = self._links.is_base(name) and name != self._recipe.base.name
+            options = self._compatibility.list(name, None if is_other_base or name == INSTANCE else component)
+        return options.listed
 
     def _dead_end(
         self,
@@ -281,22 +285,30 @@ class _Search:
         tried: tuple[tuple[Option, _DeadEnd | None], ...],
         culprits: frozenset[str],
     ) -> _DeadEnd:
-        """Who brought the name is a culprit too, and who might bring, or keeps out, what provides it."""
-        askers = [one.required_by for one in selection.demands if one.requirement.name == name and one.brings]
-        if None not in askers:
-            culprits |= {required_by.name for required_by in askers[:1] if required_by}
+        """Add the component that needs the name to the culprits, and those that affect its providers."""
+        needing = [
+            demand.required_by
+            for demand in selection.demands
+            if demand.requirement.name == name and demand.is_required
+        ]
+        if None not in needing:
+            culprits |= {candidate.name for candidate in needing[:1] if candidate}
         providers = self._providers(name)
-        for one in selection.chosen:
-            if any(self._links.can_provide(provided, providers) for provided in one.provided):
-                culprits |= {one.name}
+        for candidate in selection.chosen:
+            if any(self._links.can_provide(provided, providers) for provided in candidate.provided):
+                culprits |= {candidate.name}
         return _DeadEnd(self._recipe, name, selection, tried, culprits)
 
     def _providers(self, name: str) -> frozenset[str]:
-        """Who may provide a name: what the recipe itself asks of it holds whatever is chosen."""
-        if name not in self._known_providers:
-            lasting = [one for one in (self._recipe.base, *self._recipe.components) if one.name == name]
-            self._known_providers[name] = self._links.providers(name, lasting)
-        return self._known_providers[name]
+        """Return the possible providers of a name, given the recipe's own requirements on it."""
+        if name not in self._providers_by_name:
+            requirements = [
+                requirement
+                for requirement in (self._recipe.base, *self._recipe.components)
+                if requirement.name == name
+            ]
+            self._providers_by_name[name] = self._links.providers(name, requirements)
+        return self._providers_by_name[name]
 
     def _result(self, selection: Selection) -> Resolution:
         base, *others = (
@@ -304,54 +316,59 @@ class _Search:
             for candidate in selection.chosen
         )
         choices = sorted(others, key=lambda choice: (choice.candidate.component.stage_order, choice.name))
-        owners, mine = _share_packages(base.candidate, choices, self._recipe.content.packages)
+        owners, user_packages = _share_packages(base.candidate, choices, self._recipe.content.packages)
         pool = (*selection.chosen, *self._targets)
         warnings = [
-            (one, known)
-            for one in selection.chosen
-            for known in one.spec.conflicts
+            (candidate, known)
+            for candidate in selection.chosen
+            for known in candidate.spec.conflicts
             if not known.is_certain and incompatible_candidates(known, pool)
         ]
         return Resolution(
-            self._recipe, base, tuple(choices), owners, mine, targets=self._targets, warnings=tuple(warnings)
+            recipe=self._recipe,
+            base=base,
+            choices=tuple(choices),
+            owners=owners,
+            user_packages=user_packages,
+            targets=self._targets,
+            warnings=tuple(warnings),
         )
 
 
 def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
-    """What an image has to run on, as parts that are there before any is chosen."""
-    found = []
+    """Return the targets of a recipe as candidates that are present from the start."""
+    targets = []
     component = catalog.components.get(INSTANCE)
     globs = [pattern.text for pattern in recipe.targets.instances]
     for release in component.releases if component and globs else ():
         for variant in release.variants:
             if any(fnmatchcase(variant.name, glob) for glob in globs):
                 assert component
-                found.append(Candidate(component, release, variant))
+                targets.append(Candidate(component, release, variant))
     if driver := recipe.targets.driver:
         variant = Variant("", VariantSpec(), driver.location)
         release = Release(driver.text, (variant,), driver.location)
         host = Component(
             DRIVER, "The host's driver", 0, Path(), (), (release,), "", None, {}, driver.location
         )
-        found.append(Candidate(host, release, variant))
-    return tuple(found)
+        targets.append(Candidate(host, release, variant))
+    return tuple(targets)
 
 
 def _share_packages(
-    base: Candidate, choices: list[Choice], mine: tuple[Package, ...]
+    base: Candidate, choices: list[Choice], user_packages: tuple[Package, ...]
 ) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
-    """Give each Python package to the lowest part that needs it, and to the recipe what none does.
+    """Assign each Python package to the lowest component that needs it, and the rest to the recipe.
 
-    What the base has and keeps is given to nobody.
+    Packages that the base keeps are assigned to neither.
     """
     taken: set[str] = set()
 
     def take(packages: Mapping[str, Package]) -> tuple[Package, ...]:
-        own = {
-            name: one for name, one in packages.items() if name not in taken and not frozen_package(base, one)
-        }
+        left = {name: package for name, package in packages.items() if name not in taken}
+        own = {name: package for name, package in left.items() if not frozen_package(base, package)}
         taken.update(own)
         return tuple(own.values())
 
     owners = {choice.name: take(choice.spec.packages_by_name) for choice in choices}
-    return owners, take({normal_name(one.name): one for one in mine})
+    return owners, take({normal_name(package.name): package for package in user_packages})

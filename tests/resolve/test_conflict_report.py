@@ -17,11 +17,11 @@ error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:64
    |
  3 | components: {jit: "12", toolkit: "5.1", python: "3.12", torch: "2.9.0"}
-   |                                                                ^^^^^^^ asks for torch 2.9.0
-  because the image asks for python 3.12        images/small.yaml:3:49
+   |                                                                ^^^^^^^ requests torch 2.9.0
+  because the image requests python 3.12        images/small.yaml:3:49
   and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
 
-hint: ask for `python: "3.11"`, or for `torch: "2.8.0"`
+hint: use `python: "3.11"`, or `torch: "2.8.0"`
 """
     )
 
@@ -38,14 +38,14 @@ error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:19
    |
  3 | components: {app: "*", python: "3.12"}
-   |                   ^^^ asks for app
-  because the image asks for python 3.12        images/small.yaml:3:32
+   |                   ^^^ requests app
+  because the image requests python 3.12        images/small.yaml:3:32
   and app 1 needs any layer                     components/app/component.yaml:2:45
   and layer 7 needs torch 2.9.0                 components/layer/component.yaml:2:45
-  and torch 2.8.0 is not 2.9.0                  components/torch/component.yaml:14:14
+  and torch 2.8.0 does not match 2.9.0          components/torch/component.yaml:14:14
   and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
 
-hint: ask for `python: "3.11"`
+hint: use `python: "3.11"`
 """
     )
 
@@ -68,7 +68,7 @@ def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None
     told = tree.conflict()
 
     assert "  and torch 1.2, 1.1, 1.0 need glibc >=2.39, not 2.36 " in told
-    assert "  and debian 12 brings glibc 2.36 " in told
+    assert "  and debian 12 provides glibc 2.36 " in told
 
 
 def test_another_base_may_be_the_way_out(tree: Tree) -> None:
@@ -84,7 +84,7 @@ def test_another_base_may_be_the_way_out(tree: Tree) -> None:
     tree.component("torch", 'summary: PyTorch\nreleases: [{version: "3", requires: {glibc: ">=2.39"}}]\n')
     tree.image(HEAD + 'components: {torch: "*"}\n')
 
-    assert tree.conflict().endswith('\nhint: ask for `base: {debian: "13"}`\n')
+    assert tree.conflict().endswith('\nhint: use `base: {debian: "13"}`\n')
 
 
 def test_a_part_that_provides_a_wrong_version_is_told_with_who_needs_another(tree: Tree) -> None:
@@ -100,10 +100,10 @@ error: no versions satisfy image `small` on linux/amd64
   --> images/small.yaml:3:31
    |
  3 | components: {torch: "*", rmm: "*", python: "3.11"}
-   |                               ^^^ asks for rmm
-  because rmm 26 needs cuda 13                     components/rmm/component.yaml:3:45
-  and torch 2.9.0 (cu128-py311) brings cuda 12.8   components/torch/component.yaml:10:15
+   |                               ^^^ requests rmm
+  because rmm 26 needs cuda 13                       components/rmm/component.yaml:3:45
+  and torch 2.9.0 (cu128-py311) provides cuda 12.8   components/torch/component.yaml:10:15
 
-hint: leave `rmm` out
+hint: leave out `rmm`
 """
     )

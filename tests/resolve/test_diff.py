@@ -40,7 +40,7 @@ def test_what_a_part_brings_is_told_where_its_version_is_the_same(tree: Tree) ->
         told
         == """\
   ~ torch 2.9.0 (cpu-py311) → 2.9.0 (cu128-py311)
-      brings cuda none → 12.8
+      provides cuda none → 12.8
 """
     )
 
@@ -71,7 +71,7 @@ releases:
         told
         == """\
   ~ toolkit 1 → 2  1.0 MB → 3.0 MB of Python packages
-  2 Python packages differ; to fetch: 1.0 MB → 3.0 MB
+  2 Python packages differ; download size: 1.0 MB → 3.0 MB
       numpy 3.1000000 → 3.3000000
       + six 1.17
 """

@@ -121,7 +121,7 @@ def test_an_installer_of_unknown_open_mpi_is_passed_over(kitchen: Kitchen) -> No
     )
     assert found.version_of("efa") == "1.17.0"
     text = cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: "1.16.0"', 'mpi4py: "*"', flavour="*")
-    assert 'ask for `efa: "1.17.0"`' in kitchen.answer(text)
+    assert 'use `efa: "1.17.0"`' in kitchen.answer(text)
     [known] = broken(chosen("efa", "1.16.0"), chosen("open-mpi", "4.1.4"))
     assert known.reason == "nobody has written down which Open MPI it puts into the image"
 
@@ -131,7 +131,7 @@ def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(kitchen: Kitchen
     answer = kitchen.answer(text)
     assert "its libfabric can't register memory for NCCL 2.19 and later" in answer
     assert "https://github.com/aws/aws-ofi-nccl/issues/584" in answer
-    assert 'ask for `efa: "1.29.0"`' in answer
+    assert 'use `efa: "1.29.0"`' in answer
     [known] = broken(chosen("efa", "1.28.0"), chosen("nccl", "2.19.3"))
     assert known.is_certain
     assert known.source == "https://github.com/aws/aws-ofi-nccl/issues/584"

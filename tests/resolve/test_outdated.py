@@ -11,7 +11,7 @@ def table(tree: Tree) -> str:
 def test_an_image_with_the_newest_of_everything_says_so(tree: Tree) -> None:
     tree.image('summary: x\nbase: debian\ncomponents: {toolkit: "*"}\n')
 
-    assert table(tree) == "small: every part is the newest known\n"
+    assert table(tree) == "small: every component is the newest known\n"
 
 
 def test_what_a_newer_release_would_take_is_told(tree: Tree) -> None:

@@ -90,7 +90,7 @@ def test_a_base_comes_in_only_as_the_base(tree: Tree) -> None:
     tree.component("efa", 'summary: EFA\nreleases: [{version: "1", requires: {ubuntu: "*"}}]\n')
     tree.image(HEAD + 'components: {efa: "*"}\n')
 
-    assert "ubuntu is a base, and the image's base is debian" in tree.conflict()
+    assert "ubuntu is a base, but the image's base is debian" in tree.conflict()
 
 
 def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree: Tree) -> None:
@@ -261,7 +261,7 @@ def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it
     found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
 
     assert [one.version for one in found.choices] == ["2", "2", "1"]
-    assert [one.known for one in found.choices[-1].skipped] == [known]
+    assert [one.incompatibility for one in found.choices[-1].skipped] == [known]
 
 
 def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
