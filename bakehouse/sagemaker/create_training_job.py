@@ -1,6 +1,6 @@
-"""The `create_training_job` request of SageMaker's API, with all that the SDK's classes would put into it.
+"""The `create_training_job` request of SageMaker's API, with everything that the SDK's classes add.
 
-Its texts are those of a job that is sent, or expressions of code that sends one.
+Its strings are values of a job to send, or Python expressions for generated code.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 DAY = 24 * 60 * 60
 VOLUME_GIB = 30
 _INFO = 20
-"""Python's level of the toolkit's log, as the SDK sends it."""
+"""Log level of the toolkit that the SDK sends."""
 
 
-def script_of(request: TrainingRequest) -> str:
-    """The script as the toolkit is told of it: a path in the archive of the code."""
+def script_path(request: TrainingRequest) -> str:
+    """Return the path of the script in the archive of the code."""
     return request.entry_point if request.source_dir else PurePosixPath(request.entry_point).name
 
 
 def toolkit_parameters(
     request: TrainingRequest, *, archive: str, name: str, region: str
 ) -> dict[str, object]:
-    """The hyperparameters that tell the toolkit where the code lies and what of it to start."""
+    """Return the hyperparameters with the toolkit's code archive and script."""
     return {
-        "sagemaker_program": script_of(request),
+        "sagemaker_program": script_path(request),
         "sagemaker_submit_directory": archive,
         "sagemaker_container_log_level": _INFO,
         "sagemaker_job_name": name,
@@ -44,8 +44,8 @@ def api_request(
     inputs: Mapping[str, str] | None = None,
     volume_gib: int = VOLUME_GIB,
 ) -> dict[str, object]:
-    """The arguments of `create_training_job`."""
-    asked: dict[str, object] = {
+    """Return the arguments of `create_training_job`."""
+    arguments: dict[str, object] = {
         "TrainingJobName": name,
         "RoleArn": role,
         "AlgorithmSpecification": {"TrainingImage": image.uri, "TrainingInputMode": "File"},
@@ -55,10 +55,10 @@ def api_request(
         "StoppingCondition": {"MaxRuntimeInSeconds": max_run},
     }
     if inputs:
-        asked["InputDataConfig"] = [_channel(channel, uri) for channel, uri in inputs.items()]
+        arguments["InputDataConfig"] = [_channel(channel, uri) for channel, uri in inputs.items()]
     if request.environment:
-        asked["Environment"] = dict(request.environment)
-    return asked
+        arguments["Environment"] = dict(request.environment)
+    return arguments
 
 
 def _channel(name: str, uri: str) -> dict[str, object]:
@@ -73,7 +73,8 @@ def _resources(request: TrainingRequest, volume_gib: int) -> dict[str, object]:
     groups = [{"InstanceType": group.instance_type, "InstanceCount": group.count} for group in request.groups]
     if not request.groups[0].name:
         return {**groups[0], **resources}
-    named = [
-        {"InstanceGroupName": group.name, **told} for group, told in zip(request.groups, groups, strict=True)
+    named_groups = [
+        {"InstanceGroupName": group.name, **fields}
+        for group, fields in zip(request.groups, groups, strict=True)
     ]
-    return {"InstanceGroups": named, **resources}
+    return {"InstanceGroups": named_groups, **resources}

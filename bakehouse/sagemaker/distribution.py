@@ -1,45 +1,60 @@
-"""What an estimator's `distribution` turns into: the hyperparameters that SageMaker's SDK sends with a job.
+"""The hyperparameters that SageMaker's SDK v2 sends for an estimator's `distribution`, and its checks.
 
-This is version 2 of the SDK. Its classes PyTorch and TensorFlow hand `distribution` on; the generic Estimator
-drops it, so an image without a framework is started by PyTorch, as `estimator` writes it. Version 3 sends no
-hyperparameters for a launcher: see `model_trainer`.
+The classes PyTorch and TensorFlow pass `distribution` on. The generic Estimator ignores it, so `bake
+estimator` uses PyTorch for images without a framework. SDK v3 sends no hyperparameters for a launcher; see
+`model_trainer`.
 
-What the SDK refuses is refused here, and so is what it takes and then silently drops.
+Values that the SDK rejects are errors here, and so are values that it silently ignores. Messages name the
+path of a key, because the source of the mapping is unknown.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bakehouse.sagemaker import launch_rules
-from bakehouse.sagemaker.distribution_options import (
-    ENABLED,
-    GROUPS,
-    OPTIONS,
-    PARAMETERS,
-    PROCESSES,
-    Settings,
-    read_strategies,
-)
-from bakehouse.sagemaker.findings import Findings
+from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma
+from bakehouse.sagemaker.rules import Findings
 from bakehouse.util.suggest import suggestion
 
 Framework = Literal["pytorch", "tensorflow", ""]
+Settings = Mapping[str, object]
 
+GROUPS = "instance_groups"
+ENABLED, PROCESSES, OPTIONS, PARAMETERS = "enabled", "processes_per_host", "custom_mpi_options", "parameters"
+SINGLE_COPY = "btl_vader_single_copy_mechanism"
 _SCOPE = f"sagemaker_distribution_{GROUPS}"
+_LIBRARIES = "smdistributed"
 _DATA, _MODEL = "smdistributed.dataparallel", "smdistributed.modelparallel"
 _MIRRORED = "multi_worker_mirrored_strategy"
-_ORDER: tuple[str, ...] = (
-    "mpi",
-    "torch_distributed",
-    "pytorchddp",
-    "smdistributed.dataparallel",
-    "parameter_server",
-    "multi_worker_mirrored_strategy",
-)
-"""Which of several a toolkit starts: the first."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "mpi": (ENABLED, PROCESSES, OPTIONS),
+    "torch_distributed": (ENABLED,),
+    "pytorchddp": (ENABLED, OPTIONS),
+    _DATA: (ENABLED, OPTIONS),
+    _MODEL: (ENABLED, PARAMETERS),
+    "parameter_server": (ENABLED,),
+    _MIRRORED: (ENABLED,),
+}
+"""Keys of each strategy."""
+_ALTERNATIVES = {
+    "Torchrun": "use it with ModelTrainer of SDK v3; an estimator has `torch_distributed`",
+    "MPI": "use it with ModelTrainer of SDK v3; an estimator has `mpi`",
+    "torchrun": "use `torch_distributed`, which starts torchrun",
+    "horovod": "use `mpi`, which starts Horovod",
+    "pytorchxla": "use `torch_distributed`; only SageMaker Training Compiler supports `pytorchxla`",
+}
+"""Hints for names that are not strategies."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "pipeline": ("simple", "interleaved", "_only_forward"),
+    "placement_strategy": ("spread", "cluster"),
+    "optimize": ("speed", "memory"),
+}
+_FLAGS = ("auto_partition", "contiguous", "load_partition", "horovod", "ddp", "deterministic_server")
+_COUNTS = ("microbatches", "partitions", "active_microbatches")
+_ORDER: tuple[str, ...] = ("mpi", "torch_distributed", "pytorchddp", _DATA, "parameter_server", _MIRRORED)
+"""A toolkit starts the first enabled launcher."""
 _TOGETHER = ({"torch_distributed", _DATA}, {"torch_distributed", "pytorchddp"})
 _FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
     "torch_distributed": ("pytorch", "PyTorch"),
@@ -58,266 +73,365 @@ class Training:
     groups: tuple[InstanceGroup, ...]
     framework: Framework = ""
     version: str = ""
-    """The framework's; empty where it is unknown."""
+    """Version of the framework; empty if unknown."""
     entry_point: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """What a job is told for its launcher."""
+    """Settings that a job's launcher receives."""
 
     launcher: str = ""
-    """What starts the processes; empty: one process a host."""
+    """Launcher of the processes; empty means one process per host."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    """Each is sent as JSON."""
+    """Sent as JSON."""
     groups: tuple[str, ...] = ()
-    """Where the launcher starts; empty: in every group by itself."""
+    """Groups in which the launcher starts; empty means separately in each."""
     warnings: tuple[str, ...] = ()
-    """What the SDK does without a word."""
+    """What the SDK does silently."""
 
 
 def launch_settings(distribution: Mapping[str, object], training: Training) -> LaunchSettings:
-    """The hyperparameters for a `distribution`; raises UsageError with every mistake in it."""
+    """Return the hyperparameters for a `distribution`; raise UsageError with all its errors."""
     findings = distribution_findings(distribution, training)
     findings.raise_errors()
     if not distribution:
         return LaunchSettings()
-    found = read_strategies(distribution, findings)
-    named = _named(distribution.get(GROUPS, []), training.groups, findings)
-    launcher = next((name for name in _ORDER if _is_on(found, name)), "")
-    sent = _sent(found, named, training.groups)
-    warnings = tuple(one.message for one in findings.warnings)
-    return LaunchSettings(launcher, sent, named if _SCOPE in sent else (), warnings)
+    strategies = _read_strategies(distribution, findings)
+    groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
+    launcher = next((name for name in _ORDER if _is_on(strategies, name)), "")
+    sent = _hyperparameters(strategies, groups, training.groups)
+    warnings = tuple(warning.message for warning in findings.warnings)
+    return LaunchSettings(launcher, sent, groups if _SCOPE in sent else (), warnings)
 
 
 def distribution_findings(distribution: Mapping[str, object], training: Training) -> Findings:
-    """What is wrong with a `distribution`, and what the SDK does with it without a word.
+    """Return the errors in a `distribution`, and warnings about silent actions of the SDK.
 
-    Where its keys can't be read, nothing is said of what they would mean.
+    Combinations are only checked if all keys are valid.
     """
     findings = Findings()
     check_groups(training.groups, findings)
-    found = read_strategies(distribution, findings)
+    strategies = _read_strategies(distribution, findings)
     if findings.errors or not distribution:
         return findings
-    _check_framework(found, training, findings)
-    _check_together(found, training, findings)
-    named = _named(distribution.get(GROUPS, []), training.groups, findings)
+    _check_framework(strategies, training, findings)
+    _check_combinations(strategies, training, findings)
+    groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
     if findings.errors:
         return findings
-    _check_types(found, named, training.groups, GROUPS in distribution, findings)
-    if named and (why := _why_without_groups(found)):
-        path, hint = f"distribution.{GROUPS}", "leave the groups out, or take `mpi`"
-        findings.at(launch_rules.GROUP_OF_DISTRIBUTION, path, why, hint)
+    _check_types(strategies, groups, training.groups, GROUPS in distribution, findings)
+    if groups and (problem := _problem_with_groups(strategies)):
+        hint = "remove the groups, or use `mpi`"
+        findings.at(rules.GROUP_OF_DISTRIBUTION, f"distribution.{GROUPS}", problem, hint)
     if not findings.errors:
-        _warn(found, named, training, findings)
+        _warn(strategies, groups, training, findings)
     return findings
 
 
-def _is_on(found: Mapping[str, Settings], name: str) -> bool:
-    return bool(found.get(name, {}).get(ENABLED))
-
-
 def numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version; none where it has others or is unknown."""
+    """Return the first two numbers of a version; empty if it is unknown or has no numbers there."""
     words = version.split(".")[:2]
-    return tuple(int(one) for one in words) if all(one.isdigit() for one in words) else ()
+    return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
 
 
-def _below(version: str, oldest: tuple[int, ...]) -> bool:
-    """Whether a version that is known is an older one."""
+def check_options(path: str, words: Iterable[object], findings: Findings) -> None:
+    """Check options of mpirun, given as words."""
+    if SINGLE_COPY in words:
+        message = f"sets `{SINGLE_COPY}`, which the toolkit always sets to `none`"
+        findings.at(rules.SINGLE_COPY, path, message, f"remove `--mca {SINGLE_COPY}` and its value")
+
+
+def check_count(path: str, value: object, findings: Findings) -> None:
+    if type(value) is not int or value < 1:
+        findings.at(rules.NUMBER, path, "must be a whole number of at least 1")
+
+
+def _read_strategies(distribution: Mapping[str, object], findings: Findings) -> dict[str, Settings]:
+    """Return the settings of all strategies in a `distribution`, enabled or not."""
+    strategies: dict[str, Settings] = {}
+    names = {name.partition(".")[0] for name in _KEYS}
+    for key, value in distribution.items():
+        path = f"distribution.{key}"
+        if key == GROUPS:
+            continue
+        if key not in names:
+            hint = _ALTERNATIVES.get(key) or suggestion(key, [*names, GROUPS])
+            findings.at(rules.UNKNOWN_STRATEGY, path, "is not a launcher of SageMaker", hint)
+        elif not isinstance(value, Mapping):
+            inner = '{"dataparallel": {"enabled": true}}' if key == _LIBRARIES else '{"enabled": true}'
+            findings.at(rules.MAPPING, path, "must be a mapping", f'write `{{"{key}": {inner}}}`')
+        elif key == _LIBRARIES:
+            _read_libraries(path, value, strategies, findings)
+        else:
+            strategies[key] = value
+            _check_settings(path, key, value, findings)
+    return strategies
+
+
+def _read_libraries(path: str, value: Settings, strategies: dict[str, Settings], findings: Findings) -> None:
+    libraries = [name.partition(".")[2] for name in _KEYS if name.startswith(_LIBRARIES)]
+    if len(value) != 1:
+        message = f"must have exactly one of {_list(libraries)}"
+        findings.at(rules.ONE_LIBRARY, path, message, "a job uses one of the libraries")
+    for name, settings in value.items():
+        here = f"{path}.{name}"
+        if name not in libraries:
+            findings.at(rules.LIBRARY, here, "is not a library of SageMaker", suggestion(name, libraries))
+        elif not isinstance(settings, Mapping):
+            hint = f'write `{{"{name}": {{"enabled": true}}}}`'
+            findings.at(rules.MAPPING, here, "must be a mapping", hint)
+        else:
+            strategies[f"{_LIBRARIES}.{name}"] = settings
+            _check_settings(here, f"{_LIBRARIES}.{name}", settings, findings)
+
+
+def _check_settings(path: str, strategy: str, settings: Settings, findings: Findings) -> None:
+    for key, value in settings.items():
+        here = f"{path}.{key}"
+        if key not in _KEYS[strategy]:
+            findings.at(rules.UNKNOWN_KEY, here, "is unknown", suggestion(key, _KEYS[strategy]))
+        elif key == ENABLED and not isinstance(value, bool):
+            findings.at(rules.ENABLED, here, "must be `true` or `false`")
+        elif key == PROCESSES:
+            check_count(here, value, findings)
+        elif key == OPTIONS:
+            _check_option_text(here, value, findings)
+        elif key == PARAMETERS:
+            _check_parameters(here, value, findings)
+    if ENABLED not in settings:
+        hint = 'add `"enabled": true`; SageMaker treats a missing value as `false`'
+        findings.at(rules.ENABLED, path, "has no `enabled`", hint)
+
+
+def _check_option_text(path: str, value: object, findings: Findings) -> None:
+    if not isinstance(value, str):
+        findings.at(rules.OPTIONS, path, "must be one string", 'for example `"-x NCCL_DEBUG=INFO"`')
+        return
+    try:
+        check_options(path, shlex.split(value), findings)
+    except ValueError as error:
+        message = f"can't be split into words: {str(error).lower()}"
+        findings.at(rules.OPTIONS, path, message, "close the quote")
+
+
+def _check_parameters(path: str, value: object, findings: Findings) -> None:
+    """Apply the SDK's own rules for the model parallel library."""
+
+    def report(key: str, message: str, hint: str = "") -> None:
+        findings.at(rules.MP_PARAMETERS, f"{path}.{key}" if key else path, message, hint)
+
+    if not isinstance(value, Mapping):
+        report("", "must be a mapping", "insert the file's content" if isinstance(value, str) else "")
+        return
+    for name in _present(value, _COUNTS):
+        check_count(f"{path}.{name}", value[name], findings)
+    for name in _present(value, _CHOICES):
+        if value[name] not in _CHOICES[name]:
+            report(name, f"must be one of {_list(_CHOICES[name])}")
+    for name in _present(value, _FLAGS):
+        if not isinstance(value[name], bool):
+            report(name, "must be `true` or `false`")
+    weight = value.get("memory_weight", 0)
+    if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+        report("memory_weight", "must be between 0 and 1")
+    default, partitions = value.get("default_partition"), value.get("partitions")
+    if "default_partition" not in value:
+        if value.get("auto_partition") is False:
+            message = "has no `default_partition` although `auto_partition` is off"
+            report("", message, "add `default_partition`")
+    elif not (isinstance(default, int) and isinstance(partitions, int) and default < partitions):
+        report("default_partition", "must be a number less than `partitions`")
+    if not isinstance(value.get("partition_file", ""), str):
+        report("partition_file", "must be a string")
+    port = value.get("ddp_port", 0)
+    if not isinstance(port, int) or port < 0:
+        report("ddp_port", "must be a number of at least 0")
+    for name in _present(value, ("ddp_port", "ddp_dist_backend")):
+        if "ddp" not in value:
+            report(name, "needs `ddp`", 'add `"ddp": true`')
+    if value.get("ddp") and value.get("horovod"):
+        report("", "has both `ddp` and `horovod`", "remove one of them")
+
+
+def _present(value: Settings, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in value]
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _is_on(strategies: Mapping[str, Settings], name: str) -> bool:
+    return bool(strategies.get(name, {}).get(ENABLED))
+
+
+def _is_below(version: str, oldest: tuple[int, ...]) -> bool:
+    """Return whether a version is known to be older."""
     return bool(numbers(version)) and numbers(version) < oldest
 
 
-def _check_framework(found: Mapping[str, Settings], training: Training, findings: Findings) -> None:
-    for name in found:
-        needed, called = _FRAMEWORKS.get(name, ("", ""))
-        # The class PyTorch starts images without a framework, too.
-        if needed and needed != (training.framework or "pytorch"):
-            findings.at(
-                launch_rules.FRAMEWORK,
-                f"distribution.{name}",
-                f"is for {called}",
-                "the job is for another framework",
-            )
-    path = f"distribution.{_MIRRORED}"
-    if _is_on(found, _MIRRORED) and _below(training.version, _OLDEST_MIRRORED):
-        findings.at(
-            launch_rules.MIRRORED, path, f"needs TensorFlow 2.9, and the image has {training.version}"
-        )
+def _check_framework(strategies: Mapping[str, Settings], training: Training, findings: Findings) -> None:
+    for name in strategies:
+        framework, title = _FRAMEWORKS.get(name, ("", ""))
+        # The class PyTorch also starts images without a framework.
+        if framework and framework != (training.framework or "pytorch"):
+            hint = "remove it, because the job uses another framework"
+            findings.at(rules.FRAMEWORK, f"distribution.{name}", f"is only for {title}", hint)
+    if _is_on(strategies, _MIRRORED) and _is_below(training.version, _OLDEST_MIRRORED):
+        message = f"needs TensorFlow 2.9, but the image has {training.version}"
+        findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message)
     oldest = _OLDEST_WITH_GROUPS.get(training.framework, ())
-    if len(training.groups) > 1 and _below(training.version, oldest):
+    if len(training.groups) > 1 and _is_below(training.version, oldest):
         message = f"instance groups need {training.framework} {'.'.join(map(str, oldest))} or newer"
-        findings.add(launch_rules.GROUPS_FRAMEWORK, message, f"the image has {training.version}")
+        findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {training.version}")
     script = training.entry_point
-    if _is_on(found, "torch_distributed") and script and not script.endswith(".py"):
-        findings.at(
-            launch_rules.PYTHON_SCRIPT,
-            "distribution.torch_distributed",
-            f"starts Python programs, and `{script}` is none",
-        )
+    if _is_on(strategies, "torch_distributed") and script and not script.endswith(".py"):
+        message = f"starts only Python programs, not `{script}`"
+        findings.at(rules.PYTHON_SCRIPT, "distribution.torch_distributed", message)
 
 
-def _check_together(found: Mapping[str, Settings], training: Training, findings: Findings) -> None:
-    on = [name for name in _ORDER if _is_on(found, name)]
-    libraries = [name for name in found if name.startswith("smdistributed")]
-    if "pytorchddp" in found and libraries and training.framework != "tensorflow":
-        hint = "`pytorchddp` is `smdistributed.dataparallel` by another name"
-        findings.at(
-            launch_rules.DDP_IS_SMDDP, "distribution.pytorchddp", "can't be used with `smdistributed`", hint
-        )
-    elif len(on) > 1 and set(on) not in _TOGETHER:
-        message = f"starts the processes; the toolkit would never look at `{on[1]}`"
-        findings.at(launch_rules.ONE_STRATEGY, f"distribution.{on[0]}", message, "enable one of them")
-    elif _is_on(found, _MIRRORED) and (others := [*libraries, *(found.keys() & {"parameter_server"})]):
-        findings.at(
-            launch_rules.MIRRORED,
-            f"distribution.{_MIRRORED}",
-            f"can't stand beside `{others[0]}`",
-            "leave that out",
-        )
-    if _is_on(found, _MODEL) and not {"mpi", "torch_distributed"} & {*on}:
-        hint = 'for SMP 1 add `"mpi": {"enabled": true}`, for SMP 2 `"torch_distributed": {"enabled": true}`'
-        findings.at(launch_rules.SMP_LAUNCHER, f"distribution.{_MODEL}", "needs a launcher", hint)
+def _check_combinations(strategies: Mapping[str, Settings], training: Training, findings: Findings) -> None:
+    enabled = [name for name in _ORDER if _is_on(strategies, name)]
+    libraries = [name for name in strategies if name.startswith(_LIBRARIES)]
+    if "pytorchddp" in strategies and libraries and training.framework != "tensorflow":
+        hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
+        message = "can't be used with `smdistributed`"
+        findings.at(rules.DDP_IS_SMDDP, "distribution.pytorchddp", message, hint)
+    elif len(enabled) > 1 and set(enabled) not in _TOGETHER:
+        message = f"starts the processes, so the toolkit ignores `{enabled[1]}`"
+        findings.at(rules.ONE_STRATEGY, f"distribution.{enabled[0]}", message, "enable only one of them")
+    elif _is_on(strategies, _MIRRORED) and (
+        others := [*libraries, *(strategies.keys() & {"parameter_server"})]
+    ):
+        message = f"can't be used with `{others[0]}`"
+        findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message, f"remove `{others[0]}`")
+    if _is_on(strategies, _MODEL) and not {"mpi", "torch_distributed"} & {*enabled}:
+        hint = 'add `"mpi": {"enabled": true}` for SMP 1, `"torch_distributed": {"enabled": true}` for SMP 2'
+        findings.at(rules.SMP_LAUNCHER, f"distribution.{_MODEL}", "needs a launcher", hint)
 
 
-def _named(wanted: object, groups: Sequence[InstanceGroup], findings: Findings) -> tuple[str, ...]:
-    """The group that a distribution is for; none where the job has instances of one type and no groups."""
+def _launch_groups(names: object, groups: Sequence[InstanceGroup], findings: Findings) -> tuple[str, ...]:
+    """Return the group that a distribution is for; empty if the job has no instance groups."""
     path = f"distribution.{GROUPS}"
-    known = [group.name for group in groups if group.name]
-    listed = ", ".join(f'"{name}"' for name in known)
-    if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
-        findings.at(
-            launch_rules.GROUP_OF_DISTRIBUTION,
-            path,
-            "has to be a list of group names",
-            f"such as `[{listed}]`" if known else "",
-        )
+    group_names = [group.name for group in groups if group.name]
+    quoted = ", ".join(f'"{name}"' for name in group_names)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        hint = f"for example `[{quoted}]`" if group_names else ""
+        findings.at(rules.GROUP_OF_DISTRIBUTION, path, "must be a list of group names", hint)
         return ()
-    for name in wanted:
-        if name not in known:
-            hint = suggestion(name, known) or "the job has instances of one type: leave `instance_groups` out"
-            findings.at(
-                launch_rules.GROUP_OF_DISTRIBUTION,
-                path,
-                f"names `{name}`, which is no group of this job",
-                hint,
-            )
-    if len(wanted) > 1:
-        findings.at(
-            launch_rules.GROUP_OF_DISTRIBUTION,
-            path,
-            f"names {len(wanted)} groups",
-            "SageMaker starts a launcher on one group only",
-        )
-    if len(known) > 1 and not wanted:
-        hint = f'add `"{GROUPS}": [{listed.partition(",")[0]}]`, or another of {listed}'
-        findings.add(
-            launch_rules.GROUP_OF_DISTRIBUTION, "`distribution` doesn't say for which group it is", hint
-        )
-    return tuple(wanted) or (tuple(known) if len(known) == 1 else ())
+    for name in names:
+        if name not in group_names:
+            hint = suggestion(name, group_names) or f"remove `{GROUPS}`: the job has no instance groups"
+            message = f"contains `{name}`, which is not a group of this job"
+            findings.at(rules.GROUP_OF_DISTRIBUTION, path, message, hint)
+    if len(names) > 1:
+        hint = "keep one, because SageMaker starts a launcher in one group only"
+        findings.at(rules.GROUP_OF_DISTRIBUTION, path, f"contains {len(names)} groups", hint)
+    if len(group_names) > 1 and not names:
+        hint = f'add `"{GROUPS}": [{quoted.partition(",")[0]}]`, or another of {quoted}'
+        findings.add(rules.GROUP_OF_DISTRIBUTION, "`distribution` does not name its instance group", hint)
+    return tuple(names) or (tuple(group_names) if len(group_names) == 1 else ())
 
 
 def _check_types(
-    found: Mapping[str, Settings],
-    named: Sequence[str],
+    strategies: Mapping[str, Settings],
+    launch_groups: Sequence[str],
     groups: Sequence[InstanceGroup],
-    is_named: bool,
+    has_groups_key: bool,
     findings: Findings,
 ) -> None:
-    starting = [group for group in groups if group.name in named] or groups
-    is_torch = _is_on(found, "torch_distributed")
-    for group in starting:
-        kind = group.instance_type
-        if kind.startswith("ml.trn") and (set(found) != {"torch_distributed"} or is_named):
-            findings.at(
-                launch_rules.TRAINIUM, "distribution", f"has to be `torch_distributed` alone on `{kind}`"
-            )
-        processes = found.get("mpi", {}).get(PROCESSES)
+    for group in [group for group in groups if group.name in launch_groups] or groups:
+        instance_type = group.instance_type
+        is_only_torch = set(strategies) == {"torch_distributed"} and not has_groups_key
+        if instance_type.startswith("ml.trn") and not is_only_torch:
+            message = f"must contain only `torch_distributed` on `{instance_type}`"
+            findings.at(rules.TRAINIUM, "distribution", message)
+        processes = strategies.get("mpi", {}).get(PROCESSES)
         check_processes(f"distribution.mpi.{PROCESSES}", processes, group, findings)
-        for name in found:
-            options = found[name].get(OPTIONS)
+        for name in strategies:
+            options = strategies[name].get(OPTIONS)
             if isinstance(options, str):
                 check_rdma(f"distribution.{name}.{OPTIONS}", shlex.split(options), group, findings)
-    if not is_torch and {_DATA, _MODEL, "pytorchddp"} & {*found}:
+    if not _is_on(strategies, "torch_distributed") and {_DATA, _MODEL, "pytorchddp"} & {*strategies}:
         for group in groups:
             if "p5.48xlarge" in group.instance_type:
-                hint = 'add `"torch_distributed": {"enabled": true}`'
-                findings.at(
-                    launch_rules.P5,
-                    "distribution",
-                    f"needs `torch_distributed` on `{group.instance_type}`",
-                    hint,
-                )
+                message = f"needs `torch_distributed` on `{group.instance_type}`"
+                findings.at(rules.P5, "distribution", message, 'add `"torch_distributed": {"enabled": true}`')
 
 
-def _why_without_groups(found: Mapping[str, Settings]) -> str:
-    """Why the SDK refuses a group, if it does: it counts two launchers only."""
-    if _is_on(found, "mpi") or _is_on(found, _DATA) or _is_on(found, "pytorchddp"):
+def _problem_with_groups(strategies: Mapping[str, Settings]) -> str:
+    """Return why the SDK rejects groups with these strategies; empty if it does not."""
+    if _is_on(strategies, "mpi") or _is_on(strategies, _DATA) or _is_on(strategies, "pytorchddp"):
         return ""
-    on = [name for name in _ORDER if _is_on(found, name)]
-    if not on:
-        return "is given, and no launcher is enabled"
-    is_dropped = on == ["torch_distributed"] and _MODEL not in found and _DATA not in found
-    return "" if is_dropped else f"can't be used with `{on[0]}`: SDK v2 takes it with `mpi` and SMDDP alone"
+    enabled = [name for name in _ORDER if _is_on(strategies, name)]
+    if not enabled:
+        return "is set, but no launcher is enabled"
+    is_ignored = enabled == ["torch_distributed"] and _MODEL not in strategies and _DATA not in strategies
+    if is_ignored:
+        return ""
+    return f"can't be used with `{enabled[0]}`: SDK v2 supports it only with `mpi` and SMDDP"
 
 
 def _warn(
-    found: Mapping[str, Settings], named: Sequence[str], training: Training, findings: Findings
+    strategies: Mapping[str, Settings], launch_groups: Sequence[str], training: Training, findings: Findings
 ) -> None:
-    launcher = next((name for name in _ORDER if _is_on(found, name)), "")
+    launcher = next((name for name in _ORDER if _is_on(strategies, name)), "")
     hosts = sum(group.count for group in training.groups)
-    if launcher == "torch_distributed" and len(training.groups) > 1 and _DATA not in found:
+    if launcher == "torch_distributed" and len(training.groups) > 1 and _DATA not in strategies:
         findings.add(
-            launch_rules.GROUPS_DROPPED,
-            f"SDK v2 drops `{GROUPS}` with `torch_distributed`: torchrun starts in every group, each by "
-            f"itself; for `{named[0]}` alone, add the hyperparameter `{_SCOPE}`",
+            rules.GROUPS_DROPPED,
+            f"SDK v2 ignores `{GROUPS}` with `torch_distributed`, so torchrun starts separately in each "
+            f"group; to start it in `{launch_groups[0]}` only, add the hyperparameter `{_SCOPE}`",
         )
     if launcher == "parameter_server" and hosts == 1:
-        message = "the toolkit starts no parameter server on one host"
-        findings.add(launch_rules.PARAMETER_SERVER, message)
+        message = "the toolkit does not start a parameter server on one host"
+        findings.add(rules.PARAMETER_SERVER, message)
     if launcher == "parameter_server" and any((group.gpus or 0) > 1 for group in training.groups):
-        message = "a parameter server's worker uses one GPU of each instance"
-        findings.add(launch_rules.PARAMETER_SERVER, message)
+        message = "a parameter server's worker uses only one GPU of each instance"
+        findings.add(rules.PARAMETER_SERVER, message)
 
 
-def _sent(
-    found: Mapping[str, Settings], named: tuple[str, ...], groups: Sequence[InstanceGroup]
+def _hyperparameters(
+    strategies: Mapping[str, Settings], launch_groups: tuple[str, ...], groups: Sequence[InstanceGroup]
 ) -> dict[str, object]:
-    """The hyperparameters, as the classes of the SDK put them together."""
-    unnamed = groups[0].instance_type if not groups[0].name else None
-    data = found.get(_DATA, found.get("pytorchddp"))
-    is_torch = _is_on(found, "torch_distributed")
+    """Return the hyperparameters as the SDK's classes build them."""
+    instance_type = groups[0].instance_type if not groups[0].name else None
+    data = strategies.get(_DATA, strategies.get("pytorchddp"))
+    is_torch = _is_on(strategies, "torch_distributed")
     sent: dict[str, object] = {}
-    if not is_torch or data is not None or _MODEL in found:
-        sent = _general(found, data, named, unnamed)
+    if not is_torch or data is not None or _MODEL in strategies:
+        sent = _without_torchrun(strategies, data, launch_groups, instance_type)
     if is_torch:
         sent["sagemaker_torch_distributed_enabled"] = True
-        if unnamed:
-            sent["sagemaker_instance_type"] = unnamed
+        if instance_type:
+            sent["sagemaker_instance_type"] = instance_type
     return sent
 
 
-def _general(
-    found: Mapping[str, Settings], data: Settings | None, named: tuple[str, ...], unnamed: str | None
+def _without_torchrun(
+    strategies: Mapping[str, Settings],
+    data: Settings | None,
+    launch_groups: tuple[str, ...],
+    instance_type: str | None,
 ) -> dict[str, object]:
-    """All but torchrun."""
-    sent: dict[str, object] = {_SCOPE: list(named)} if named else {}
+    """Return the hyperparameters of all strategies except torchrun."""
+    sent: dict[str, object] = {_SCOPE: list(launch_groups)} if launch_groups else {}
     for name in ("parameter_server", _MIRRORED):
-        if name in found:
-            sent[f"sagemaker_{name}_enabled"] = _is_on(found, name)
-    if "mpi" in found:
-        settings = found["mpi"]
+        if name in strategies:
+            sent[f"sagemaker_{name}_enabled"] = _is_on(strategies, name)
+    if "mpi" in strategies:
+        settings = strategies["mpi"]
         sent["sagemaker_mpi_enabled"] = settings[ENABLED]
         if PROCESSES in settings:
             sent["sagemaker_mpi_num_of_processes_per_host"] = settings[PROCESSES]
         sent["sagemaker_mpi_custom_mpi_options"] = settings.get(OPTIONS, "")
-    if data is not None or _MODEL in found:
-        if _is_on(found, _MODEL) and found[_MODEL].get(PARAMETERS):
-            sent["mp_parameters"] = found[_MODEL][PARAMETERS]
+    if data is not None or _MODEL in strategies:
+        if _is_on(strategies, _MODEL) and strategies[_MODEL].get(PARAMETERS):
+            sent["mp_parameters"] = strategies[_MODEL][PARAMETERS]
         is_data = bool(data and data[ENABLED])
         sent["sagemaker_distributed_dataparallel_enabled"] = is_data
-        sent["sagemaker_instance_type"] = unnamed
+        sent["sagemaker_instance_type"] = instance_type
         if data and is_data:
             sent["sagemaker_distributed_dataparallel_custom_mpi_options"] = data.get(OPTIONS, "")
     return sent

@@ -1,83 +1,84 @@
-"""The groups of instances that a job asks for, and what can't be asked of them."""
+"""Instance groups of a job, and their checks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.instance_types import Instance
-from bakehouse.sagemaker import launch_rules
-from bakehouse.sagemaker.findings import Findings
+from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.rules import Findings
+from bakehouse.util.format import format_count
 
-MOST_GROUPS = 5
-_LONGEST_NAME = 64
+MAX_GROUPS = 5
+_MAX_NAME = 64
 RDMA = "FI_EFA_USE_DEVICE_RDMA"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """Instances of one type. Without a name they are the whole job, given as a type and a count."""
+    """Instances of one type. A group without a name is the whole job, given as type and count."""
 
     instance_type: str
     count: int = 1
     name: str = ""
     gpus: int | None = None
-    """Of one instance; None where nobody knows."""
+    """GPUs of each instance; None if unknown."""
     rdma_read: bool | None = None
-    """Whether EFA reads the memory of another host there."""
+    """EFA can read the memory of other hosts."""
     efa_interfaces: int | None = None
     gpu_architecture: str = ""
-    """Such as `8.0`; empty where nobody knows it, or there is none."""
+    """For example `8.0`; empty if unknown or without GPUs."""
     is_known: bool = True
-    """Whether SageMaker is known to have such a type."""
+    """SageMaker is known to have this type."""
 
 
 def instance_group(
-    known: Mapping[str, Instance], instance_type: str, count: int = 1, name: str = ""
+    instances: Mapping[str, Instance], instance_type: str, count: int = 1, name: str = ""
 ) -> InstanceGroup:
-    """A group with what is known of its type; a type that nobody knows is none the worse."""
-    found = known.get(instance_type, Instance(instance_type))
+    """Return a group with the known properties of its type. Unknown types are allowed."""
+    instance = instances.get(instance_type, Instance(instance_type))
     return InstanceGroup(
         instance_type,
         count,
         name,
-        found.gpus,
-        found.rdma_read,
-        found.efa_interfaces,
-        found.gpu_architecture,
-        is_known=not known or instance_type in known,
+        instance.gpus,
+        instance.rdma_read,
+        instance.efa_interfaces,
+        instance.gpu_architecture,
+        is_known=not instances or instance_type in instances,
     )
 
 
 def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
-    """That SageMaker takes these groups: each named, five at most; or one without a name."""
+    """Check that there are up to five named groups, or one without a name."""
 
     def report(message: str, hint: str = "") -> None:
-        findings.add(launch_rules.GROUPS, message, hint)
+        findings.add(rules.GROUPS, message, hint)
 
     if not groups:
-        report("the job has no instances", "name an instance type, or instance groups")
-    if len(groups) > MOST_GROUPS:
-        report(f"the job has {len(groups)} instance groups", f"SageMaker takes {MOST_GROUPS}")
+        report("the job has no instances", "set an instance type, or instance groups")
+    if len(groups) > MAX_GROUPS:
+        report(f"the job has {len(groups)} instance groups", f"use at most {MAX_GROUPS}")
     names = [group.name for group in groups]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        message = f"two instance groups are named `{name}`" if name else "instance groups without a name"
-        report(message, "give each group a name of its own")
+        message = f"two instance groups are named `{name}`" if name else "instance groups have no name"
+        report(message, "give each group its own name")
     for group in groups:
-        if len(group.name) > _LONGEST_NAME:
+        if len(group.name) > _MAX_NAME:
             message = f"the name of an instance group has {len(group.name)} characters"
-            report(message, f"SageMaker takes {_LONGEST_NAME}")
+            report(message, f"use at most {_MAX_NAME}")
         if group.count < 1:
-            report(f"{group.count} instances of `{group.instance_type}`", "one at least")
+            report(f"the job has {group.count} instances of `{group.instance_type}`", "use at least one")
 
 
 def check_rdma(path: str, words: Iterable[str], group: InstanceGroup, findings: Findings) -> None:
-    """That options for mpirun don't ask of EFA what an instance type has not: libfabric would abort."""
+    """Check that RDMA is only requested if the instance type has it. Otherwise libfabric aborts."""
     if group.rdma_read is False and f"{RDMA}=1" in words:
-        message = f"sets `{RDMA}`, and EFA on `{group.instance_type}` reads no memory of other hosts"
-        findings.at(launch_rules.RDMA, path, message, "leave it out on this type")
+        message = f"sets `{RDMA}`, but EFA on `{group.instance_type}` cannot read the memory of other hosts"
+        findings.at(rules.RDMA, path, message, "remove it for this type")
 
 
 def check_processes(path: str, value: object, group: InstanceGroup, findings: Findings) -> None:
-    """That a host gets no more processes than it has GPUs."""
+    """Check that a host has no more processes than GPUs."""
     if group.gpus and isinstance(value, int) and value > group.gpus:
-        message = f"is {value}, and `{group.instance_type}` has {group.gpus} GPU" + "s" * (group.gpus > 1)
-        findings.at(launch_rules.PROCESSES, path, message, f"{group.gpus} at most")
+        message = f"is {value}, but `{group.instance_type}` has {format_count(group.gpus, 'GPU')}"
+        findings.at(rules.PROCESSES, path, message, f"use at most {group.gpus}")

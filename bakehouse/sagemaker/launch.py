@@ -22,10 +22,10 @@ from bakehouse.publish import image_uris
 from bakehouse.sagemaker import code_upload, launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
-from bakehouse.sagemaker.findings import Finding
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
 from bakehouse.sagemaker.job_spec import S3, CheckedJob, JobSpec, check_job
 from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LOCAL
 from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.oci import region_of
@@ -205,7 +205,7 @@ def _prepared(workspace: Workspace, wanted: LaunchRequest) -> tuple[str, Checked
     )
     record = image_uris.find(workspace.project.images, wanted.image, asked)
     job = replace(wanted.job, sdk="boto3")
-    return region_of(record.registry), check_job(record, job, workspace.catalog, folder=Path())
+    return region_of(record.registry), check_job(record, job, workspace.catalog, code_root=Path())
 
 
 def _check(wanted: LaunchRequest) -> None:

@@ -1,11 +1,11 @@
-"""What version 3 of SageMaker's SDK makes of `Torchrun` and `MPI`, the drivers that its ModelTrainer takes.
+"""Jobs of SDK v3's ModelTrainer with its drivers `Torchrun` and `MPI`, and the checks of these.
 
-It sends no hyperparameters for a launcher, and neither the image's own start nor a toolkit in it is used:
-the job runs `/bin/bash` with a script of the SDK. That lies in a channel `sm_drivers`, with the SDK's drivers
-and two JSON files that say what to start; the training code is a channel `code`, unpacked. The drivers start
-their processes on every host of a job: they know no instance groups, and take `algo-1` for the leader.
+SDK v3 sends no hyperparameters for a launcher and uses neither the image's entry point nor its toolkit. The
+job runs `/bin/bash` with a script of the SDK. The channel `sm_drivers` contains the script, the SDK's drivers
+and two JSON files that configure them. The channel `code` contains the unpacked training code. The drivers
+start processes on every host: they ignore instance groups, and `algo-1` is the leader.
 
-Written after sagemaker-train 1.27.0 and sagemaker-core 2.27.0, which sagemaker 3.27.0 is made of.
+Based on sagemaker-train 1.27.0 and sagemaker-core 2.27.0, the parts of sagemaker 3.27.0.
 """
 
 import ast
@@ -14,18 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.sagemaker import launch_rules
-from bakehouse.sagemaker.distribution import Training
-from bakehouse.sagemaker.distribution_options import Settings, count, read_options
-from bakehouse.sagemaker.findings import Findings
+from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.distribution import Settings, Training, check_count, check_options
 from bakehouse.sagemaker.instance_groups import check_groups, check_processes, check_rdma
+from bakehouse.sagemaker.rules import Findings
 from bakehouse.util.suggest import suggestion
 
 CODE_CHANNEL, DRIVERS_CHANNEL = "code", "sm_drivers"
 _SCRIPT = f"/opt/ml/input/data/{DRIVERS_CHANNEL}/sm_train.sh"
 ENTRYPOINT = ("/bin/bash",)
 ARGUMENTS = ("-c", f"chmod +x {_SCRIPT} && {_SCRIPT}")
-"""The job's ContainerEntrypoint and ContainerArguments."""
+"""ContainerEntrypoint and ContainerArguments of the job."""
 
 _PROCESSES, _OPTIONS, _SMP = "process_count_per_node", "mpi_additional_options", "smp"
 _DRIVERS = {"Torchrun": "torchrun_driver.py", "MPI": "mpi_driver.py"}
@@ -47,14 +46,14 @@ _IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkp
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """How one of the SDK's drivers is told what to start."""
+    """Configuration of one of the SDK's drivers."""
 
     driver: str
-    """`Torchrun`, `MPI`, or empty: one process a host."""
+    """`Torchrun`, `MPI`, or empty for one process per host."""
     distributed: Mapping[str, object]
-    """What `distributed.json` says."""
+    """Content of `distributed.json`."""
     source_code: Mapping[str, object]
-    """What `sourcecode.json` says."""
+    """Content of `sourcecode.json`."""
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -64,16 +63,16 @@ class DriverSettings:
 
 
 def is_for_model_trainer(distribution: Mapping[str, object]) -> bool:
-    """Whether a mapping names a driver of version 3, instead of a strategy of version 2."""
+    """Return whether a mapping names a driver of SDK v3 instead of a strategy of SDK v2."""
     return bool(_DRIVERS.keys() & distribution)
 
 
 def driver_settings(
     distributed: Mapping[str, object], training: Training, source_dir: str, requirements: str = ""
 ) -> DriverSettings:
-    """What ModelTrainer sends for `{"Torchrun": {…}}`, `{"MPI": {…}}` or nothing.
+    """Return what ModelTrainer sends for `{"Torchrun": {…}}`, `{"MPI": {…}}` or `{}`.
 
-    Raises UsageError with every mistake.
+    Raises UsageError with all errors.
     """
     findings = driver_findings(distributed, training)
     findings.raise_errors()
@@ -93,23 +92,23 @@ def driver_settings(
         "args": None,
         "ignore_patterns": list(_IGNORED),
     }
-    warnings = tuple(one.message for one in findings.warnings)
+    warnings = tuple(warning.message for warning in findings.warnings)
     return DriverSettings(driver, dumped, code, sent, warnings)
 
 
 def driver_findings(distributed: Mapping[str, object], training: Training) -> Findings:
-    """What is wrong with the drivers that a job asks for, and what they do without a word."""
+    """Return the errors in a job's drivers, and warnings about their silent actions."""
     findings = Findings()
     check_groups(training.groups, findings)
     for name, value in distributed.items():
         if name not in _DRIVERS:
             hint = suggestion(name, _DRIVERS)
-            findings.at(launch_rules.UNKNOWN_STRATEGY, f"distributed.{name}", "is no driver of SDK v3", hint)
+            findings.at(rules.UNKNOWN_STRATEGY, f"distributed.{name}", "is not a driver of SDK v3", hint)
         elif not isinstance(value, Mapping):
-            hint = f"such as `{{{_PROCESSES!r}: 2}}`"
-            findings.at(launch_rules.MAPPING, f"distributed.{name}", "has to be a mapping", hint)
+            hint = f"for example `{{{_PROCESSES!r}: 2}}`"
+            findings.at(rules.MAPPING, f"distributed.{name}", "must be a mapping", hint)
     if len(distributed) > 1:
-        findings.at(launch_rules.ONE_STRATEGY, "distributed", "takes one driver", "leave the others out")
+        findings.at(rules.ONE_STRATEGY, "distributed", "has several drivers", "keep one of them")
     if findings.errors:
         return findings
     driver, values = next(iter(distributed.items()), ("", {}))
@@ -121,7 +120,7 @@ def driver_findings(distributed: Mapping[str, object], training: Training) -> Fi
 
 
 def channel(packages: Path, settings: DriverSettings) -> dict[str, bytes]:
-    """The files of the channel `sm_drivers`, from a folder where the SDK is installed or unpacked."""
+    """Return the files of the channel `sm_drivers`, from a directory with the installed SDK."""
     drivers = packages / "sagemaker/train/container_drivers"
     files = {
         path.relative_to(drivers).as_posix(): path.read_bytes()
@@ -138,7 +137,7 @@ def channel(packages: Path, settings: DriverSettings) -> dict[str, bytes]:
 
 
 def train_script(templates: str, settings: DriverSettings) -> str:
-    """The script that the job starts, made with the SDK's own templates, a module's text."""
+    """Return the job's script, made with the SDK's templates, given as the text of their module."""
     texts = {
         target.id: ast.literal_eval(node.value)
         for node in ast.parse(templates).body
@@ -149,7 +148,7 @@ def train_script(templates: str, settings: DriverSettings) -> str:
     start, install = texts["EXECUTE_BASIC_SCRIPT_DRIVER"], ""
     if settings.driver:
         driver = {"driver_name": settings.driver, "driver_script": _DRIVERS[settings.driver]}
-        # The name is spelt so in the SDK.
+        # The SDK spells the name like this.
         start = texts["EXEUCTE_DISTRIBUTED_DRIVER"].format(**driver)
     if settings.requirements:
         install = texts["INSTALL_REQUIREMENTS"].format(requirements_file=settings.requirements)
@@ -166,20 +165,21 @@ def _check(driver: str, settings: Settings, training: Training, findings: Findin
     script = training.entry_point
     if not script:
         findings.at(
-            launch_rules.NO_SCRIPT,
+            rules.NO_SCRIPT,
             "entry_script",
             "is missing",
-            "the SDK's drivers start a script of `source_dir`",
+            "set it to a script in `source_dir`, which the SDK's drivers start",
         )
     elif not script.endswith((".py",) if driver else (".py", ".sh")):
-        starts = f"`{driver}` starts Python programs" if driver else "the SDK starts `.py` and `.sh`"
-        findings.at(launch_rules.PYTHON_SCRIPT, "entry_script", f"is `{script}`", starts)
+        starter, kinds = (f"`{driver}`", "Python programs") if driver else ("the SDK", "`.py` and `.sh`")
+        message = f"is `{script}`, but {starter} only starts {kinds}"
+        findings.at(rules.PYTHON_SCRIPT, "entry_script", message)
     for key, value in settings.items():
         here = f"{path}.{key}"
         if key not in _KEYS[driver]:
-            findings.at(launch_rules.UNKNOWN_KEY, here, "is unknown", suggestion(key, _KEYS[driver]))
+            findings.at(rules.UNKNOWN_KEY, here, "is unknown", suggestion(key, _KEYS[driver]))
         elif key == _PROCESSES and value is not None:
-            count(here, value, findings)
+            check_count(here, value, findings)
             for group in training.groups:
                 check_processes(here, value, group, findings)
         elif key == _OPTIONS and value is not None:
@@ -187,31 +187,31 @@ def _check(driver: str, settings: Settings, training: Training, findings: Findin
         elif key == _SMP and isinstance(value, Mapping):
             _check_smp(here, value, findings)
         elif key == _SMP and value is not None:
-            findings.at(launch_rules.MAPPING, here, "has to be a mapping")
+            findings.at(rules.MAPPING, here, "must be a mapping")
 
 
 def _check_smp(path: str, value: Settings, findings: Findings) -> None:
-    for name, one in value.items():
+    for name, setting in value.items():
         here = f"{path}.{name}"
         if name not in _SMP_KEYS:
-            findings.at(launch_rules.UNKNOWN_KEY, here, "is unknown", suggestion(name, _SMP_KEYS))
-        elif name in _SMP_FLAGS and not isinstance(one, bool | None):
-            findings.at(launch_rules.MP_PARAMETERS, here, "is `true` or `false`")
-        elif name not in _SMP_FLAGS and (isinstance(one, bool) or not isinstance(one, int | None)):
-            findings.at(launch_rules.MP_PARAMETERS, here, "has to be a whole number")
+            findings.at(rules.UNKNOWN_KEY, here, "is unknown", suggestion(name, _SMP_KEYS))
+        elif name in _SMP_FLAGS and not isinstance(setting, bool | None):
+            findings.at(rules.MP_PARAMETERS, here, "must be `true` or `false`")
+        elif name not in _SMP_FLAGS and (isinstance(setting, bool) or not isinstance(setting, int | None)):
+            findings.at(rules.MP_PARAMETERS, here, "must be a whole number")
 
 
 def _check_options(path: str, value: object, training: Training, findings: Findings) -> None:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         findings.at(
-            launch_rules.OPTIONS, path, "has to be a list of texts", 'such as `["-x", "NCCL_DEBUG=INFO"]`'
+            rules.OPTIONS, path, "must be a list of strings", 'for example `["-x", "NCCL_DEBUG=INFO"]`'
         )
         return
     for word in value:
         if word.startswith("-") and " " in word:
-            halves = ", ".join(f'"{half}"' for half in word.split())
-            findings.at(launch_rules.OPTIONS, path, f"has `{word}` as one word", f"write {halves}")
-    read_options(path, value, findings)
+            words = ", ".join(f'"{part}"' for part in word.split())
+            findings.at(rules.OPTIONS, path, f"has `{word}` as one word", f"write {words}")
+    check_options(path, value, findings)
     for group in training.groups:
         check_rdma(path, value, group, findings)
 
@@ -219,9 +219,10 @@ def _check_options(path: str, value: object, training: Training, findings: Findi
 def _warn(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
     hosts = sum(group.count for group in training.groups)
     if driver and len(training.groups) > 1:
-        message = f"`{driver}` starts its processes on the hosts of all instance groups"
-        findings.add(launch_rules.GROUPS_V3, message)
+        message = f"`{driver}` starts processes on the hosts of all instance groups"
+        findings.add(rules.GROUPS_V3, message)
     if driver == "MPI" and hosts > 1:
-        number = settings.get(_PROCESSES) or "as many processes as one host has GPUs"
-        message = f"the SDK's MPI driver starts {number} in all, not on each of {hosts} hosts"
-        findings.add(launch_rules.RANKS_V3, message)
+        count = settings.get(_PROCESSES)
+        processes = f"{count} processes" if count else "one process for each GPU of one host"
+        message = f"the SDK's MPI driver starts {processes} in total, not on each of {hosts} hosts"
+        findings.add(rules.RANKS_V3, message)

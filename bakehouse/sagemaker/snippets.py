@@ -1,67 +1,279 @@
-"""Prints how a release is started on SageMaker: code that runs when it is pasted.
+"""Python code that starts a training job with a release.
 
-Version 2 of the SDK: its generic Estimator takes `distribution` and drops it, so that the job silently runs
-one process a host; the classes named after frameworks pass it on, and with `image_uri` they put no framework
-of their own into the job. But they insist on sending a script along: for an image that carries its own, the
-generic class gets the hyperparameters that `distribution` stands for. Version 3 starts with drivers of its
-own, and boto3 with a request that has all of it.
+SDK v2: the generic Estimator ignores `distribution`, so the job would run one process on each host. The
+classes of the frameworks pass it on, and with `image_uri` they add nothing of their framework to the job. But
+they require a script. For images that contain their own, the generic class gets the hyperparameters of the
+distribution instead. SDK v3 has its own drivers, and a boto3 request contains all settings.
 """
 
+import json
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.sagemaker.boto3_code import request_code
-from bakehouse.sagemaker.findings import Finding
+from bakehouse.sagemaker.create_training_job import api_request, script_path, toolkit_parameters
 from bakehouse.sagemaker.job_spec import JobSpec, check_job
-from bakehouse.sagemaker.sdk_code import estimator_code, trainer_code
+from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
-from bakehouse.util.oci import is_loopback
+from bakehouse.util.oci import is_loopback, region_of
 
-_DEFAULTS = JobSpec()
-_TOLD = {"v2": "version 2 of the SageMaker SDK", "v3": "version 3 of the SageMaker SDK", "boto3": "boto3"}
+_SDK_NAMES = {
+    "v2": "version 2 of the SageMaker SDK",
+    "v3": "version 3 of the SageMaker SDK",
+    "boto3": "boto3",
+}
+
+
+class Code(str):
+    """A Python expression."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Code that starts a job, and what is not as it should be with it."""
+    """Code that starts a job, and warnings about the job."""
 
     code: str
     warnings: tuple[Finding, ...] = ()
 
 
-def snippet(record: ReleaseRecord, job: JobSpec = _DEFAULTS, catalog: Catalog | None = None) -> Snippet:
-    """Code that starts a training job with a released image.
+def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog | None = None) -> Snippet:
+    """Return code that starts a training job with a release.
 
-    Raises UsageError with everything that is wrong with the job.
+    Raises UsageError with all errors in the job.
     """
-    # Without a folder that is named here, nobody knows where the code will be pasted.
-    found = check_job(record, job, catalog, folder=Path() if job.source_dir else None)
-    image, request = found.image, found.request
-    lines = _notes(record, image, request, job)
+    job = job or JobSpec()
+    # Without a source directory, the directory that the code will run in is unknown.
+    checked = check_job(record, job, catalog, code_root=Path() if job.source_dir else None)
+    image, request = checked.image, checked.request
+    lines = _comments(record, image, request, job)
+    # Job names cannot contain dots. The SDK would derive them from the image URI, which contains `@`.
+    base_name = re.sub("[._]", "-", image.name)
     if job.sdk == "boto3":
-        lines += request_code(request, image, job.role, _base_name(image), record.registry)
+        lines += _boto3_code(request, image, job.role, base_name, record.registry)
     elif job.sdk == "v3":
-        lines += trainer_code(request, image, job.role, _base_name(image))
+        lines += _trainer_code(request, image, job.role, base_name)
     else:
-        lines += estimator_code(request, image, job.role, _base_name(image))
-    return Snippet("\n".join(lines) + "\n", found.warnings)
+        lines += _estimator_code(request, image, job.role, base_name)
+    return Snippet("\n".join(lines) + "\n", checked.warnings)
 
 
-def _notes(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
+def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
     tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
-    notes = [f"# {record.image}, published {record.date}, {tested}; for {_TOLD[job.sdk]}"]
+    comments = [f"# {record.image}, published {record.date}, {tested}; for {_SDK_NAMES[job.sdk]}"]
     if is_loopback(record.registry):
-        notes.append(f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
+        comments.append(
+            f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR."
+        )
     name = request.sender
     if job.sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
-        notes.append(f"# {name} is the class that passes `distribution` on; the image needs no {name}.")
-    # What a ledger tells must not end the comment.
-    return [" ".join(note.split()) for note in notes]
+        comments.append(f"# The class {name} passes `distribution` on; the image needs no {name}.")
+    # Line breaks in a ledger's values must not end the comment.
+    return [" ".join(comment.split()) for comment in comments]
 
 
-def _base_name(image: LaunchImage) -> str:
-    """What a job's name starts with: an address with a digest holds an `@`, and SageMaker takes no dot."""
-    return re.sub("[._]", "-", image.name)
+def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+    """Return an estimator of SDK v2."""
+    name = "Estimator" if image.entry_point else request.sender
+    arguments: dict[str, object] = {"image_uri": image.uri}
+    if not image.entry_point:
+        arguments["entry_point"] = request.entry_point
+        if request.source_dir:
+            arguments["source_dir"] = request.source_dir
+    arguments["role"] = role or Code("sagemaker.get_execution_role()")
+    imports = [] if role else ["import sagemaker"]
+    before: list[str] = []
+    distribution = dict(request.distribution)
+    if request.groups[0].name:
+        imports.append("from sagemaker.instance_group import InstanceGroup")
+        groups = {
+            group.name: _call("InstanceGroup", group.name, group.instance_type, group.count)
+            for group in request.groups
+        }
+        before = _block("groups", groups)
+        arguments["instance_groups"] = Code("list(groups.values())")
+        names = distribution.get("instance_groups")
+        if isinstance(names, list):
+            distribution["instance_groups"] = [Code(f"groups[{_literal(name)}]") for name in names]
+    else:
+        arguments["instance_type"] = request.groups[0].instance_type
+        arguments["instance_count"] = request.groups[0].count
+    if image.entry_point:
+        # The generic class sends strings unchanged, but the toolkit expects JSON.
+        arguments |= _unless_empty(
+            "hyperparameters", {key: json.dumps(value) for key, value in request.hyperparameters.items()}
+        )
+    else:
+        arguments |= _unless_empty("distribution", distribution) | _unless_empty(
+            "hyperparameters", request.hyperparameters
+        )
+    arguments |= _unless_empty("environment", request.environment)
+    if request.keep_alive is not None:
+        arguments["keep_alive_period_in_seconds"] = request.keep_alive
+    if name == "TensorFlow":
+        # Without the version, the SDK rejects its own strategy. Without model_dir=False, the script gets an
+        # argument that it may not support.
+        arguments["framework_version"] = request.framework_version
+        arguments["model_dir"] = False
+    arguments["base_job_name"] = base_name
+    imports.append(f"from sagemaker.{name.lower()} import {name}")
+    lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
+
+
+def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+    """Return a ModelTrainer of SDK v3. The toolkit starts code in the image and expects JSON."""
+    configs = ["Compute"]
+    compute: dict[str, object] = {}
+    if request.groups[0].name:
+        configs.append("InstanceGroup")
+        compute["instance_groups"] = [
+            _call(
+                "InstanceGroup",
+                instance_group_name=group.name,
+                instance_type=group.instance_type,
+                instance_count=group.count,
+            )
+            for group in request.groups
+        ]
+    else:
+        compute = {
+            "instance_type": request.groups[0].instance_type,
+            "instance_count": request.groups[0].count,
+        }
+    if request.keep_alive is not None:
+        compute["keep_alive_period_in_seconds"] = request.keep_alive
+    arguments: dict[str, object] = {"training_image": image.uri} | _unless_empty("role", role)
+    imports = ["from sagemaker.train import ModelTrainer"]
+    parameters = request.hyperparameters
+    if image.entry_point:
+        parameters = {key: json.dumps(value) for key, value in parameters.items()}
+    else:
+        configs.append("SourceCode")
+        arguments["source_code"] = _call(
+            "SourceCode", source_dir=request.source_dir, entry_script=request.entry_point
+        )
+        for driver, settings in request.distribution.items():
+            assert isinstance(settings, Mapping)
+            kinds, values = [driver], dict(settings)
+            if isinstance(values.get("smp"), Mapping):
+                kinds, values["smp"] = ["SMP", driver], _call("SMP", **values["smp"])
+            imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
+            arguments["distributed"] = _call(driver, **values)
+    imports.insert(1, f"from sagemaker.train.configs import {', '.join(configs)}")
+    arguments["compute"] = _call("Compute", **compute)
+    arguments |= _unless_empty("hyperparameters", parameters) | _unless_empty(
+        "environment", request.environment
+    )
+    arguments["base_job_name"] = base_name
+    lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", "trainer.train()"]
+
+
+def _unless_empty(name: str, value: Mapping[str, object] | str) -> dict[str, object]:
+    """Return an argument, or none if its value is empty."""
+    return {name: value} if value else {}
+
+
+def _boto3_code(
+    request: TrainingRequest, image: LaunchImage, role: str, name: str, registry: str
+) -> list[str]:
+    """Return a `create_training_job` request, after an upload of the training script if there is one."""
+    registry_region = region_of(registry)
+    region = _literal(registry_region or Code("boto3.Session().region_name"))
+    sends = bool(request.entry_point)
+    uploads = sends and not request.source_dir.startswith("s3://")
+    hyperparameters: dict[str, object] = dict(request.hyperparameters)
+    start = [
+        f"region = {region}",
+        'account = boto3.client("sts", region).get_caller_identity()["Account"]',
+        "# The SageMaker SDK creates and uses this bucket. Any other bucket in the region works too.",
+        'bucket = f"sagemaker-{region}-{account}"',
+        f'name = {_literal(name)} + time.strftime("-%Y%m%d-%H%M%S")',
+        's3 = boto3.client("s3", region)',
+        "try:",
+        "    # Somebody else may have created a bucket of that name.",
+        "    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)",
+        "except s3.exceptions.ClientError as error:",
+        '    if error.response["Error"]["Code"] != "404":',
+        "        raise",
+        f"    s3.create_bucket(Bucket=bucket{_location(registry_region)})",
+    ]
+    if sends:
+        archive = Code('f"s3://{bucket}/{key}"') if uploads else request.source_dir
+        hyperparameters |= toolkit_parameters(
+            request, archive=archive, name=Code("name"), region=Code("region")
+        )
+    arguments = api_request(
+        request,
+        image,
+        role,
+        name=Code("name"),
+        hyperparameters=Code("{key: json.dumps(value) for key, value in hyperparameters.items()}"),
+        output=Code('f"s3://{bucket}/"'),
+    )
+    imports = ["import io", "import json", "import tarfile", "import time"]
+    return [
+        *(imports if uploads else ["import json", "import time"]),
+        "",
+        "import boto3",
+        "",
+        *start,
+        *(_upload(request) if uploads else ()),
+        *_block("hyperparameters", hyperparameters),
+        *_block("request", arguments),
+        'boto3.client("sagemaker", region).create_training_job(**request)',
+    ]
+
+
+def _upload(request: TrainingRequest) -> list[str]:
+    path, name = request.source_dir, "."
+    if not path:
+        path, name = request.entry_point, script_path(request)
+    return [
+        'key = f"{name}/source/sourcedir.tar.gz"',
+        "packed = io.BytesIO()",
+        'with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:',
+        f"    archive.add({_literal(path)}, arcname={_literal(name)})",
+        "s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue(), ExpectedBucketOwner=account)",
+    ]
+
+
+def _location(region: str) -> str:
+    """Return the argument for the region of a bucket. S3 does not allow it for us-east-1."""
+    if region == "us-east-1":
+        return ""
+    argument = 'CreateBucketConfiguration={"LocationConstraint": region}'
+    return f", {argument}" if region else f', **({{}} if region == "us-east-1" else dict({argument}))'
+
+
+def _block(name: str, values: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name} = {{",
+        *(f"    {_literal(key)}: {_literal(value)}," for key, value in values.items()),
+        "}",
+    ]
+
+
+def _literal(value: object) -> str:
+    """Return a value as Python code."""
+    if isinstance(value, Code):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _call(name: str, *positional: object, **named: object) -> Code:
+    """Return a call with its arguments."""
+    arguments = [*map(_literal, positional), *(f"{key}={_literal(value)}" for key, value in named.items())]
+    return Code(f"{name}({', '.join(arguments)})")

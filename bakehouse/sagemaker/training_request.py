@@ -1,4 +1,4 @@
-"""What a person wants to send to SageMaker, and what the image has that has to fit."""
+"""A training job as the SDK's classes describe it, and the properties of its image."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,39 +12,39 @@ from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
 
 Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer"]
-"""The classes of the SDK: the first three of version 2, the last of version 3."""
+"""Classes of the SDK: the first three of v2, the last of v3."""
 LOCAL = ("local", "local_gpu")
-_HOST_HAS = ("gpu-architecture",)
-"""What parts ask of the host, and an instance type is known to have."""
+_HOST_PROPERTIES = ("gpu-architecture",)
+"""Requirements of components that an instance type can answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostNeed:
-    """What a part of an image asks of the host that it runs on."""
+class HostRequirement:
+    """Requirement of a component for the host."""
 
-    part: str
+    component: str
+    """Name, version and variant."""
     requirement: Requirement
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchImage:
-    """What of an image matters to the job that it is for."""
+    """Properties of an image that matter to its jobs."""
 
     name: str
     uri: str
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of its parts, and of what these provide."""
+    """Versions of its components and of what they provide."""
     launchers: tuple[str, ...] = ()
     training_module: str = ""
-    """What SAGEMAKER_TRAINING_MODULE names; empty for the plain toolkit."""
+    """SAGEMAKER_TRAINING_MODULE; empty for the SageMaker Training Toolkit itself."""
     entry_point: str = ""
-    """Training code that it brings at /opt/ml/code."""
+    """Script that the image contains in /opt/ml/code."""
     gpu: bool = False
-    needs: tuple[HostNeed, ...] = ()
-    parts: frozenset[str] = frozenset()
-    """The components themselves, without what they provide."""
+    host_requirements: tuple[HostRequirement, ...] = ()
+    components: frozenset[str] = frozenset()
     gpu_architecture: str = ""
-    """The GPUs that it has code for, as its release says."""
+    """GPU architectures that the image has code for, according to its release."""
 
     @property
     def framework(self) -> Framework:
@@ -55,32 +55,32 @@ class LaunchImage:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """A training job as it is asked for with one of the SDK's classes."""
+    """Arguments of one of the SDK's classes."""
 
     sender: Sender = "PyTorch"
     groups: tuple[InstanceGroup, ...] = ()
-    """One without a name is `instance_type` and `instance_count`."""
-    beside_groups: str = ""
-    """An `instance_type` that is given although there are groups."""
+    """A group without a name is `instance_type` and `instance_count`."""
+    extra_instance_type: str = ""
+    """An `instance_type` in addition to instance groups."""
     distribution: Mapping[str, object] = field(default_factory=dict)
-    """Of version 3: `{"Torchrun": {…}}` or `{"MPI": {…}}`."""
+    """In SDK v3: `{"Torchrun": {…}}` or `{"MPI": {…}}`."""
     entry_point: str = ""
-    """Version 3 calls it `entry_script`."""
+    """SDK v3 calls it `entry_script`."""
     source_dir: str = ""
     requirements: str = ""
     command: str = ""
-    """What version 3 runs in place of the entry script."""
+    """SDK v3 runs it instead of the entry script."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     framework_version: str = ""
     py_version: str = ""
     keep_alive: int | None = None
     compiler: bool | None = None
-    """Whether there is a TrainingCompilerConfig, and it is enabled."""
+    """Whether the TrainingCompilerConfig is enabled; None if there is none."""
     channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The groups that each channel is for; none means all."""
-    folder: Path | None = None
-    """Where the code is looked for; None: it isn't."""
+    """Groups of each channel; empty means all."""
+    code_root: Path | None = None
+    """Directory that relative paths of code start at; None if the code is not checked."""
 
     @property
     def hosts(self) -> int:
@@ -95,22 +95,25 @@ class TrainingRequest:
         return bool(self.entry_point or self.source_dir)
 
     def is_on(self, strategy: str) -> bool:
-        """Whether a strategy, such as `mpi` or `smdistributed.modelparallel`, is enabled."""
-        found: object = self.distribution
+        """Return whether a strategy, such as `mpi` or `smdistributed.modelparallel`, is enabled."""
+        settings: object = self.distribution
         for key in strategy.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return isinstance(found, Mapping) and found.get("enabled") is True
+            settings = settings.get(key) if isinstance(settings, Mapping) else None
+        return isinstance(settings, Mapping) and settings.get("enabled") is True
 
 
 def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> LaunchImage:
-    """What a release has for a job; with the catalogue also what its parts provide and ask of the host."""
+    """Return the properties of a release. The catalogue adds what its components provide and require."""
     versions = {part.component: part.version for part in record.parts}
-    needs: list[HostNeed] = []
+    host_requirements: list[HostRequirement] = []
     for part, spec in _specs(record, catalog):
         versions = {**spec.provides, **versions}
-        told = f"{part.component} {part.version}" + (f" ({part.variant})" if part.variant else "")
-        asked = (*spec.requires, *spec.constraints)
-        needs += [HostNeed(told, one) for one in asked if one.name in _HOST_HAS]
+        component = f"{part.component} {part.version}" + (f" ({part.variant})" if part.variant else "")
+        host_requirements += [
+            HostRequirement(component, requirement)
+            for requirement in (*spec.requires, *spec.constraints)
+            if requirement.name in _HOST_PROPERTIES
+        ]
     return LaunchImage(
         record.image,
         record.image_uri,
@@ -119,14 +122,14 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         record.training_module,
         record.entry_point,
         record.gpu,
-        tuple(needs),
+        tuple(host_requirements),
         frozenset(part.component for part in record.parts),
         record.gpu_architecture,
     )
 
 
 def _specs(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, VariantSpec]]:
-    """The catalogue's word on each part that it still has."""
+    """Yield the components of a release that the catalogue still has, with their specifications."""
     for part in record.parts if catalog else ():
         component = catalog.components.get(part.component) if catalog else None
         for release in component.releases if component else ():

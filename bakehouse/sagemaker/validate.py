@@ -1,44 +1,42 @@
-"""Says what is wrong with a training job before it is sent: with its settings, and with its image for them.
+"""Validation of a training job before it is sent: its settings, and its image for these settings.
 
-What SageMaker's SDK refuses is refused, and so is what it takes and the job then fails of, or runs otherwise
-than it was meant; each finding names its rule, and where that is known from.
+What the SageMaker SDK rejects is an error, and so are settings with which the job would fail. Settings with
+which the job would run otherwise than intended are warnings. Each finding names its rule and source.
 """
 
 from dataclasses import replace
 
-from bakehouse.sagemaker import launch_rules
-from bakehouse.sagemaker.compiler_rules import XLA, compiler_findings
+from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.distribution import Framework, Training, distribution_findings, launch_settings
-from bakehouse.sagemaker.findings import Finding, Findings
-from bakehouse.sagemaker.image_checks import efa_findings
-from bakehouse.sagemaker.image_rules import image_findings
+from bakehouse.sagemaker.image_checks import XLA, check_compiler, check_efa, check_image
 from bakehouse.sagemaker.model_trainer import driver_findings
-from bakehouse.sagemaker.request_checks import sending_findings
+from bakehouse.sagemaker.request_checks import check_request
+from bakehouse.sagemaker.rules import Finding, Findings
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 
 
-def check(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[Finding, ...]:
-    """Everything that is wrong with a request: errors first, then what is only warned of.
+def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[Finding, ...]:
+    """Return all findings about a request: errors first, then warnings.
 
-    Without an image SageMaker's SDK takes one of AWS's, by the framework's version.
+    Without an image, the SDK uses one of AWS's for the framework's version.
     """
     findings = Findings()
-    told = _launch_findings(request, image)
-    sending_findings(request, image, findings)
-    compiler_findings(request, image, findings)
-    efa_findings(request, image, findings)
+    launch_findings = _launch_findings(request, image)
+    check_request(request, image, findings)
+    check_compiler(request, image, findings)
+    check_efa(request, image, findings)
     if image is not None:
-        image_findings(request, image, findings)
-    if request.sender != "ModelTrainer" and not told.errors:
+        check_image(request, image, findings)
+    if request.sender != "ModelTrainer" and not launch_findings.errors:
         _check_overwritten(request, image, findings)
     return (
-        *dict.fromkeys((*told.errors, *findings.errors)),
-        *dict.fromkeys((*told.warnings, *findings.warnings)),
+        *dict.fromkeys((*launch_findings.errors, *findings.errors)),
+        *dict.fromkeys((*launch_findings.warnings, *findings.warnings)),
     )
 
 
 def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training:
-    """The job that a distribution is for, as the class that sends it sees it."""
+    """Return the job that a distribution is for, as the sending class sees it."""
     framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
     version = request.framework_version or (image.versions.get(framework, "") if image else "")
     return Training(request.groups, framework, version, request.entry_point)
@@ -50,7 +48,7 @@ def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Fin
         if request.command and not request.entry_point:
             training = replace(training, entry_point="command.sh")
         return driver_findings(request.distribution, training)
-    # The generic Estimator never looks at it.
+    # The generic Estimator ignores it.
     distribution = dict(request.distribution if request.sender != "Estimator" else {})
     if request.compiler is not None:
         distribution.pop(XLA, None)
@@ -63,5 +61,5 @@ def _check_overwritten(request: TrainingRequest, image: LaunchImage | None, find
     sent = launch_settings(request.distribution, training_of(request, image)).hyperparameters
     for name in sorted(sent.keys() & request.hyperparameters.keys()):
         if sent[name] != request.hyperparameters[name]:
-            message = f"hyperparameter `{name}` is given by hand, and by the distribution, whose value wins"
-            findings.add(launch_rules.OVERWRITTEN, message, "leave one of them out")
+            message = f"`distribution` overwrites the hyperparameter `{name}`"
+            findings.add(rules.OVERWRITTEN, message, "remove one of them")

@@ -12,9 +12,9 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.project import HOME
-from bakehouse.sagemaker import launch_rules
-from bakehouse.sagemaker.findings import Finding
-from bakehouse.sagemaker.validate import check
+from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.rules import Finding
+from bakehouse.sagemaker.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
 
@@ -69,8 +69,8 @@ for case in told["cases"]:
     job = {"instance_groups": groups}
     if groups[0].instance_group_name == "":
         job = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
-    elif case["beside_groups"]:
-        job |= {"instance_type": case["beside_groups"], "instance_count": 1}
+    elif case["extra_instance_type"]:
+        job |= {"instance_type": case["extra_instance_type"], "instance_count": 1}
     distribution = case["distribution"] or None
     if isinstance(distribution, dict) and "instance_groups" in distribution:
         by_name = {group.instance_group_name: group for group in groups}
@@ -144,8 +144,8 @@ for case in told["cases"]:
         compute = {"instance_groups": groups}
         if groups[0].instance_group_name == "":
             compute = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
-        elif case["beside_groups"]:
-            compute |= {"instance_type": case["beside_groups"], "instance_count": 1}
+        elif case["extra_instance_type"]:
+            compute |= {"instance_type": case["extra_instance_type"], "instance_count": 1}
         if case["keep_alive"] is not None:
             compute["keep_alive_period_in_seconds"] = case["keep_alive"]
         names = {"source_dir": "source_dir", "entry_point": "entry_script"}
@@ -193,7 +193,7 @@ class Compared:
         self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
             (case, answer, tuple(one for one in found if one.is_error))
             for case, answer in zip(cases, answers, strict=True)
-            for found in [check(case.request(known, folder), IMAGES.get(case.image))]
+            for found in [validate(case.request(known, folder), IMAGES.get(case.image))]
         ]
 
     def ours_alone(self) -> dict[str, Case]:
@@ -248,5 +248,5 @@ def test_enough_settings_are_taken_and_refused(version: str, compared: dict[str,
 def test_every_rule_beyond_the_sdk_is_met(compared: dict[str, Compared]) -> None:
     """Each rule in docs/reference/job-checks.md rejects a job that the SDK accepts."""
     met = {name: case for one in compared.values() for name, case in one.ours_alone().items()}
-    listed = {one.name for one in launch_rules.ALL if one.beyond and one.is_error}
+    listed = {one.name for one in rules.ALL if one.beyond and one.is_error}
     assert met.keys() == listed

@@ -244,16 +244,16 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
     [
         (
             Case(distribution={"mpi": {"enabled": True, "processes_per_host": 0}}),
-            "error: `distribution.mpi.processes_per_host` has to be a whole number, 1 or more\n",
+            "error: `distribution.mpi.processes_per_host` must be a whole number of at least 1\n",
         ),
         (
             Case(groups=DATA_AND_DNN, distribution=MPI | {"instance_groups": ["gpu"]}),
-            "error: `distribution.instance_groups` names `gpu`, which is no group of this job\n",
+            "error: `distribution.instance_groups` contains `gpu`, which is not a group of this job\n",
         ),
         (
             Case(groups=DATA_AND_DNN, distribution=MPI | {"instance_groups": ["data", "dnn"]}),
-            "error: `distribution.instance_groups` names 2 groups\n"
-            "\nhint: SageMaker starts a launcher on one group only\n",
+            "error: `distribution.instance_groups` contains 2 groups\n"
+            "\nhint: keep one, because SageMaker starts a launcher in one group only\n",
         ),
         (
             Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(NetworkPartition("data", "gpu", 1.0),)),

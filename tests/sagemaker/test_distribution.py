@@ -85,8 +85,9 @@ def test_torchrun_in_a_group_starts_in_all() -> None:
     assert found.groups == ()
     assert found.hyperparameters == {"sagemaker_torch_distributed_enabled": True}
     assert found.warnings == (
-        "SDK v2 drops `instance_groups` with `torch_distributed`: torchrun starts in every group, each by "
-        "itself; for `dnn` alone, add the hyperparameter `sagemaker_distribution_instance_groups`",
+        "SDK v2 ignores `instance_groups` with `torch_distributed`, so torchrun starts separately in "
+        "each group; to start it in `dnn` only, add the hyperparameter "
+        "`sagemaker_distribution_instance_groups`",
     )
 
 
@@ -118,14 +119,14 @@ def test_a_parameter_server_on_one_host_is_none() -> None:
     groups = (InstanceGroup("ml.p3.8xlarge", 1, gpus=4),)
 
     assert settings({"parameter_server": ON}, job(groups, "tensorflow", "2.21.0")).warnings == (
-        "the toolkit starts no parameter server on one host",
-        "a parameter server's worker uses one GPU of each instance",
+        "the toolkit does not start a parameter server on one host",
+        "a parameter server's worker uses only one GPU of each instance",
     )
 
 
 def test_an_image_without_a_framework_is_started_as_pytorch() -> None:
     assert settings({"mpi": ON}, job(framework="", version="")).launcher == "mpi"
-    assert "is for TensorFlow" in mistakes({"parameter_server": ON}, job(framework="", version=""))
+    assert "is only for TensorFlow" in mistakes({"parameter_server": ON}, job(framework="", version=""))
 
 
 @pytest.mark.parametrize(
@@ -153,15 +154,15 @@ MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
         {"torchrun": ON},
         job(),
         """\
-error: `distribution.torchrun` is no launcher that SageMaker knows
+error: `distribution.torchrun` is not a launcher of SageMaker
 
-hint: `torch_distributed` starts torchrun""",
+hint: use `torch_distributed`, which starts torchrun""",
     ),
     "misspelt launcher": (
         {"torch_distribute": ON},
         job(),
         """\
-error: `distribution.torch_distribute` is no launcher that SageMaker knows
+error: `distribution.torch_distribute` is not a launcher of SageMaker
 
 hint: did you mean `torch_distributed`?""",
     ),
@@ -169,9 +170,9 @@ hint: did you mean `torch_distributed`?""",
         {"Torchrun": {}},
         job(),
         """\
-error: `distribution.Torchrun` is no launcher that SageMaker knows
+error: `distribution.Torchrun` is not a launcher of SageMaker
 
-hint: it is a driver of SDK v3, for its ModelTrainer""",
+hint: use it with ModelTrainer of SDK v3; an estimator has `torch_distributed`""",
     ),
     "unknown key": (
         {"mpi": {"enabled": True, "process_per_host": 2}},
@@ -185,9 +186,9 @@ hint: did you mean `processes_per_host`?""",
         {"mpi": True},
         job(),
         """\
-error: `distribution.mpi` has to be a mapping
+error: `distribution.mpi` must be a mapping
 
-hint: such as `{"mpi": {"enabled": true}}`""",
+hint: write `{"mpi": {"enabled": true}}`""",
     ),
     "not enabled": (
         {"mpi": {"processes_per_host": 2}},
@@ -195,33 +196,33 @@ hint: such as `{"mpi": {"enabled": true}}`""",
         """\
 error: `distribution.mpi` has no `enabled`
 
-hint: SageMaker takes that for `false`: add `"enabled": true`""",
+hint: add `"enabled": true`; SageMaker treats a missing value as `false`""",
     ),
     "enabled in words": (
         {"mpi": {"enabled": "true"}},
         job(),
-        "error: `distribution.mpi.enabled` is `true` or `false`",
+        "error: `distribution.mpi.enabled` must be `true` or `false`",
     ),
     "processes in words": (
         {"mpi": {"enabled": True, "processes_per_host": "2"}},
         job(),
-        "error: `distribution.mpi.processes_per_host` has to be a whole number, 1 or more",
+        "error: `distribution.mpi.processes_per_host` must be a whole number of at least 1",
     ),
     "more processes than GPUs": (
         {"mpi": {"enabled": True, "processes_per_host": 9}},
         job(A100),
         """\
-error: `distribution.mpi.processes_per_host` is 9, and `ml.p4d.24xlarge` has 8 GPUs
+error: `distribution.mpi.processes_per_host` is 9, but `ml.p4d.24xlarge` has 8 GPUs
 
-hint: 8 at most""",
+hint: use at most 8""",
     ),
     "options as a list": (
         {"mpi": {"enabled": True, "custom_mpi_options": ["-x", "A=1"]}},
         job(),
         """\
-error: `distribution.mpi.custom_mpi_options` has to be one text
+error: `distribution.mpi.custom_mpi_options` must be one string
 
-hint: such as `"-x NCCL_DEBUG=INFO"`""",
+hint: for example `"-x NCCL_DEBUG=INFO"`""",
     ),
     "an open quote": (
         {"mpi": {"enabled": True, "custom_mpi_options": "-x A='1"}},
@@ -235,33 +236,33 @@ hint: close the quote""",
         {"mpi": {"enabled": True, "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}},
         job(),
         """\
-error: `distribution.mpi.custom_mpi_options` repeats `btl_vader_single_copy_mechanism`, \
-which is always set to `none`
+error: `distribution.mpi.custom_mpi_options` sets `btl_vader_single_copy_mechanism`, \
+which the toolkit always sets to `none`
 
-hint: leave out `--mca btl_vader_single_copy_mechanism` and its value""",
+hint: remove `--mca btl_vader_single_copy_mechanism` and its value""",
     ),
     "RDMA where there is none": (
         {"mpi": {"enabled": True, "custom_mpi_options": "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1"}},
         job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
         """\
-error: `distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
-reads no memory of other hosts
+error: `distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, but EFA on `ml.p3dn.24xlarge` \
+cannot read the memory of other hosts
 
-hint: leave it out on this type""",
+hint: remove it for this type""",
     ),
     "two launchers": (
         {"mpi": ON, "torch_distributed": ON},
         job(),
         """\
-error: `distribution.mpi` starts the processes; the toolkit would never look at `torch_distributed`
+error: `distribution.mpi` starts the processes, so the toolkit ignores `torch_distributed`
 
-hint: enable one of them""",
+hint: enable only one of them""",
     ),
     "both libraries": (
         {"smdistributed": {"dataparallel": ON, "modelparallel": ON}, "mpi": ON},
         job(A100),
         """\
-error: `distribution.smdistributed` takes exactly one of `dataparallel`, `modelparallel`
+error: `distribution.smdistributed` must have exactly one of `dataparallel`, `modelparallel`
 
 hint: a job uses one of the libraries""",
     ),
@@ -271,7 +272,7 @@ hint: a job uses one of the libraries""",
         """\
 error: `distribution.smdistributed.modelparallel` needs a launcher
 
-hint: for SMP 1 add `"mpi": {"enabled": true}`, for SMP 2 `"torch_distributed": {"enabled": true}`""",
+hint: add `"mpi": {"enabled": true}` for SMP 1, `"torch_distributed": {"enabled": true}` for SMP 2""",
     ),
     "a library twice": (
         {"pytorchddp": ON, "smdistributed": {"dataparallel": ON}},
@@ -279,15 +280,15 @@ hint: for SMP 1 add `"mpi": {"enabled": true}`, for SMP 2 `"torch_distributed": 
         """\
 error: `distribution.pytorchddp` can't be used with `smdistributed`
 
-hint: `pytorchddp` is `smdistributed.dataparallel` by another name""",
+hint: remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`""",
     ),
     "parameters in a file": (
         {"smdistributed": {"modelparallel": {"enabled": True, "parameters": "smp.json"}}, "mpi": ON},
         job(A100),
         """\
-error: `distribution.smdistributed.modelparallel.parameters` has to be a mapping
+error: `distribution.smdistributed.modelparallel.parameters` must be a mapping
 
-hint: put the file's content there""",
+hint: insert the file's content""",
     ),
     "parameters that can't be": (
         {
@@ -301,12 +302,12 @@ hint: put the file's content there""",
         },
         job(A100),
         """\
-error: `distribution.smdistributed.modelparallel.parameters.partitions` has to be a whole number, 1 or more
+error: `distribution.smdistributed.modelparallel.parameters.partitions` must be a whole number of at least 1
 
-error: `distribution.smdistributed.modelparallel.parameters.pipeline` is one of `simple`, `interleaved`, \
+error: `distribution.smdistributed.modelparallel.parameters.pipeline` must be one of `simple`, `interleaved`, \
 `_only_forward`
 
-error: `distribution.smdistributed.modelparallel.parameters.memory_weight` has to lie between 0 and 1
+error: `distribution.smdistributed.modelparallel.parameters.memory_weight` must be between 0 and 1
 
 error: `distribution.smdistributed.modelparallel.parameters.ddp_port` needs `ddp`
 
@@ -316,33 +317,31 @@ hint: add `"ddp": true`""",
         {"multi_worker_mirrored_strategy": ON},
         job(),
         """\
-error: `distribution.multi_worker_mirrored_strategy` is for TensorFlow
+error: `distribution.multi_worker_mirrored_strategy` is only for TensorFlow
 
-hint: the job is for another framework""",
+hint: remove it, because the job uses another framework""",
     ),
     "too old for mirrored workers": (
         {"multi_worker_mirrored_strategy": ON},
         job(framework="tensorflow", version="2.8.4"),
-        "error: `distribution.multi_worker_mirrored_strategy` needs TensorFlow 2.9, and the image has 2.8.4",
+        "error: `distribution.multi_worker_mirrored_strategy` needs TensorFlow 2.9, but the image has 2.8.4",
     ),
     "too old for groups": (
         {"mpi": ON, "instance_groups": ["dnn"]},
         job(GROUPS, version="1.9.1"),
         """\
-error: instance groups need pytorch 1.10 or newer
-
-hint: the image has 1.9.1""",
+error: instance groups need pytorch 1.10 or newer, but the image has 1.9.1""",
     ),
     "a shell script under torchrun": (
         {"torch_distributed": ON},
         job(entry_point="train.sh"),
-        "error: `distribution.torch_distributed` starts Python programs, and `train.sh` is none",
+        "error: `distribution.torch_distributed` starts only Python programs, not `train.sh`",
     ),
     "no such group": (
         {"mpi": ON, "instance_groups": ["dnnn"]},
         job(GROUPS),
         """\
-error: `distribution.instance_groups` names `dnnn`, which is no group of this job
+error: `distribution.instance_groups` contains `dnnn`, which is not a group of this job
 
 hint: did you mean `dnn`?""",
     ),
@@ -350,23 +349,23 @@ hint: did you mean `dnn`?""",
         {"mpi": ON, "instance_groups": ["dnn"]},
         job(),
         """\
-error: `distribution.instance_groups` names `dnn`, which is no group of this job
+error: `distribution.instance_groups` contains `dnn`, which is not a group of this job
 
-hint: the job has instances of one type: leave `instance_groups` out""",
+hint: remove `instance_groups`: the job has no instance groups""",
     ),
     "two groups": (
         {"mpi": ON, "instance_groups": ["data", "dnn"]},
         job(GROUPS),
         """\
-error: `distribution.instance_groups` names 2 groups
+error: `distribution.instance_groups` contains 2 groups
 
-hint: SageMaker starts a launcher on one group only""",
+hint: keep one, because SageMaker starts a launcher in one group only""",
     ),
     "no group said": (
         {"mpi": ON},
         job(GROUPS),
         """\
-error: `distribution` doesn't say for which group it is
+error: `distribution` does not name its instance group
 
 hint: add `"instance_groups": ["data"]`, or another of "data", "dnn\"""",
     ),
@@ -374,31 +373,31 @@ hint: add `"instance_groups": ["data"]`, or another of "data", "dnn\"""",
         {"mpi": ON, "instance_groups": "dnn"},
         job(GROUPS),
         """\
-error: `distribution.instance_groups` has to be a list of group names
+error: `distribution.instance_groups` must be a list of group names
 
-hint: such as `["data", "dnn"]`""",
+hint: for example `["data", "dnn"]`""",
     ),
     "a group, and nothing enabled": (
         {"mpi": OFF, "instance_groups": ["dnn"]},
         job(GROUPS),
         """\
-error: `distribution.instance_groups` is given, and no launcher is enabled
+error: `distribution.instance_groups` is set, but no launcher is enabled
 
-hint: leave the groups out, or take `mpi`""",
+hint: remove the groups, or use `mpi`""",
     ),
     "a group for a parameter server": (
         {"parameter_server": ON},
         job(GROUPS[1:], "tensorflow", "2.21.0"),
         """\
-error: `distribution.instance_groups` can't be used with `parameter_server`: SDK v2 takes it with `mpi` and \
-SMDDP alone
+error: `distribution.instance_groups` can't be used with `parameter_server`: SDK v2 supports it only with \
+`mpi` and SMDDP
 
-hint: leave the groups out, or take `mpi`""",
+hint: remove the groups, or use `mpi`""",
     ),
     "Trainium": (
         {"mpi": ON},
         job((InstanceGroup("ml.trn1.32xlarge"),)),
-        "error: `distribution` has to be `torch_distributed` alone on `ml.trn1.32xlarge`",
+        "error: `distribution` must contain only `torch_distributed` on `ml.trn1.32xlarge`",
     ),
     "SMDDP on P5": (
         {"smdistributed": {"dataparallel": ON}},
@@ -414,7 +413,7 @@ hint: add `"torch_distributed": {"enabled": true}`""",
         """\
 error: two instance groups are named `a`
 
-hint: give each group a name of its own""",
+hint: give each group its own name""",
     ),
     "too many groups": (
         {},
@@ -422,19 +421,19 @@ hint: give each group a name of its own""",
         """\
 error: the job has 6 instance groups
 
-hint: SageMaker takes 5""",
+hint: use at most 5""",
     ),
     "several at once": (
         {"mpi": {"enabled": 1, "hosts": 2}, "torch": ON},
         job(),
         """\
-error: `distribution.mpi.enabled` is `true` or `false`
+error: `distribution.mpi.enabled` must be `true` or `false`
 
 error: `distribution.mpi.hosts` is unknown
 
 hint: known here: `custom_mpi_options`, `enabled`, `processes_per_host`
 
-error: `distribution.torch` is no launcher that SageMaker knows
+error: `distribution.torch` is not a launcher of SageMaker
 
 hint: known here: `instance_groups`, `mpi`, `multi_worker_mirrored_strategy`, `parameter_server`, \
 `pytorchddp`, `smdistributed`, `torch_distributed`""",
@@ -478,8 +477,8 @@ def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
 
 def test_what_the_drivers_of_version_3_do_without_a_word() -> None:
     assert driver_settings({"MPI": {"process_count_per_node": 2}}, job(GROUPS), "src").warnings == (
-        "`MPI` starts its processes on the hosts of all instance groups",
-        "the SDK's MPI driver starts 2 in all, not on each of 3 hosts",
+        "`MPI` starts processes on the hosts of all instance groups",
+        "the SDK's MPI driver starts 2 processes in total, not on each of 3 hosts",
     )
 
 
@@ -504,7 +503,7 @@ DRIVER_MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
         {"torchrun": {}},
         job(),
         """\
-error: `distributed.torchrun` is no driver of SDK v3
+error: `distributed.torchrun` is not a driver of SDK v3
 
 hint: did you mean `Torchrun`?""",
     ),
@@ -512,9 +511,9 @@ hint: did you mean `Torchrun`?""",
         {"Torchrun": {}, "MPI": {}},
         job(),
         """\
-error: `distributed` takes one driver
+error: `distributed` has several drivers
 
-hint: leave the others out""",
+hint: keep one of them""",
     ),
     "unknown key": (
         {"MPI": {"processes_per_host": 2}},
@@ -528,17 +527,17 @@ hint: known here: `mpi_additional_options`, `process_count_per_node`""",
         {"Torchrun": {"process_count_per_node": 16}},
         job(A100),
         """\
-error: `distributed.Torchrun.process_count_per_node` is 16, and `ml.p4d.24xlarge` has 8 GPUs
+error: `distributed.Torchrun.process_count_per_node` is 16, but `ml.p4d.24xlarge` has 8 GPUs
 
-hint: 8 at most""",
+hint: use at most 8""",
     ),
     "options as one text": (
         {"MPI": {"mpi_additional_options": "-x A=1"}},
         job(),
         """\
-error: `distributed.MPI.mpi_additional_options` has to be a list of texts
+error: `distributed.MPI.mpi_additional_options` must be a list of strings
 
-hint: such as `["-x", "NCCL_DEBUG=INFO"]`""",
+hint: for example `["-x", "NCCL_DEBUG=INFO"]`""",
     ),
     "two options in one": (
         {"MPI": {"mpi_additional_options": ["-x A=1"]}},
@@ -552,10 +551,10 @@ hint: write "-x", "A=1\"""",
         {"MPI": {"mpi_additional_options": ["-x", "FI_EFA_USE_DEVICE_RDMA=1"]}},
         job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
         """\
-error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, and EFA on `ml.p3dn.24xlarge` \
-reads no memory of other hosts
+error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, but EFA on `ml.p3dn.24xlarge` \
+cannot read the memory of other hosts
 
-hint: leave it out on this type""",
+hint: remove it for this type""",
     ),
     "no script": (
         {"MPI": {}},
@@ -563,15 +562,13 @@ hint: leave it out on this type""",
         """\
 error: `entry_script` is missing
 
-hint: the SDK's drivers start a script of `source_dir`""",
+hint: set it to a script in `source_dir`, which the SDK's drivers start""",
     ),
     "a shell script": (
         {"Torchrun": {}},
         job(entry_point="train.sh"),
         """\
-error: `entry_script` is `train.sh`
-
-hint: `Torchrun` starts Python programs""",
+error: `entry_script` is `train.sh`, but `Torchrun` only starts Python programs""",
     ),
     "unknown parameter": (
         {"Torchrun": {"smp": {"shard_degree": 4}}},
@@ -584,12 +581,12 @@ hint: did you mean `hybrid_shard_degree`?""",
     "a degree that is no number": (
         {"Torchrun": {"smp": {"random_seed": "7"}}},
         job(),
-        "error: `distributed.Torchrun.smp.random_seed` has to be a whole number",
+        "error: `distributed.Torchrun.smp.random_seed` must be a whole number",
     ),
     "a flag that is none": (
         {"Torchrun": {"smp": {"allow_empty_shards": 1}}},
         job(),
-        "error: `distributed.Torchrun.smp.allow_empty_shards` is `true` or `false`",
+        "error: `distributed.Torchrun.smp.allow_empty_shards` must be `true` or `false`",
     ),
 }
 
@@ -607,14 +604,14 @@ def test_torchrun_on_trainium_in_its_only_group() -> None:
 
     assert settings({"torch_distributed": ON}, job(trainium)).launcher == "torch_distributed"
     refusal = mistakes({"torch_distributed": ON, "instance_groups": ["train"]}, job(trainium))
-    assert "has to be `torch_distributed` alone" in refusal
+    assert "error: `distribution` must contain only `torch_distributed` on `ml.trn1.32xlarge`" in refusal
 
 
 @pytest.mark.parametrize(
     ("parameters", "answer"),
     [
-        ({"partition_file": 3}, "error: `{}.partition_file` has to be a text"),
-        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` has to be a number, 0 or more"),
+        ({"partition_file": 3}, "error: `{}.partition_file` must be a string"),
+        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` must be a number of at least 0"),
     ],
 )
 def test_what_the_sdk_says_of_model_parallel(parameters: Mapping[str, Any], answer: str) -> None:

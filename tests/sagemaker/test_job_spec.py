@@ -34,17 +34,17 @@ def test_code_may_lie_in_s3() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"sdk": "v4"}, "`--sdk v4` is none"),
+        ({"sdk": "v4"}, "unknown SDK `v4`"),
         (
             {"groups": [Group("data")], "instance_count": 2},
-            "`--group` takes the place of `--instance-type` and `--instance-count`",
+            "`--group` replaces `--instance-type` and `--instance-count`",
         ),
         (
             {"distribution": {"mpi": {}}, "launcher": "mpirun"},
-            "`--distribution` takes the place of `--launcher` and `--processes-per-host`",
+            "`--distribution` replaces `--launcher` and `--processes-per-host`",
         ),
-        ({"source_dir": "nowhere"}, "there is no folder `nowhere`"),
-        ({"source_dir": "s3://code/src"}, "`--source-dir s3://code/src` is no archive"),
+        ({"source_dir": "nowhere"}, "the directory `nowhere` does not exist"),
+        ({"source_dir": "s3://code/src"}, "`--source-dir s3://code/src` is not an archive"),
     ],
 )
 def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:

@@ -25,7 +25,6 @@ from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
-from bakehouse.sagemaker.findings import Finding
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.job_spec import JobSpec
 from bakehouse.sagemaker.launch import (
@@ -37,6 +36,7 @@ from bakehouse.sagemaker.launch import (
     launch,
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.snippets import snippet
 from tests.publish.test_releases import a_record
 from tests.support.proxy import Reply
@@ -382,7 +382,7 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
             ["no role that the job runs as", "nobody said which instances the job runs on"],
         ),
         ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is no role"]),
-        ({"job": replace(ON_TWO, instance_type="local")}, ["a local job is not sent to SageMaker"]),
+        ({"job": replace(ON_TWO, instance_type="local")}, ["SageMaker does not run local jobs"]),
         ({"name": "no_name"}, ["`no_name` can't be the name of a job"]),
         ({"name": "a-" * 31 + "ab"}, [f"`{'a-' * 31}ab` can't be the name of a job"]),
         ({"max_run": 0}, ["a job of 0 seconds"]),

@@ -102,7 +102,7 @@ def test_ranks_start_in_the_group_that_the_distribution_names(aims: Tree) -> Non
 def test_more_ranks_than_gpus_are_refused(aims: Tree) -> None:
     groups = (Group(instance_type="ml.p4d.24xlarge"),)
 
-    with pytest.raises(UsageError, match=r"is 9, and `ml\.p4d\.24xlarge` has 8 GPUs"):
+    with pytest.raises(UsageError, match=r"is 9, but `ml\.p4d\.24xlarge` has 8 GPUs"):
         prepared(aims, groups=groups, distribution={"mpi": {"enabled": True, "processes_per_host": 9}})
 
 

@@ -71,7 +71,7 @@ def test_an_image_with_mpi_alone() -> None:
     assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
         """\
 # mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
-# PyTorch is the class that passes `distribution` on; the image needs no PyTorch.
+# The class PyTorch passes `distribution` on; the image needs no PyTorch.
 from sagemaker.pytorch import PyTorch
 
 estimator = PyTorch(
@@ -179,7 +179,10 @@ trainer.train()
 
 def test_version_3_starts_no_mirrored_workers() -> None:
     assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow")) == [
-        Diagnostic("`tensorflow-cpu` can't start a job with `tensorflow`", hint="it has `mpirun`")
+        Diagnostic(
+            "`tensorflow-cpu` can't start a job with `tensorflow`",
+            hint="use `mpirun`",
+        )
     ]
 
 
@@ -210,12 +213,12 @@ import boto3
 
 region = "eu-west-1"
 account = boto3.client("sts", region).get_caller_identity()["Account"]
-# The bucket that SageMaker's SDK makes and uses: any other in the region does as well.
+# The SageMaker SDK creates and uses this bucket. Any other bucket in the region works too.
 bucket = f"sagemaker-{region}-{account}"
 name = "pytorch-cpu" + time.strftime("-%Y%m%d-%H%M%S")
 s3 = boto3.client("s3", region)
 try:
-    # Anybody could have made a bucket of that name before.
+    # Somebody else may have created a bucket of that name.
     s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
 except s3.exceptions.ClientError as error:
     if error.response["Error"]["Code"] != "404":
@@ -261,8 +264,8 @@ def test_code_that_is_in_s3_already_is_not_sent() -> None:
 def test_boto3_needs_a_role() -> None:
     assert refused(PYTORCH, JobSpec(sdk="boto3")) == [
         Diagnostic(
-            "a request of boto3 names the role that the job runs as",
-            hint="`--role arn:aws:iam::123456789012:role/SageMakerRole`",
+            "a boto3 request needs the execution role",
+            hint="set `--role arn:aws:iam::123456789012:role/SageMakerRole`",
         )
     ]
 
@@ -274,7 +277,7 @@ def test_a_local_job_is_no_request_of_boto3() -> None:
             JobSpec(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1),
         )
     assert caught.value.diagnostics == (
-        Diagnostic("a local job is not sent to SageMaker", hint="`./bake run` runs it on this machine"),
+        Diagnostic("SageMaker does not run local jobs", hint="use `bake run` to run it on this machine"),
     )
 
 
@@ -291,10 +294,10 @@ def test_groups_where_nobody_says_which_one_is_launched() -> None:
     job = JobSpec(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
     [found] = refused(MPI, job)
     assert found == Diagnostic(
-        "`distribution` doesn't say for which group it is",
+        "`distribution` does not name its instance group",
         facts=(
             ("rule", "group-of-distribution"),
-            ("known from", "sagemaker 2.257.7: fw_utils.py, estimator.py"),
+            ("source", "sagemaker 2.257.7: fw_utils.py, estimator.py"),
         ),
         hint='add `"instance_groups": ["data"]`, or another of "data", "train"',
     )
@@ -313,23 +316,23 @@ def refused(record: ReleaseRecord, job: JobSpec) -> list[Diagnostic]:
 
 def test_a_launcher_that_the_image_lacks() -> None:
     assert refused(PYTORCH, JobSpec(launcher="tensorflow")) == [
-        Diagnostic("`pytorch-cpu` can't start a job with `tensorflow`", hint="it has `torchrun`, `mpirun`")
+        Diagnostic("`pytorch-cpu` can't start a job with `tensorflow`", hint="use `torchrun`, `mpirun`")
     ]
 
 
 def test_a_number_of_processes_is_for_mpi() -> None:
     assert refused(PYTORCH, JobSpec(launcher="torchrun", processes_per_host=4)) == [
         Diagnostic(
-            "`torchrun` starts one process for each GPU, or one where there are none",
-            hint="a number of processes is for `mpirun`",
+            "`torchrun` starts one process for each GPU, or one on hosts without GPUs",
+            hint="use `--processes-per-host` with `mpirun` only",
         )
     ]
 
 
 def test_an_address_too_long_for_sagemaker() -> None:
     [found] = refused(replace(PYTORCH, image_uri="x" * 256), JobSpec())
-    assert found.message == "the image_uri of `pytorch-cpu` has 256 characters"
-    assert found.hint == "SageMaker takes 255: publish it with a shorter `repository_prefix`"
+    assert found.message == "the image URI of `pytorch-cpu` has 256 characters, and SageMaker allows 255"
+    assert found.hint == "publish it with a shorter `repository_prefix`"
 
 
 def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
@@ -345,8 +348,8 @@ def test_code_beside_that_of_the_image_is_refused(job: JobSpec) -> None:
 
     assert caught.value.diagnostics == (
         Diagnostic(
-            "`pytorch-cpu` brings its own code, `train.py`: nothing is sent along",
-            hint="leave out `--entry-point` and `--source-dir`",
+            "`pytorch-cpu` contains its own code, `train.py`, so no other code is sent",
+            hint="remove `--entry-point` and `--source-dir`",
         ),
     )
 

@@ -11,7 +11,7 @@ from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import Location
 from bakehouse.sagemaker.instance_groups import instance_group
-from bakehouse.sagemaker.training_request import HostNeed, LaunchImage, TrainingRequest
+from bakehouse.sagemaker.training_request import HostRequirement, LaunchImage, TrainingRequest
 
 SEED = 20261120
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -54,7 +54,9 @@ IMAGES: Mapping[str, LaunchImage] = {
     "tensorflow": TENSORFLOW,
     "bare": BARE,
     "baked": BAKED,
-    "up to A100": replace(PYTORCH, needs=(HostNeed("pytorch 1.13.1 (cu117)", _UP_TO_A100),)),
+    "up to A100": replace(
+        PYTORCH, host_requirements=(HostRequirement("pytorch 1.13.1 (cu117)", _UP_TO_A100),)
+    ),
     "smd": replace(PYTORCH, uri=SMD_URI),
 }
 
@@ -102,7 +104,7 @@ class Case:
     command: str = ""
     framework_version: str = ""
     py_version: str = ""
-    beside_groups: str = ""
+    extra_instance_type: str = ""
     keep_alive: int | None = None
     compiler: bool | None = None
     hyperparameters: Any = None
@@ -118,7 +120,7 @@ class Case:
         return TrainingRequest(
             self.sender,  # type: ignore[arg-type]
             tuple(instance_group(known, kind, count, name) for name, kind, count in self.groups),
-            self.beside_groups,
+            self.extra_instance_type,
             json.loads(json.dumps(self.distribution or {})),
             self.entry_point,
             self.source_dir,
@@ -187,7 +189,7 @@ def estimators(count: int) -> Iterator[Case]:
             compiler=_often(dice, None, True, False, chance=0.14),
             hyperparameters=_often(dice, None, {"epochs": 3}, {"sagemaker_mpi_enabled": False}),
             environment=_often(dice, None, {"FI_PROVIDER": "efa"}, {"FI_EFA_USE_DEVICE_RDMA": "1"}),
-            beside_groups="ml.c5.xlarge" if dice.random() < 0.05 else "",
+            extra_instance_type="ml.c5.xlarge" if dice.random() < 0.05 else "",
         )
         versions: tuple[str, ...]
         versions = ("2.21.0", "2.8.0", "2.11.0", "2.9.1", "") if is_tensorflow else ("", "2.9.1", "1.9.1")
@@ -219,7 +221,7 @@ def trainers(count: int) -> Iterator[Case]:
             requirements=_often(dice, "", "requirements.txt", "missing.txt"),
             command=_often(dice, "", "python train.py", chance=0.1),
             keep_alive=_often(dice, None, 600, chance=0.1),
-            beside_groups="ml.c5.xlarge" if dice.random() < 0.05 else "",
+            extra_instance_type="ml.c5.xlarge" if dice.random() < 0.05 else "",
             environment=_often(dice, None, {"FI_PROVIDER": "efa"}, {"FI_EFA_USE_DEVICE_RDMA": "1"}),
         )
 

@@ -1,6 +1,72 @@
-"""What is known not to work of launch settings: each rule, its source, and why we ask more than the SDK."""
+"""Rules for training jobs, and the findings where a job violates them.
 
-from bakehouse.sagemaker.findings import Rule
+Each rule names its source. Many rules are stricter than the SageMaker SDK and say why.
+"""
+
+from dataclasses import dataclass
+
+from bakehouse.errors import Diagnostic, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule for the settings of a job."""
+
+    name: str
+    source: str
+    """Program or document that the rule comes from."""
+    beyond: str = ""
+    """Reason for a rule that the SDK does not enforce; empty if it does."""
+    is_error: bool = True
+    """A violation stops the job. Otherwise it is a warning: the job runs, but probably not as intended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A violation of a rule."""
+
+    rule: Rule
+    message: str
+    """One clause without a period."""
+    hint: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.rule.is_error
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The finding with its rule and source, for the user."""
+        facts = (("rule", self.rule.name), ("source", self.rule.source))
+        return Diagnostic(self.message, facts=facts, hint=self.hint)
+
+
+class Findings:
+    """Collects findings in order, without duplicates."""
+
+    def __init__(self) -> None:
+        self._findings: dict[Finding, None] = {}
+
+    def add(self, rule: Rule, message: str, hint: str = "") -> None:
+        self._findings[Finding(rule, message, hint)] = None
+
+    def at(self, rule: Rule, path: str, message: str, hint: str = "") -> None:
+        """Add a finding about the setting at `path`."""
+        self.add(rule, f"`{path}` {message}", hint)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self._findings if finding.is_error)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self._findings if not finding.is_error)
+
+    def raise_errors(self) -> None:
+        """Raise UsageError if there are errors."""
+        if self.errors:
+            raise UsageError(*(Diagnostic(error.message, hint=error.hint) for error in self.errors))
+
 
 _V2, _V3 = "sagemaker 2.257.7", "sagemaker-train 1.27.0"
 _TOOLKIT = "sagemaker-training 5.1.4"
@@ -10,7 +76,7 @@ _INSTANCES = "recipes/components/instance"
 _REFUSED_LATER = "SageMaker rejects the job after the code is uploaded"
 _DROPPED = "the SDK ignores it silently"
 
-# What the mapping says
+# Content of `distribution`
 UNKNOWN_STRATEGY = Rule("unknown-strategy", f"{_V2}: fw_utils.py, estimator.py", _DROPPED)
 UNKNOWN_KEY = Rule("unknown-key", f"{_V2}: estimator.py; {_V3}: distributed.py", _DROPPED)
 MAPPING = Rule(
@@ -45,7 +111,7 @@ PARTITIONS = Rule(
     "in SMP 1.6 and newer it is `pipeline_parallel_degree` with PyTorch",
 )
 
-# Which strategies go together, and with what
+# Combinations of strategies
 FRAMEWORK = Rule("framework", f"{_V2}: pytorch/estimator.py, estimator.py", "the image cannot start it")
 MIRRORED = Rule("mirrored-strategy", f"{_V2}: estimator.py")
 PYTHON_SCRIPT = Rule(
@@ -79,7 +145,7 @@ PARAMETER_SERVER = Rule(
     "parameter-server", f"{_V2}: fw_utils.py; {_TOOLKIT}", "paid resources stay idle", is_error=False
 )
 
-# Instances and groups
+# Instances and instance groups
 GROUPS = Rule("instance-groups", f"{_API}; {_V2}: job.py", _REFUSED_LATER)
 GROUP_OF_DISTRIBUTION = Rule("group-of-distribution", f"{_V2}: fw_utils.py, estimator.py")
 GROUPS_OR_TYPE = Rule("groups-or-type", f"{_V2}: job.py", "SDK v3 sends both, and SageMaker rejects the job")
@@ -129,7 +195,7 @@ EFA_MISSING = Rule(
     is_error=False,
 )
 
-# What the image has
+# Content of the image
 LAUNCHER = Rule(
     "launcher-not-there", "the release of the image", "the launcher is missing when the job starts"
 )
@@ -179,7 +245,7 @@ CODE_BAKED = Rule(
 IMAGE_OR_VERSION = Rule("image-or-version", f"{_V2}: fw_utils.py")
 PYTHON_2 = Rule("python-2", f"{_V2}: tensorflow/estimator.py, fw_utils.py", "images no longer contain it")
 
-# Limits of the API, and a compiler
+# Limits of the API, and SageMaker Training Compiler
 LIMITS = Rule("limits", _API, _REFUSED_LATER)
 KEEP_ALIVE = Rule("keep-alive", _API, _REFUSED_LATER)
 COMPILER = Rule(
@@ -194,4 +260,4 @@ COMPILER_EFA = Rule(
     is_error=False,
 )
 
-ALL: tuple[Rule, ...] = tuple(one for one in vars().values() if isinstance(one, Rule))
+ALL: tuple[Rule, ...] = tuple(value for value in vars().values() if isinstance(value, Rule))
