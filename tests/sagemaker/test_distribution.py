@@ -304,8 +304,8 @@ hint: insert the file's content""",
         """\
 error: `distribution.smdistributed.modelparallel.parameters.partitions` must be a whole number of at least 1
 
-error: `distribution.smdistributed.modelparallel.parameters.pipeline` must be one of `simple`, `interleaved`, \
-`_only_forward`
+error: `distribution.smdistributed.modelparallel.parameters.pipeline` must be one of `simple`, \
+`interleaved`, `_only_forward`
 
 error: `distribution.smdistributed.modelparallel.parameters.memory_weight` must be between 0 and 1
 
