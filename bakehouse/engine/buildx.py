@@ -1,4 +1,4 @@
-"""The only door to `docker buildx`: one call for many images, its events as they come."""
+"""Client of `docker buildx`: one call builds many images and reports events while it runs."""
 
 import codecs
 import json
@@ -9,26 +9,26 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.engine import buildkit_errors, usage_lock
-from bakehouse.engine.buildkit_errors import EngineFaltered, ImagesFailed, LayerLost
+from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import process as processes
 from bakehouse.util.tempdir import private_directory
 
 _RESTARTS = 3
-"""Of an engine that loses layers, for one set of images."""
+"""Limit of engine restarts for one set of images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An image to bake: its bake file, and what its stages were rendered from."""
+    """Image to bake: its bake file, and the source files of its stages."""
 
     name: str
     target: str
-    """What the bake file calls it."""
+    """Name of the target in the bake file."""
     bake_file: Path
     sources: Mapping[str, Path] = field(default_factory=dict)
-    """Stage names and the files their text comes from."""
+    """Template files by stage name."""
 
 
 def bake(
@@ -42,35 +42,34 @@ def bake(
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
 ) -> dict[str, str]:
-    """Build all targets as one graph; gives the digest of each image in the engine's store.
+    """Build all targets as one graph, and return the digest of each image in the engine's store.
 
-    The digest is the manifest's, or the image's id where the engine has no containerd store. Secrets and
-    arguments travel in a private file, never on a command line. Images named in `first` are exported before
-    the others. Raises BuildError. Whatever interrupts this, BuildKit is stopped too, and keeps the steps that
-    were finished.
+    The digest is that of the manifest, or the image id if the engine has no containerd store. Secrets and
+    arguments are passed in a private file, never on a command line. Images in `first` are exported before
+    the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises BuildError.
     """
     if shutil.which("docker") is None:
-        hint = "`./bake doctor` says what is missing and how to get it"
-        raise EngineError(Diagnostic("there is no `docker` command on this machine", hint=hint))
+        hint = "run `bake doctor`; it lists what is missing and how to install it"
+        raise EngineError(Diagnostic("the `docker` command is not installed", hint=hint))
     call = partial(_call, cwd=cwd, state=state, secrets=secrets, arguments=arguments, environment=environment)
     others = [target for target in targets if target.name not in first]
     if len(others) in (0, len(targets)):
         return call(targets, on_event=on_event)
-    ended: set[str] = set()
+    completed: set[str] = set()
 
-    def note(event: Event) -> None:
+    def report_first(event: Event) -> None:
         if isinstance(event, Step) and event.completed:
-            ended.add(event.digest)
+            completed.add(event.digest)
         on_event(event)
 
-    def tell_the_rest(event: Event) -> None:
-        # All the steps are told once more, as cached
-        if isinstance(event, Tick) or event.digest not in ended:
+    def report_rest(event: Event) -> None:
+        # The second call repeats the events of all steps, as cached.
+        if isinstance(event, Tick) or event.digest not in completed:
             on_event(event)
 
-    aside = dict.fromkeys((target.target for target in others), "type=cacheonly")
-    digests = call(targets, outputs=aside, on_event=note)
-    return digests | call(others, on_event=tell_the_rest)
+    outputs = dict.fromkeys((target.target for target in others), "type=cacheonly")
+    digests = call(targets, outputs=outputs, on_event=report_first)
+    return digests | call(others, on_event=report_rest)
 
 
 def export_files(
@@ -84,7 +83,7 @@ def export_files(
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Build a target, and put what its last stage has into a folder; no image is made. Raises as `bake`."""
+    """Build a target and write the files of its last stage to a directory, without creating an image."""
     _call(
         [target],
         cwd=cwd,
@@ -108,65 +107,65 @@ def _call(
     environment: Mapping[str, str] | None,
     outputs: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """One call of buildx; the targets of `outputs` go there, and become no image."""
-    aside = outputs or {}
-    watch = _Watch({target.target: target.name for target in targets}, on_event)
-    with private_directory(state) as folder, usage_lock.engine_in_use():
-        override, metadata = folder / "override.json", folder / "metadata.json"
-        override.write_text(_override(targets, secrets, arguments, aside))
+    """Call buildx once; targets in `outputs` are exported there instead of becoming images."""
+    outputs = outputs or {}
+    reader = _OutputReader({target.target: target.name for target in targets}, on_event)
+    with private_directory(state) as directory, usage_lock.engine_in_use():
+        override, metadata = directory / "override.json", directory / "metadata.json"
+        override.write_text(_override(targets, secrets, arguments, outputs))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
-        with processes.running([*command, *watch.targets], cwd=cwd, environment=environment) as process:
+        with processes.running([*command, *reader.targets], cwd=cwd, environment=environment) as process:
             assert process.stderr
-            processes.read({process.stderr: watch.feed}, lambda: on_event(Tick()))
-            failed = process.wait() != 0
-        if failed:
+            processes.read({process.stderr: reader.feed}, lambda: on_event(Tick()))
+            is_failed = process.wait() != 0
+        if is_failed:
             sources = {stage: file for target in targets for stage, file in target.sources.items()}
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
-            raise buildkit_errors.explain(watch.failure(), dockerfiles, sources)
-        found = json.loads(metadata.read_text())
-    exported = (target for target in targets if target.target not in aside)
-    return {target.name: str(found[target.target]["containerimage.digest"]) for target in exported}
+            raise buildkit_errors.explain(reader.failure(), dockerfiles, sources)
+        results = json.loads(metadata.read_text())
+    exported = (target for target in targets if target.target not in outputs)
+    return {target.name: str(results[target.target]["containerimage.digest"]) for target in exported}
 
 
 def bake_with_retries(
     targets: Iterable[Target],
     bake: Callable[[Sequence[Target]], dict[str, str]],
-    failed: Callable[[ImagesFailed, Sequence[Target]], None],
+    on_failure: Callable[[ImagesFailed, Sequence[Target]], None],
     restart: Callable[[], bool],
     report: Callable[[str], None],
 ) -> dict[str, str]:
-    """The digests of what `bake` can build: without targets that fail, again, until the rest goes through.
+    """Bake targets, repeat without those that fail, and return the digests of the others.
 
-    Targets that failed for the network alone are given one more try, and so is an engine that faltered under
-    load. `failed` is told of each call's failures, and of what is left. `restart` starts an engine anew that
-    lost a layer, if it can. What else no image is to blame for is raised.
+    Targets that failed because of the network are retried once, and so is an engine that timed out under
+    load. `on_failure` receives the failures of each call and the remaining targets. `restart` restarts an
+    engine that lost a layer, if possible. Other failures that no image caused are raised.
     """
-    left = list(targets)
-    restarts, faltered = 0, False
-    tried_again: frozenset[str] = frozenset()
-    while left:
+    remaining = list(targets)
+    restarts, has_timed_out = 0, False
+    retried: frozenset[str] = frozenset()
+    while remaining:
         try:
-            return bake(left)
-        except EngineFaltered as error:
-            if faltered:
+            return bake(remaining)
+        except EngineTimedOut as error:
+            if has_timed_out:
                 raise
-            faltered = True
-            report(f"{error.diagnostics[0].message}: trying once more")
+            has_timed_out = True
+            report(f"{error.diagnostics[0].message}: retrying once")
         except LayerLost:
-            # Each interrupted build can lose one, and an image that fails interrupts the others.
+            # An interrupted build can lose a layer, and a failed image interrupts the others.
             if restarts == _RESTARTS or not restart():
                 raise
             restarts += 1
         except ImagesFailed as error:
-            if error.may_go_next_time and not error.images <= tried_again:
-                tried_again |= error.images
-                report(f"{error.diagnostics[0].message}, for the network it seems: trying once more")
+            if error.is_network_failure and not error.images <= retried:
+                retried |= error.images
+                report(f"{error.diagnostics[0].message} (probably a network failure): retrying once")
                 continue
-            left = [target for target in left if target.name not in error.images]
-            failed(error, left)
+            remaining = [target for target in remaining if target.name not in error.images]
+            on_failure(error, remaining)
     return {}
 
 
@@ -176,20 +175,22 @@ def _override(
     arguments: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> str:
-    """A further bake file; buildx reads secrets as CSV, so that a comma in a path needs the quotes."""
-    given = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
-    extra: dict[str, object] = {"args": dict(arguments), "secret": given}
-    aside = {name: {"output": [output]} for name, output in outputs.items()}
-    return json.dumps({"target": {target.target: extra | aside.get(target.target, {}) for target in targets}})
+    """Return an additional bake file; buildx parses secrets as CSV, so paths with commas need quotes."""
+    entries = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
+    extra: dict[str, object] = {"args": dict(arguments), "secret": entries}
+    exports = {name: {"output": [output]} for name, output in outputs.items()}
+    return json.dumps(
+        {"target": {target.target: extra | exports.get(target.target, {}) for target in targets}}
+    )
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:
-    written = json.loads((cwd / target.bake_file).read_text())["target"][target.target]
-    return Path(cwd, written.get("context", "."), written.get("dockerfile", "Dockerfile"))
+    definition = json.loads((cwd / target.bake_file).read_text())["target"][target.target]
+    return Path(cwd, definition.get("context", "."), definition.get("dockerfile", "Dockerfile"))
 
 
-class _Watch:
-    """Turns buildx's output into events, and keeps what explains a failure."""
+class _OutputReader:
+    """Turns the output of buildx into events, and keeps the data that explains a failure."""
 
     def __init__(self, targets: Mapping[str, str], on_event: Callable[[Event], None]) -> None:
         self.targets = targets

@@ -120,7 +120,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_tried(machine: Rehe
     assert names(outcome.rehearsed) == ["a", "c"]
     assert outcome.failed == ["broken"]
     assert machine.done == [["a", "c"]]
-    with pytest.raises(BuildError, match="image `broken` did not build: stage `image` failed"):
+    with pytest.raises(BuildError, match="image `broken` failed to build: stage `image` failed"):
         outcome.require_all()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine.buildkit_errors import EngineFaltered, Failure, ImagesFailed, explain
+from bakehouse.engine.buildkit_errors import EngineTimedOut, Failure, ImagesFailed, explain
 from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import BuildError, EngineError
 
@@ -72,17 +72,17 @@ def test_a_failing_step_names_image_stage_line_and_template() -> None:
 
     assert told(step(EXIT_2), stopped, text=text, tail=("cc: no such file", "make: *** [all] Error 2")) == (
         """\
-error: image `a` did not build: stage `metis` failed with exit code 2
+error: image `a` failed to build: stage `metis` failed with exit code 2
   --> images/a/Dockerfile:6:1
    |
  6 | RUN make -j 2 && make install
    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  because this was rendered from   recipes/metis/install.j2:3:1
+  because rendered from   recipes/metis/install.j2:3:1
   step  metis 2/2: RUN make -j 2 && make install
     | cc: no such file
     | make: *** [all] Error 2
 
-hint: `docker build --target metis images/a` runs this stage alone
+hint: run this stage alone: `docker build --target metis images/a`
 """
     )
 
@@ -90,7 +90,7 @@ hint: `docker build --target metis images/a` runs this stage alone
 def test_a_shared_stage_fails_for_all_its_images() -> None:
     text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
     assert told(step(EXIT_2), step(EXIT_2, "b"), text=text).startswith(
-        "error: images `a` and `b` did not build: stage `metis` failed with exit code 2\n"
+        "error: images `a` and `b` failed to build: stage `metis` failed with exit code 2\n"
     )
 
 
@@ -110,24 +110,24 @@ def test_the_images_that_failed_are_told_apart_from_those_that_were_stopped() ->
     ("said", "expected"),
     [("curl: (28) Connection timed out after 20001 milliseconds", True), ("curl: (22) error: 404", False)],
 )
-def test_what_the_network_did_alone_may_go_next_time(said: str, expected: bool) -> None:
+def test_what_the_network_did_alone_is_network_failure(said: str, expected: bool) -> None:
     failure = Failure(("a",), (step(EXIT_2),), {"d": (said,)}, "", frozenset())
     error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
     assert isinstance(error, ImagesFailed)
-    assert error.may_go_next_time is expected
+    assert error.is_network_failure is expected
 
 
 def test_an_engine_that_takes_too_long_over_something_of_its_own() -> None:
     said = "DeadlineExceeded: failed to copy: rpc error: code = DeadlineExceeded desc = context deadline"
     failure = Failure(("a", "b"), (), {}, f"ERROR: failed to solve: {said}\n", frozenset({"b"}))
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
-    assert isinstance(error, EngineFaltered)
+    assert isinstance(error, EngineTimedOut)
     assert failure_text(error.diagnostics[0]) == (
         f"""\
 error: {said}
-  not built  `a`: stopped because of it
+  not built  `a` (stopped by this failure)
 
-hint: the engine took too long over work of its own, as under load: run the same command again
+hint: run the same command again: the engine was too slow, probably under high load
 """
     )
 
@@ -142,17 +142,15 @@ def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
 def test_without_a_known_template_the_comment_of_the_stage_names_it() -> None:
     failure = Failure(("a",), (step(EXIT_2),), {}, f"{FRAME}ERROR: failed to solve: {EXIT_2}\n", frozenset())
     error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
-    assert "because this was rendered from   recipes/metis/install.j2:3:1" in failure_text(
-        error.diagnostics[0]
-    )
+    assert "because rendered from   recipes/metis/install.j2:3:1" in failure_text(error.diagnostics[0])
 
 
 def test_a_full_disk() -> None:
     message = "failed to copy: write /var/lib/x: no space left on device"
     assert told(step(message, stage="", position=""), text=f"ERROR: failed to solve: {message}\n") == (
         """\
-error: image `a` did not build: the disk is full
-  not built  `b`: stopped because of it
+error: image `a` failed to build: the disk is full
+  not built  `b` (stopped by this failure)
 
 hint: check `docker system df`; `docker builder prune` removes unused build cache
 """
@@ -169,7 +167,7 @@ def test_a_file_that_pip_finds_changed() -> None:
     said = told(step(EXIT_2), tail=tail, exported=("b",))
     assert said == (
         f"""\
-error: image `a` did not build: a downloaded file is not the one that was pinned
+error: image `a` failed to build: a downloaded file does not match its checksum
   step      metis 2/2: RUN make -j 2 && make install
   expected  sha256:{good}
   received  sha256:{bad}
@@ -177,7 +175,7 @@ error: image `a` did not build: a downloaded file is not the one that was pinned
     |         Expected sha256 {good}
     |              Got        {bad}
 
-hint: do not update the hash before finding out why the file changed
+hint: find out why the file changed before you update the checksum
 """
     )
 
@@ -187,17 +185,17 @@ hint: do not update the hash before finding out why the file changed
     [
         (
             "curl: (6) Could not resolve host: mirror.example",
-            "probably the network: check the proxy, or name a mirror as `mirrors` in [tool.bakehouse]",
+            "check the proxy, or set `mirrors` in [tool.bakehouse] (probably a network failure)",
         ),
         (
             "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify'))",
-            "name your organisation's certificates (PEM) as `ca` in [tool.bakehouse], or in PIP_CERT",
+            "set `ca` in [tool.bakehouse], or PIP_CERT, to your organisation's certificates (PEM)",
         ),
     ],
 )
 def test_a_download_that_fails_has_its_hint(line: str, hint: str) -> None:
     said = told(step(EXIT_2), tail=(line,))
-    assert said.startswith("error: image `a` did not build: stage `metis` failed with exit code 2\n")
+    assert said.startswith("error: image `a` failed to build: stage `metis` failed with exit code 2\n")
     assert said.endswith(f"\nhint: {hint}\n")
 
 
@@ -205,9 +203,11 @@ def test_an_address_that_no_longer_has_its_file() -> None:
     tail = ("curl: (22) The requested URL returned error: 404", "fetch: x did not give a file with sha256 0")
     said = told(step(EXIT_2), tail=tail)
     assert said.splitlines()[0].endswith(
-        "`a` did not build: stage `metis` failed with exit code 2: an address no longer has its file"
+        "`a` failed to build: stage `metis` failed with exit code 2: a file no longer exists at its URL"
     )
-    assert said.endswith("hint: put the file into a folder, and name that in `mirrors` of [tool.bakehouse]\n")
+    assert said.endswith(
+        "hint: copy the file into a directory and add the directory to `mirrors` in [tool.bakehouse]\n"
+    )
 
 
 def test_a_base_that_is_nowhere() -> None:
@@ -218,10 +218,10 @@ def test_a_base_that_is_nowhere() -> None:
     )
     assert told(step(cause, stage="internal", position=""), text=text, exported=("b",)) == (
         f"""\
-error: image `a` did not build: there is no base `r.example/x:1`
-  pulling it  {cause}
+error: image `a` failed to build: cannot pull base `r.example/x:1`
+  answer  {cause}
 
-hint: see that its name is right and its registry can be reached; `docker login` if it is private
+hint: check the name and that the registry is reachable; run `docker login` if it is private
 """
     )
 
@@ -232,14 +232,14 @@ def test_a_dockerfile_that_is_none() -> None:
     problem = "dockerfile parse error on line 6: unknown instruction: RUNN (did you mean RUN?)"
     text = f"{FRAME.replace('RUN make', 'RUNN make')}ERROR: failed to solve: {problem}\n"
     assert told(text=text).startswith(
-        f"error: image `b` did not build: {problem}\n  --> images/b/Dockerfile:6:1\n"
+        f"error: image `b` failed to build: {problem}\n  --> images/b/Dockerfile:6:1\n"
     )
 
 
 def test_a_missing_secret() -> None:
     assert told(step("secret ca: not found"), exported=("b",)) == (
         """\
-error: image `a` did not build: nobody gave it the secret `ca`
+error: image `a` failed to build: the secret `ca` is missing
   step  metis 2/2: RUN make -j 2 && make install
 """
     )
@@ -247,8 +247,8 @@ error: image `a` did not build: nobody gave it the secret `ca`
 
 def test_a_killed_step() -> None:
     said = told(step(EXIT_2.replace("code: 2", "code: 137")), exported=("b",))
-    assert said.startswith("error: image `a` did not build: stage `metis` was killed\n")
-    assert said.endswith("hint: probably for lack of memory: fewer jobs at once need less\n")
+    assert said.startswith("error: image `a` failed to build: stage `metis` was killed\n")
+    assert said.endswith("hint: reduce the number of parallel jobs (probably out of memory)\n")
 
 
 def test_an_engine_that_does_not_answer() -> None:
@@ -260,7 +260,7 @@ def test_an_engine_that_does_not_answer() -> None:
 error: the container engine does not answer
     | Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?
 
-hint: `./bake doctor` says what it finds
+hint: run `bake doctor`
 """
     )
 
@@ -278,9 +278,9 @@ def test_a_layer_that_the_engine_lost_is_told_as_its_fault() -> None:
     )
     assert told(step(lost), exported=("b",)) == (
         """\
-error: image `a` did not build: the engine lost a layer that it had
+error: image `a` failed to build: the engine lost a layer
   step  metis 2/2: RUN make -j 2 && make install
 
-hint: a fault of BuildKit after an interrupted build: restart the engine, then run the same command again
+hint: restart the engine, then run the same command again (a BuildKit bug after an interrupted build)
 """
     )

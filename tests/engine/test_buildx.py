@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import buildx, usage_lock
-from bakehouse.engine.buildkit_errors import EngineFaltered, ImagesFailed, LayerLost
+from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
 from bakehouse.engine.buildx import Target, bake_with_retries
 from bakehouse.engine.dockerd import DaemonPaths
@@ -97,7 +97,7 @@ def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BuildError) as caught:
         bake(project)
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: something odd\n  not built  `a` and `b`: stopped because of it\n"
+        "error: something odd\n  not built  `a` and `b` (stopped by this failure)\n"
     )
 
 
@@ -125,9 +125,9 @@ def test_a_machine_without_docker(project: Path, monkeypatch: pytest.MonkeyPatch
         bake(project)
     assert failure_text(caught.value.diagnostics[0]) == (
         """\
-error: there is no `docker` command on this machine
+error: the `docker` command is not installed
 
-hint: `./bake doctor` says what is missing and how to get it
+hint: run `bake doctor`; it lists what is missing and how to install it
 """
     )
 
@@ -155,8 +155,8 @@ def goes(
     return calls, len(restarts)
 
 
-LOST = LayerLost(Diagnostic("the engine lost a layer that it had"))
-B_FAILED = ImagesFailed(Diagnostic("b did not build"), images=frozenset({"b"}))
+LOST = LayerLost(Diagnostic("the engine lost a layer"))
+B_FAILED = ImagesFailed(Diagnostic("b failed to build"), images=frozenset({"b"}))
 
 
 def test_an_image_that_fails_is_left_out_of_the_next_call() -> None:
@@ -165,20 +165,20 @@ def test_an_image_that_fails_is_left_out_of_the_next_call() -> None:
 
 def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
     hiccup = ImagesFailed(
-        Diagnostic("image `b` did not build: curl failed"), images=frozenset({"b"}), may_go_next_time=True
+        Diagnostic("image `b` failed to build: curl failed"), images=frozenset({"b"}), is_network_failure=True
     )
     said = list[str]()
     assert goes(hiccup, None, said=said) == ([["a", "b", "c"]] * 2, 0)
-    assert said == ["image `b` did not build: curl failed, for the network it seems: trying once more"]
+    assert said == ["image `b` failed to build: curl failed (probably a network failure): retrying once"]
     assert goes(hiccup, hiccup, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"]], 0)
 
 
 def test_an_engine_that_faltered_is_asked_once_more() -> None:
-    faltered = EngineFaltered(Diagnostic("DeadlineExceeded: failed to copy"))
+    faltered = EngineTimedOut(Diagnostic("DeadlineExceeded: failed to copy"))
     said = list[str]()
     assert goes(faltered, None, said=said) == ([["a", "b", "c"]] * 2, 0)
-    assert said == ["DeadlineExceeded: failed to copy: trying once more"]
-    with pytest.raises(EngineFaltered):
+    assert said == ["DeadlineExceeded: failed to copy: retrying once"]
+    with pytest.raises(EngineTimedOut):
         goes(faltered, faltered, None)
 
 

@@ -131,16 +131,16 @@ def test_a_failing_build_says_where(project: Project, unique: str, monkeypatch: 
     line = f"RUN sleep 1 && echo {unique} && exit 3"
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: image `broken` did not build: stage `broken` failed with exit code 3
+error: image `broken` failed to build: stage `broken` failed with exit code 3
   --> images/broken/Dockerfile:3:1
    |
  3 | {line}
    | {"^" * len(line)}
-  because this was rendered from   recipes/broken/install.j2:2:1
+  because rendered from   recipes/broken/install.j2:2:1
   step  broken 2/2: {line}
     | {unique}
 
-hint: `docker build --target broken images/broken` runs this stage alone
+hint: run this stage alone: `docker build --target broken images/broken`
 """
     )
 

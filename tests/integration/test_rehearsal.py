@@ -78,7 +78,7 @@ def test_all_that_can_go_through_does(outcome: Outcome) -> None:
 
 def test_a_failing_step_is_told_with_its_line_and_what_it_printed(outcome: Outcome) -> None:
     [failure] = outcome.failures
-    assert failure.message == "image `wrong` did not build: stage `image` failed with exit code 3"
+    assert failure.message == "image `wrong` failed to build: stage `image` failed with exit code 3"
     assert failure.location is not None
     assert failure.location.path.name == "Dockerfile"
     assert failure.tail[-1] == "about to fail"
