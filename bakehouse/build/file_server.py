@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from packaging.utils import canonicalize_name
+
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
-from bakehouse.fetch.simple_index import normal
 
 STUB_HOST = "stubs.bakehouse.invalid"
 """Host name of the stub repository in a base's sources list; apt reaches the server as a proxy for it."""
@@ -82,7 +83,7 @@ class FileIndex:
         self._projects: dict[str, list[RequiredFile]] = {}
         for file in self._files.values():
             if file.kind in ("wheel", "sdist"):
-                self._projects.setdefault(normal(file.project), []).append(file)
+                self._projects.setdefault(canonicalize_name(file.project), []).append(file)
         self._stages: dict[RequiredFile, list[tuple[RequiredFile, ...]]] = {}
         for stage in wanted.stages:
             for file in stage:
@@ -105,7 +106,7 @@ class FileIndex:
 
     def page(self, project: str) -> str | None:
         """Return the package index page of a Python project."""
-        files = self._projects.get(normal(project))
+        files = self._projects.get(canonicalize_name(project))
         if files is None:
             return None
         lines = [

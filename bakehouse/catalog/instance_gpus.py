@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.suggest import nearest
 
 FILE = Path(__file__).parent / "data/instance_gpus.json"
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
@@ -68,10 +69,8 @@ def is_arm(name: str) -> bool:
 
 def meant(name: str) -> str:
     """A hint at the instance type that an unknown one was meant to be; empty where none is like it."""
-    import difflib
-
-    near = difflib.get_close_matches(name, _known(), 1, 0.7)
-    return f"did you mean `{near[0]}`?" if near else ""
+    near = nearest(name, _known())
+    return f"did you mean `{near}`?" if near else ""
 
 
 @cache

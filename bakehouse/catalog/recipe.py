@@ -173,7 +173,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         fields.report(message, fields.place("user"), "training images run as root", hint)
     named = [*fields.text_pairs("components")]
     requires = [one for key, value in named if (one := requirement(key, value, fields.problems))]
-    content, unlocked = _content(fields, path.parent, locked)
+    content, unlocked = _content(fields, path, locked)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=name,
@@ -268,14 +268,14 @@ def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
-def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, folder, locked)
+def _content(fields: Fields, recipe: Path, locked: bool) -> tuple[Content, Path | None]:
+    packages, unlocked = _requirements(fields, recipe, locked)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
             fields.report("a step of `run` is empty", step.location)
-    files = read_files(fields, folder)
-    code, entry_point = read_code(fields, folder)
+    files = read_files(fields, recipe.parent)
+    code, entry_point = read_code(fields, recipe.parent)
     check_targets([*files, *code], fields)
     content = Content(
         apt=tuple(sorted(fields.matching("apt", APT_PACKAGE, "apt package name"))),
@@ -289,11 +289,11 @@ def _content(fields: Fields, folder: Path, locked: bool) -> tuple[Content, Path 
     return content, unlocked
 
 
-def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Package, ...], Path | None]:
+def _requirements(fields: Fields, recipe: Path, locked: bool) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
         return (), None
-    path = beside(fields, "requirements", folder)
+    path = beside(fields, "requirements", recipe.parent)
     if path is None:
         return (), None
     spot = fields.place("requirements")
@@ -307,14 +307,13 @@ def _requirements(fields: Fields, folder: Path, locked: bool) -> tuple[tuple[Pac
     if not locked:
         return (), path
     lock = path.with_name(path.name + ".lock")
-    image = fields.what.split("`")[1]
     if not is_file(lock):
-        hint = f"make the lock with `./bake lock {image}` and commit it"
+        hint = f"make the lock with `./bake lock {recipe.stem}` and commit it"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
     first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
     if first != lock_heading(path.name, data):
-        hint = f"make it again with `./bake lock {image}` and commit it"
+        hint = f"make it again with `./bake lock {recipe.stem}` and commit it"
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
     return load_lock(lock, spot, fields.problems), path

@@ -1,7 +1,6 @@
 """Reads the pages of package indexes, in their HTML and JSON forms (PEP 503 and 691)."""
 
 import json
-import re
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import unquote, urljoin, urlsplit
@@ -21,11 +20,6 @@ class Link:
     @property
     def file(self) -> str:
         return unquote(urlsplit(self.url).path.rpartition("/")[2])
-
-
-def normal(project: str) -> str:
-    """A project's name as the addresses of its pages have it."""
-    return re.sub(r"[-_.]+", "-", project).lower()
 
 
 def links(text: str, kind: str, address: str) -> tuple[Link, ...]:

@@ -15,6 +15,8 @@ from typing import TypeVar
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
+from packaging.utils import canonicalize_name
+
 from bakehouse.fetch import apt_config, s3, simple_index
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
 from bakehouse.fetch.http_client import HttpClient, SourceError, SourceResponse
@@ -111,7 +113,7 @@ class DownloadConfig:
 
     def _in_indexes(self, file: RequiredFile) -> Iterator[Offer]:
         for index in self.indexes:
-            page = f"{index.rstrip('/')}/{simple_index.normal(file.project)}/"
+            page = f"{index.rstrip('/')}/{canonicalize_name(file.project)}/"
             if _is_web(index):
                 yield Offer(f"index `{redacted(index)}`", origin_of(index), partial(self._linked, page, file))
         for links in self.pip.find_links:
@@ -131,7 +133,7 @@ class DownloadConfig:
             return
         for index in self.indexes:
             folder = folder_of(index)
-            page = folder / simple_index.normal(file.project) / "index.html" if folder else None
+            page = folder / canonicalize_name(file.project) / "index.html" if folder else None
             if page and page.is_file():
                 for link in simple_index.links(page.read_text(errors="replace"), "", page.as_uri()):
                     url = urlsplit(link.url)

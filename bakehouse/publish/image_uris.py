@@ -16,6 +16,7 @@ from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.publish.releases import ReleaseRecord, by_release, load, newest_first
 from bakehouse.util.oci import is_named
+from bakehouse.util.suggest import suggestion
 
 REHEARSAL = "rehearsal/"
 """Prefix of the names of rehearsed images."""
@@ -266,8 +267,5 @@ def _not_released(images: Path, image: str) -> UsageError:
     if image in known:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(Diagnostic(message, hint=hint))
-    # Imported only here: difflib takes longer to import than a look-up.
-    from bakehouse.util.suggest import suggestion
-
     hint = (suggestion(image, [*known, *FRAMEWORKS]) if known else "") or "run `bake list` to list the images"
     return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

@@ -1,11 +1,11 @@
 """Amazon ECR's addresses: an account's registry in a region of any partition, checked without asking AWS."""
 
-import difflib
 import re
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.util.oci import ECR_HOST
+from bakehouse.util.suggest import nearest
 
 _ACCOUNT = re.compile("[0-9]{12}")
 _DUAL_STACK = ("aws", "aws-cn", "aws-us-gov")
@@ -66,8 +66,8 @@ def _partition(region: str) -> Any:
         # Regions that are newer than botocore; its patterns would let any misspelling pass.
         if re.fullmatch(partition["regionRegex"], region) and region.split("-")[-2] in directions:
             return partition
-    near = difflib.get_close_matches(region, regions(), 1, 0.7)
-    hint = f"did you mean `{near[0]}`?" if near else "name one as in `eu-west-1`"
+    near = nearest(region, regions())
+    hint = f"did you mean `{near}`?" if near else "name one as in `eu-west-1`"
     raise PublishError(Diagnostic(f"there is no AWS region `{region}`", hint=hint))
 
 

@@ -1,16 +1,26 @@
 """Suggestions for misspelt words."""
 
-import difflib
 from collections.abc import Iterable
+
+_FEW = 8
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean …?` for the nearest known word in any case, or all known words if they are few."""
+    """Return `did you mean …?` for the nearest known word, or a list of all known words if they are few."""
     candidates = sorted(known)
-    lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
-    near = difflib.get_close_matches(word.lower(), lower, 1, 0.7)
-    if near:
-        return f"did you mean `{lower[near[0]]}`?"
-    if 0 < len(candidates) < 8:
-        return "known here: " + ", ".join(f"`{name}`" for name in candidates)
+    if near := nearest(word, candidates):
+        return f"did you mean `{near}`?"
+    if 0 < len(candidates) < _FEW:
+        names = ", ".join(f"`{candidate}`" for candidate in candidates)
+        return f"use one of {names}" if len(candidates) > 1 else f"use {names}"
     return ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most like another one, whatever the case; empty if none is like it."""
+    # Looking up an image URI imports this module: difflib takes longer to import than the look-up.
+    import difflib
+
+    lower = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}
+    near = difflib.get_close_matches(word.lower(), lower, 1, 0.7)
+    return lower[near[0]] if near else ""

@@ -79,7 +79,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         (["render", "--CHECK"], "`render` has no option `--CHECK`\n\nhint: did you mean `--check`?"),
         (
             ["doctor", "--dry"],
-            "`doctor` has no option `--dry`\n\nhint: known here: `--json`, `--strict`",
+            "`doctor` has no option `--dry`\n\nhint: use one of `--json`, `--strict`",
         ),
         (
             ["estimator", "pytorch-cpu", "--role"],

@@ -106,7 +106,7 @@ def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
         ("mpi_2x", "did you mean `mpi_2x2`?"),
         (
             "zzz",
-            "known here: `components`, `mpi_2x2`, `mpirun_1x2`, `no_private_keys`, `torchrun_1x2`, "
+            "use one of `components`, `mpi_2x2`, `mpirun_1x2`, `no_private_keys`, `torchrun_1x2`, "
             "`train_failure`, `train_success`",
         ),
     ],

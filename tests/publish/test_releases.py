@@ -322,7 +322,7 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
         ),
         Diagnostic(
             "no release and no candidate of `x*` was published",
-            hint="known here: `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
+            hint="use one of `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
         ),
     )
 

@@ -86,7 +86,7 @@ def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
             "elsewhere",
             Diagnostic(
                 "there is no registry `elsewhere`",
-                hint="known here: `ecr`, `local`, `own`, `team`",
+                hint="use one of `ecr`, `local`, `own`, `team`",
             ),
         ),
     ],

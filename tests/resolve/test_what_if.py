@@ -251,5 +251,5 @@ def test_a_wish_that_is_mistyped_is_told(shop: Tree, word: str, told: str) -> No
 def test_a_variant_that_does_not_exist_is_told_with_those_that_do(tree: Tree) -> None:
     assert mistaken(tree, "torch=rocm-*") == (
         "error: torch has no variant `rocm-*`\n  --> --assume torch=rocm-*\n\n"
-        "hint: known here: `cpu-py311`, `cu128-py311`\n"
+        "hint: use one of `cpu-py311`, `cu128-py311`\n"
     )

@@ -431,11 +431,11 @@ error: `distribution.mpi.enabled` must be `true` or `false`
 
 error: `distribution.mpi.hosts` is unknown
 
-hint: known here: `custom_mpi_options`, `enabled`, `processes_per_host`
+hint: use one of `custom_mpi_options`, `enabled`, `processes_per_host`
 
 error: `distribution.torch` is not a launcher of SageMaker
 
-hint: known here: `instance_groups`, `mpi`, `multi_worker_mirrored_strategy`, `parameter_server`, \
+hint: use one of `instance_groups`, `mpi`, `multi_worker_mirrored_strategy`, `parameter_server`, \
 `pytorchddp`, `smdistributed`, `torch_distributed`""",
     ),
 }
@@ -521,7 +521,7 @@ hint: keep one of them""",
         """\
 error: `distributed.MPI.processes_per_host` is unknown
 
-hint: known here: `mpi_additional_options`, `process_count_per_node`""",
+hint: use one of `mpi_additional_options`, `process_count_per_node`""",
     ),
     "more processes than GPUs": (
         {"Torchrun": {"process_count_per_node": 16}},

@@ -186,7 +186,7 @@ def test_the_nearest_known_word_is_suggested() -> None:
 
 
 def test_few_known_words_are_listed() -> None:
-    assert suggestion("x", ["torch", "jit"]) == "known here: `jit`, `torch`"
+    assert suggestion("x", ["torch", "jit"]) == "use one of `jit`, `torch`"
 
 
 def test_many_or_no_known_words_suggest_nothing() -> None:
