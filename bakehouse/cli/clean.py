@@ -1,4 +1,4 @@
-"""Removes from the engine and the disk what Bakehouse put there and nobody needs."""
+"""Removes unneeded containers, networks, images and files of Bakehouse."""
 
 import shutil
 
@@ -11,10 +11,10 @@ from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
 
-def run(workspace: Workspace, say: Reporter, *, everything: bool, cache: bool = False) -> str:
-    """Sweep what dead runs left and remove images of older recipes, or all images and build/ too.
+def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool = False) -> str:
+    """Remove remains of ended runs and images of older recipes, or all images and build/ too.
 
-    The cache of files serves other projects too: it is told, and removed where `cache` says so.
+    The file cache serves all projects: its size is reported, and `cache` removes it.
     """
     inspect()
     plan = plan_images(workspace, ())
@@ -29,19 +29,19 @@ def run(workspace: Workspace, say: Reporter, *, everything: bool, cache: bool = 
     finally:
         engine.close()
     for reference in removed:
-        say(f"removed image {reference}")
+        report(f"removed image {reference}")
     if everything:
         shutil.rmtree(workspace.project.state, ignore_errors=True)
-        say(f"removed {workspace.project.state}")
-    store = FileCache(workspace.project.cache, say)
+        report(f"removed {workspace.project.state}")
+    store = FileCache(workspace.project.cache, report)
     files, size = store.weigh()
     if cache:
         store.clear()
-        say(f"removed {format_count(files, 'file')} of the cache, {format_bytes(size)}: {store.root}")
+        report(f"removed {format_count(files, 'file')} of the cache, {format_bytes(size)}: {store.root}")
     elif size:
         count = format_count(files, "file")
-        say(f"the cache has {count}, {format_bytes(size)}: {store.root}; `./bake clean --cache` removes it")
+        report(f"the cache has {count}, {format_bytes(size)}: {store.root}; `bake clean --cache` removes it")
     return (
-        f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of dead runs, "
+        f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of ended runs, "
         f"{len(removed)} images\n"
     )

@@ -1,4 +1,4 @@
-"""The main job on the embedded defaults, with an account of where the time went."""
+"""The `demo` task: the whole pipeline for one image, with the time of each step."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ IMAGE = "pytorch-cpu"
 
 @dataclass(slots=True)
 class _Account:
-    """Seconds by step, in the order of the steps."""
+    """Seconds of each step, in order."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -34,17 +34,17 @@ class _Account:
         self.seconds[step] = time.monotonic() - began
 
 
-def run(workspace: Workspace, say: Reporter) -> str:
-    """Release the demo's image to the registry on loopback; gives the address, a snippet and the account."""
+def run(workspace: Workspace, report: Reporter) -> str:
+    """Release the demo image to the local registry; return the image URI, code and times."""
     account, options = _Account(), workflow.RunOptions(terms=PublishOptions(registry="local"))
     with account.of("engine"):
-        provision.ensure(provision.ask_at_terminal, say)
+        provision.ensure(provision.ask_at_terminal, report)
     with account.of("build"), Progress.on(sys.stderr) as progress:
-        built = workflow.build_images(workspace, [IMAGE], say, options, progress)
+        built = workflow.build_images(workspace, [IMAGE], report, options, progress)
     with account.of("smoke"):
-        reports = workflow.smoke_images(workspace, built, say, options)
+        reports = workflow.smoke_images(workspace, built, report, options)
     with account.of("push"):
-        records = workflow.push_images(workspace, built, say, options)
+        records = workflow.push_images(workspace, built, report, options)
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
     work = timings.spent(progress.steps())
@@ -66,6 +66,6 @@ def run(workspace: Workspace, say: Reporter) -> str:
             align="lr",
             indent="  ",
         ).rstrip("\n"),
-        *([f"  steps of the build, which run beside each other: {inside}"] if inside else []),
+        *([f"  build steps, which run in parallel: {inside}"] if inside else []),
     ]
     return "\n".join(lines) + "\n"

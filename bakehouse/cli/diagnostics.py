@@ -1,4 +1,4 @@
-"""Turns Diagnostics into the text a person reads, or into GitHub annotations for CI."""
+"""Formats diagnostics as text, and as GitHub annotations in CI."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _LINE_WIDTH = 160
 _REASON_WIDTH = 90
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, line separators, changes of direction, halves of characters."""
+"""Control characters, line separators, direction marks and surrogates."""
 
 
 def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
@@ -32,7 +32,7 @@ def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[st
 
 
 def write_warnings(warnings: Iterable[Diagnostic], stream: TextIO) -> None:
-    """Print what is not as it should be, and is no failure."""
+    """Print warnings."""
     for diagnostic in warnings:
         text = failure_text(diagnostic, colour=False).removeprefix("error")
         stream.write(f"warning{text}\n")
@@ -40,7 +40,7 @@ def write_warnings(warnings: Iterable[Diagnostic], stream: TextIO) -> None:
 
 
 def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
-    """The five parts of a failure in their fixed order: what, where, why, evidence, hint."""
+    """Format the five parts of a failure: what, where, why, evidence, hint."""
     paint = (lambda text, code: f"{code}{text}{_PLAIN}") if colour else (lambda text, _: text)
     lines = [paint("error", _RED) + ": " + paint(_printable(diagnostic.message), _BOLD)]
     if diagnostic.location:
@@ -65,14 +65,14 @@ def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
 
 
 def _table(table: Table) -> list[str]:
-    """The title, and the rows with their columns aligned; the last one is as wide as it is."""
+    """Format the title and the aligned rows."""
     rows = [[_printable(cell) for cell in row] for row in table.rows]
     lines = format_table(rows, indent="  ", max_width=_REASON_WIDTH).splitlines()
     return [_printable(table.title) + (":" if rows else ""), *lines]
 
 
 def annotation(diagnostic: Diagnostic) -> str:
-    """One GitHub workflow command that marks the line in a pull request."""
+    """Format a GitHub workflow command that marks the line in a pull request."""
     place = ""
     if (spot := diagnostic.location) and spot.line:
         path = _escaped(_short_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
@@ -90,7 +90,7 @@ def _widest(texts: list[str], reasons: tuple[Reason, ...]) -> int:
 
 
 def _printable(text: str) -> str:
-    """The text on one line, with what would move the cursor or hide something written out."""
+    """Return the text on one line, with control characters escaped."""
     plain = _TERMINAL_CODE.sub("", text).replace("\t", " ")
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), plain)
 
@@ -106,7 +106,7 @@ def _excerpt(spot: Location, label: str) -> list[str]:
 
 
 def _window(spot: Location) -> tuple[str, str]:
-    """The line, or of a long one the part around the spot, and the caret that stands under it."""
+    """Return the line, or the part of a long line around the spot, and the caret below it."""
     line = _UNPRINTABLE.sub("\ufffd", spot.text.rstrip("\r\n").replace("\t", " "))
     start = min(spot.column - 1, len(line))
     end = min(start + max(1, spot.length), len(line))
@@ -118,7 +118,7 @@ def _window(spot: Location) -> tuple[str, str]:
 
 
 def _cells(text: str) -> int:
-    """How many cells of a terminal a text takes."""
+    """Return the number of terminal cells of a text."""
     return sum(_cell(character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Looks at what this machine has for each step, and says what each missing thing costs the user."""
+"""The `doctor` task: checks what this machine has, and names the features that missing things affect."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked for."""
+    """Result of one check."""
 
     name: str
     state: State
@@ -55,7 +55,7 @@ def examine(
     registries: Sequence[str] = (),
     found: Daemon | UnavailableDaemon | None = None,
 ) -> tuple[Finding, ...]:
-    """Everything that was found, in the pipeline's order; `identity` gives the AWS identity or raises."""
+    """Return all findings, in pipeline order. `identity` returns the AWS identity or raises."""
     engine = found or daemon_info.probe()
     with ThreadPoolExecutor() as pool:
         registry = [pool.submit(_ask_registry, host) for host in registries or default_registries(engine)]
@@ -84,7 +84,7 @@ def require_complete(findings: Iterable[Finding]) -> None:
 
 
 def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
-    """The findings as aligned lines; what a missing thing costs stands below it."""
+    """Format findings as aligned lines, each with its cost and hint below."""
     findings = tuple(findings)
     names = max((len(finding.name) for finding in findings), default=0)
     margin = " " * (names + 11)
@@ -100,7 +100,7 @@ def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
 
 
 def engine_findings(found: Daemon | UnavailableDaemon, hint: str = "") -> tuple[Finding, ...]:
-    """The engine, and a line for each feature that a task may need of it."""
+    """Return findings about the engine and each of its features."""
     if isinstance(found, UnavailableDaemon):
         problem = daemon_info.unavailable(found, hint)
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
@@ -127,7 +127,7 @@ def engine_findings(found: Daemon | UnavailableDaemon, hint: str = "") -> tuple[
 def bridge_finding(
     found: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
 ) -> tuple[Finding, ...]:
-    """Whether the bridge of an engine of this machine keeps its address; nothing where that can't be seen."""
+    """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
     if isinstance(found, UnavailableDaemon) or found.remote or found.rootless or not found.interface:
         return ()
     if not (interfaces / found.interface).is_dir():
@@ -136,43 +136,40 @@ def bridge_finding(
     address = dockerd.loose_address(found.interface, interfaces)
     if not address:
         return (Finding(name, State.OK, f"{found.interface} keeps its address"),)
-    detail = f"{found.interface} takes another address whenever a container comes or goes"
-    cost = "what other steps and containers fetch at that moment stalls, for a minute and more"
+    detail = f"the address of {found.interface} changes when a container starts or stops"
+    cost = "downloads of other build steps and containers then stall for a minute or more"
     hint = f"run `{' '.join(dockerd.address_command(found.interface, address))}` as root"
     return (Finding(name, State.MISSING, detail, cost, hint),)
 
 
 def cache_finding(limit: str | None) -> Finding:
-    """The limit of the engine's build cache: "" is no limit, None is not known."""
+    """Return a finding about the limit of the build cache: "" for no limit, None if unknown."""
     name = "build cache"
     if limit:
         return Finding(name, State.OK, f"limited to {limit}")
     if limit is None:
-        cost = "the cache may be dropped too early, so that stages are built again, or never"
-        return Finding(name, State.UNKNOWN, "its limit can't be read from this engine", cost)
+        cost = "the cache may be deleted too early, which repeats builds, or never"
+        return Finding(name, State.UNKNOWN, "this engine does not report its limit", cost)
     cost = "the build cache grows until the disk is full"
     hint = 'add {"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}}} to its daemon.json'
     return Finding(name, State.MISSING, "the engine's configuration sets no limit", cost, hint)
 
 
 def disk_finding(folder: Path, free: int) -> Finding:
-    """Whether the disk that holds images has room for all of the catalogue's."""
+    """Return whether the disk has room for the images of the catalogue."""
     detail = f"{free / GIGABYTE:.0f} GB free for {folder}"
     if free >= FLEET_GIGABYTES * GIGABYTE:
         return Finding("disk", State.OK, detail)
-    cost = (
-        f"the four images of the catalogue need about {FLEET_GIGABYTES} GB; a build that won't fit is refused"
-    )
-    return Finding(
-        "disk", State.MISSING, detail, cost, "`docker builder prune` and `docker image prune` make room"
-    )
+    need = f"four images of the catalogue need about {FLEET_GIGABYTES} GB"
+    cost = f"{need}; a build that does not fit is refused"
+    return Finding("disk", State.MISSING, detail, cost, "run `docker builder prune` and `docker image prune`")
 
 
 def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
-    """The programs beside the engine that Debian packages carry."""
+    """Return findings about programs of Debian packages."""
     costs = {
-        "mmdebstrap": "no Debian base can be made, so only images on a base from a registry can be built",
-        "docker-registry": "the embedded registry needs the `registry` image, from an image registry",
+        "mmdebstrap": "Debian bases cannot be created, so only images on vendor bases can be built",
+        "docker-registry": "the local registry needs the `registry` image of an image registry",
     }
     return tuple(
         Finding(tool, State.OK, "installed")
@@ -183,13 +180,13 @@ def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def gpu_finding(reply: DockerResult, found: Daemon | UnavailableDaemon) -> Finding:
-    """The GPUs that nvidia-smi names, and whether containers can have them."""
+    """Return the GPUs that nvidia-smi lists, and whether containers can use them."""
     cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
     if reply.code == 127:
-        return Finding("GPUs", State.MISSING, "none: there is no nvidia-smi", cost)
+        return Finding("GPUs", State.MISSING, "none: nvidia-smi is not installed", cost)
     cards = [line.rpartition(",") for line in reply.out.splitlines() if "," in line]
     if reply.code != 0 or not cards:
-        said = " ".join((reply.out + reply.err).split()) or "nvidia-smi names none"
+        said = " ".join((reply.out + reply.err).split()) or "nvidia-smi lists none"
         return Finding("GPUs", State.MISSING, said, cost)
     kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
@@ -200,24 +197,24 @@ def gpu_finding(reply: DockerResult, found: Daemon | UnavailableDaemon) -> Findi
 
 
 def default_registries(found: Daemon | UnavailableDaemon) -> tuple[str, ...]:
-    """The host of the registry that image names without a host mean."""
+    """Return the host of the engine's default registry."""
     host = urllib.parse.urlsplit(found.registry).hostname if isinstance(found, Daemon) else None
     return (host,) if host else ()
 
 
 def registry_finding(host: str, reply: DockerResult) -> Finding:
-    """Whether an image registry answers; `reply` has the HTTP status as code, the headers as out."""
-    # A proxy that answers for everybody is not a registry: only 200 and 401 of its own interface count.
+    """Return whether an image registry answers. `reply` has the HTTP status as code, the headers as out."""
+    # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
     if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
         return Finding("image registry", State.OK, f"{host} answers")
-    why = reply.err or f"HTTP {reply.code}, which no registry answers"
-    cost = "images whose base lies there can't be built; those on a Debian base made here can"
+    why = reply.err or f"HTTP {reply.code}, which is not a registry's answer"
+    cost = "images with a base from there cannot be built; images on a bootstrapped Debian base can"
     return Finding("image registry", State.MISSING, f"{host} is not reachable: {why}", cost)
 
 
 def aws_finding(identity: Callable[[], str]) -> Finding:
-    """Who this machine is to AWS."""
-    cost = "nothing can be pushed to ECR; the embedded registry takes pushes"
+    """Return the AWS identity of this machine."""
+    cost = "nothing can be pushed to Amazon ECR; the local registry works"
     try:
         return Finding("AWS identity", State.OK, identity())
     except BakehouseError as error:
@@ -226,39 +223,39 @@ def aws_finding(identity: Callable[[], str]) -> Finding:
 
 
 def ca_finding(ca: Path | None, environment: Mapping[str, str]) -> Finding:
-    """The certificates that HTTPS is checked with."""
+    """Return the CA bundle for HTTPS."""
     name = "CA bundle"
     variables = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
     named = next((environment[key] for key in variables if environment.get(key)), None)
     path = ca or Path(named or ssl.get_default_verify_paths().openssl_cafile)
-    cost = "downloads through a proxy with certificates of its own fail, here and in RUN steps"
+    cost = "downloads through a proxy with its own certificates fail, here and in RUN steps"
     hint = "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates"
     try:
         count = path.read_text(errors="replace").count("-----BEGIN CERTIFICATE-----")
     except OSError as error:
         return Finding(name, State.MISSING, f"{path}: {error.strerror}", cost, hint)
     if not count:
-        return Finding(name, State.MISSING, f"{path} holds no certificate", cost, hint)
+        return Finding(name, State.MISSING, f"{path} contains no certificate", cost, hint)
     return Finding(name, State.OK, f"{path}, {count} certificates")
 
 
 def pip_finding(reply: DockerResult) -> Finding:
-    """The Python indexes and folders of wheels that pip's own configuration names."""
+    """Return the indexes and wheel directories of pip's configuration."""
     settings = dict(re.findall(r"(?m)^[^.\n]*\.([a-z-]+)='(.*)'$", reply.out))
     words = {"index-url": "index", "extra-index-url": "extra index", "find-links": "wheels in"}
     named = [f"{word} {_without_secrets(settings[key])}" for key, word in words.items() if settings.get(key)]
     if reply.code != 0:
-        cost = "it is not known where Python packages come from"
+        cost = "the source of Python packages is unknown"
         return Finding("pip", State.UNKNOWN, "`pip config list` failed", cost)
     return Finding("pip", State.OK, "; ".join(named) or "its default index, no mirror configured")
 
 
 def apt_finding(named: Sequence[str]) -> Finding:
-    """The mirrors that apt's own configuration names."""
+    """Return the mirrors of apt's configuration."""
     if named:
         return Finding("apt", State.OK, f"mirrors {_without_secrets(' '.join(named))}")
-    cost = "no Debian base can be made here, and no tool installed"
-    return Finding("apt", State.MISSING, "no configuration of apt names a mirror", cost)
+    cost = "Debian bases and tools cannot be installed"
+    return Finding("apt", State.MISSING, "apt's configuration names no mirror", cost)
 
 
 def _engine_hint(found: Daemon | UnavailableDaemon) -> str:
@@ -277,7 +274,7 @@ def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[Finding, .
         return (disk_finding(project, shutil.disk_usage(project).free),)
     limit = cache_finding(None if engine.remote else dockerd.configured_cache_limit(engine.endpoint))
     if engine.remote:
-        detail = "the free disk of another machine can't be seen from here"
+        detail = "the free space on a remote engine's disk is unknown"
         return (limit, Finding("disk", State.UNKNOWN, detail, "a build may fill the engine's disk"))
     folder = Path(engine.data_root)
     return (limit, disk_finding(folder, shutil.disk_usage(folder).free))
@@ -301,7 +298,7 @@ def _run(*command: str) -> DockerResult:
     except FileNotFoundError:
         return DockerResult(127, "")
     except subprocess.TimeoutExpired:
-        return DockerResult(124, "", f"{command[0]} gave no answer within 30 seconds")
+        return DockerResult(124, "", f"{command[0]} did not answer within 30 seconds")
     return DockerResult(done.returncode, done.stdout, done.stderr)
 
 

@@ -1,4 +1,4 @@
-"""The task `fetch`: every file that images need, into the cache or a folder."""
+"""The `fetch` task: downloads the files of images into the cache or a directory."""
 
 import os
 from collections.abc import Sequence
@@ -16,29 +16,29 @@ from bakehouse.util.terminal import Reporter
 _MOST_NAMES = 3
 
 
-def run(workspace: Workspace, patterns: Sequence[str], say: Reporter, stream: TextIO, to: str) -> str:
-    """Have all that images need; tells counts and bytes of each kind, and where it lies."""
+def run(workspace: Workspace, patterns: Sequence[str], report: Reporter, stream: TextIO, to: str) -> str:
+    """Download the files of images; return counts and bytes of each kind, and the location."""
     images, left = known(plan_images(workspace, patterns).images, patterns)
     needed = required_files(images)
     prefetch.require_known(needed)
     folder = _writable(Path(to).expanduser().absolute()) if to else None
     with (
-        prefetch.open_fetcher(workspace.project, say, to=folder) as fetcher,
+        prefetch.open_fetcher(workspace.project, report, to=folder) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,
     ):
         transfers = prefetch.download_all(needed, fetcher, progress.show)
-    where = folder or workspace.project.cache
+    location = folder or workspace.project.cache
     pulled = sorted({image.base.pinned for image in images if isinstance(image.base, RegistryBase)})
-    told = "".join(
-        f"not among them: {one}, which the engine pulls, and what its mirrors add to it\n" for one in pulled
+    excluded = "".join(
+        f"not included: {base}, which the engine pulls, and packages from its mirrors\n" for base in pulled
     )
-    return f"{prefetch.summary(transfers)}{len(transfers)} files are in {where}\n{told}{left}"
+    return f"{prefetch.summary(transfers)}{len(transfers)} files are in {location}\n{excluded}{left}"
 
 
 def known(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
-    """The images that are named, or whose files can all be looked for; and what is told of the others.
+    """Return the images that are named or whose files all have a checksum, and a line about the others.
 
-    Where none can be, they are all given: that is one error.
+    If no image qualifies, return all: the caller reports that as one error.
     """
     chosen = tuple(image for image in images if image.name in patterns or not required_files([image]).unknown)
     left = [image.name for image in images if image not in chosen]
@@ -46,19 +46,19 @@ def known(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image
         return tuple(images), ""
     names = ", ".join(left[:_MOST_NAMES])
     more = f" and {len(left) - _MOST_NAMES} more" if len(left) > _MOST_NAMES else ""
-    return chosen, f"left out, as nobody knows the sha256 of some file: {names}{more}; `./bake lock` first\n"
+    return chosen, f"skipped, because files have no checksum: {names}{more}; run `bake lock` first\n"
 
 
 def _writable(folder: Path) -> Path:
-    """A folder that is made where it isn't there. Raises UsageError where nothing can be put into it."""
+    """Create a directory if it does not exist. Raises UsageError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "we may not write there"
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "permission denied"
     except FileExistsError:
         reason = "it is a file"
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
     if reason:
-        message = f"can't put files into `{folder}`: {reason}"
-        raise UsageError(Diagnostic(message, hint="`--to` names a folder; it is made where it isn't there"))
+        message = f"cannot write to `{folder}`: {reason}"
+        raise UsageError(Diagnostic(message, hint="`--to` takes a directory, which is created if needed"))
     return folder

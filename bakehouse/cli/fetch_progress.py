@@ -1,4 +1,4 @@
-"""Shows files on their way: a short table on a terminal, plain lines elsewhere."""
+"""Shows downloads: a short table on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _MOST_ROWS = 8
 
 
 class FetchProgress:
-    """Writes what a person wants to know of files that are fetched."""
+    """Prints the progress of downloads."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FetchProgress:
         self._stream.flush()
 
     def show(self, fetcher: Fetcher) -> None:
-        """Tell what is new; to be called a few times a second."""
+        """Print news. Call it a few times a second."""
         now, transfers = self._clock(), fetcher.transfers
         for line in fetcher.lines():
             self._write(line, now)

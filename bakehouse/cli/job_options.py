@@ -1,4 +1,4 @@
-"""Reads what `./bake run`, `estimator` and `launch` are asked for, as words of a command line."""
+"""Parses the options of `run`, `estimator` and `launch`."""
 
 import json
 import re
@@ -22,38 +22,38 @@ _MOST_HOSTS = 64
 def cluster(
     groups: Sequence[str], hosts: int, instance_type: str, cpus: Sequence[str], gpus: int
 ) -> tuple[Group, ...]:
-    """The groups of `--group name=type:count`, or the one of `--hosts` and `--instance-type`."""
+    """Return the groups of `--group name=type:count`, or one group of `--hosts` and `--instance-type`."""
     if groups and (hosts or instance_type):
-        hint = "give every group its type and count: `--group data=ml.c5.18xlarge:2`"
-        _refuse("`--group` takes the place of `--hosts` and `--instance-type`", hint)
+        hint = "give each group a type and a count: `--group data=ml.c5.18xlarge:2`"
+        _refuse("`--group` cannot be combined with `--hosts` or `--instance-type`", hint)
     if groups:
-        found = named_groups(groups)
+        named = named_groups(groups)
     else:
-        [one] = homogeneous(hosts or 1)
-        found = (replace(one, instance_type=instance_type or one.instance_type),)
+        [group] = homogeneous(hosts or 1)
+        named = (replace(group, instance_type=instance_type or group.instance_type),)
     shares = {name: _number(text, "--cpus") for name, text in _pairs(cpus, "--cpus").items()}
-    known = {group.name for group in found}
-    for name in shares.keys() - known:
-        _refuse(f"`--cpus` names group `{name}`", f"there are {', '.join(sorted(known))}")
-    found = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in found)
-    if sum(group.count for group in found) > _MOST_HOSTS:
-        _refuse(f"more than {_MOST_HOSTS} hosts", "try fewer: they share this machine")
-    return found
+    names = {group.name for group in named}
+    for name in shares.keys() - names:
+        _refuse(f"`--cpus` names unknown group `{name}`", f"the groups are {', '.join(sorted(names))}")
+    cluster = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in named)
+    if sum(group.count for group in cluster) > _MOST_HOSTS:
+        _refuse(f"more than {_MOST_HOSTS} hosts", "use fewer; all hosts share this machine")
+    return cluster
 
 
 def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
-    """The groups of `--group name=type:count`."""
-    found = tuple(_group(word) for word in words)
-    names = [group.name for group in found]
+    """Return the groups of `--group name=type:count`."""
+    groups = tuple(_group(word) for word in words)
+    names = [group.name for group in groups]
     if len(set(names)) < len(names):
-        _refuse("two groups have the same name", "SageMaker takes each name once")
-    if len(found) > _MOST_GROUPS:
-        _refuse(f"{len(found)} groups", f"SageMaker takes at most {_MOST_GROUPS}")
-    return found
+        _refuse("two groups have the same name", "SageMaker requires unique names")
+    if len(groups) > _MOST_GROUPS:
+        _refuse(f"{len(groups)} groups", f"SageMaker allows at most {_MOST_GROUPS}")
+    return groups
 
 
 def hyperparameters(words: Sequence[str]) -> dict[str, object]:
-    """`k=v` pairs; a value that is JSON is taken as that, as the SDK's are, and others as text."""
+    """Return `name=value` pairs. Values are parsed as JSON, as the SDK does; others are strings."""
     found: dict[str, object] = {}
     for name, text in _pairs(words, "--hyperparameter").items():
         try:
@@ -72,88 +72,96 @@ def distribution(text: str) -> Mapping[str, object]:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            hint = """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a file that holds it"""
-            _refuse(f"can't read `{path}` as a distribution", hint)
+            hint = """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a JSON file"""
+            _refuse(f"cannot read `{path}` as a distribution", hint)
     try:
         found = json.loads(text)
     except ValueError as error:
-        _refuse(f"the distribution is no JSON: {error}", "keys and texts need double quotes")
+        _refuse(f"`--distribution` is not valid JSON: {error}", "keys and strings need double quotes")
     if not isinstance(found, dict):
-        _refuse("the distribution is no JSON object", 'such as `{"mpi": {"enabled": true}}`')
+        _refuse("`--distribution` is not a JSON object", 'such as `{"mpi": {"enabled": true}}`')
     return found
 
 
 def command(text: str, entry_point: str) -> tuple[str, ...]:
-    """The words of a command as a shell would part them."""
+    """Return the words of a command, split as in a shell."""
     if text and entry_point:
-        _refuse("`--command` takes the place of `--entry-point`", "name it in the command: /opt/ml/code/…")
+        _refuse(
+            "`--command` cannot be combined with `--entry-point`",
+            "name the script in the command: /opt/ml/code/…",
+        )
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        _refuse(f"`--command` cannot be split into words: {error}", "as a shell would take it")
+        _refuse(f"`--command` cannot be split into words: {error}", "quote it as in a shell")
 
 
 def code(source_dir: str, entry_point: str, command: str = "") -> Path | None:
-    """The folder of the training code; None where the image brings its own."""
+    """Return the directory of the training code; None if the image contains the code."""
     if not source_dir:
         return None
     source = Path(source_dir)
     if not source.is_dir():
-        _refuse(f"there is no folder `{source}`", "`--source-dir` is the folder that holds the entry point")
+        _refuse(
+            f"directory `{source}` does not exist",
+            "`--source-dir` is the directory that contains the entry point",
+        )
     if command:
         return source
     if not entry_point:
-        _refuse("`--source-dir` without `--entry-point`", "`--entry-point train.py` names the script")
+        _refuse("`--source-dir` needs `--entry-point`", "such as `--entry-point train.py`")
     if not (source / entry_point).is_file():
-        _refuse(f"`{source}` holds no `{entry_point}`", "`--entry-point` is a path below `--source-dir`")
+        _refuse(
+            f"`{source}` contains no `{entry_point}`", "`--entry-point` is a path relative to `--source-dir`"
+        )
     return source
 
 
 def sdk(folder: str) -> Path | None:
-    """The folder that the SDK is installed in: of `pip install --target`, or of a virtual environment."""
+    """Return the directory with the SDK: of `pip install --target`, or of a virtual environment."""
     if not folder:
         return None
-    places = (Path(folder), *Path(folder).glob("lib/python3*/site-packages"))
-    found = next((place for place in places if (place / "sagemaker").is_dir()), None)
-    if found is None:
-        _refuse(f"`--sdk {folder}` holds no SageMaker SDK", "`pip install --target sdk sagemaker-train`")
-    return found
+    directories = (Path(folder), *Path(folder).glob("lib/python3*/site-packages"))
+    installed = next((path for path in directories if (path / "sagemaker").is_dir()), None)
+    if installed is None:
+        _refuse(f"`--sdk {folder}` contains no SageMaker SDK", "`pip install --target sdk sagemaker-train`")
+    return installed
 
 
 def channels(words: Sequence[str]) -> dict[str, Path]:
-    """`name=folder` pairs."""
-    found = {name: Path(folder) for name, folder in _pairs(words, "--channel").items()}
-    for name, folder in found.items():
+    """Return `name=directory` pairs."""
+    directories = {name: Path(folder) for name, folder in _pairs(words, "--channel").items()}
+    for name, folder in directories.items():
         if not folder.is_dir():
-            hint = "`--channel training=data` mounts the folder `data`"
-            _refuse(f"channel `{name}` has no folder `{folder}`", hint)
-    return found
+            hint = "`--channel training=data` mounts the directory `data`"
+            _refuse(f"directory `{folder}` of channel `{name}` does not exist", hint)
+    return directories
 
 
 def inputs(words: Sequence[str]) -> dict[str, str]:
-    """`name=s3://…` pairs."""
+    """Return `name=s3://…` pairs."""
     return _pairs(words, "--input")
 
 
 def environment(words: Sequence[str]) -> dict[str, str]:
-    """`NAME=value` pairs."""
+    """Return `NAME=value` pairs."""
     return _pairs(words, "--environment")
 
 
 def kills(words: Sequence[str]) -> dict[str, float]:
-    """`algo-2@10s`: which host dies, and when."""
-    found = {}
+    """Return the seconds after which each host is killed, from `algo-2@10s`."""
+    times = {}
     for word in words:
         match = _KILL.fullmatch(word)
         if match is None:
-            _refuse(f"`--kill {word}` names no host and time", "write `--kill algo-2@10s`")
-        found[match["host"]] = float(match["seconds"])
-    return found
+            _refuse(f"`--kill {word}` does not name a host and a time", "write `--kill algo-2@10s`")
+        times[match["host"]] = float(match["seconds"])
+    return times
 
 
-def cuts(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
-    """`data,dnn@10s`: which groups or hosts are cut off from each other, and when."""
-    found = []
+def partitions(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
+    """Return network partitions between groups or hosts, from `data,dnn@10s`."""
+    partitions = []
     for word in words:
         match = _CUT.fullmatch(word)
         if match is None:
@@ -161,38 +169,38 @@ def cuts(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
                 f"`--partition {word}` does not name two groups and a time",
                 "write `--partition data,dnn@10s`",
             )
-        found.append(NetworkPartition(match["one"], match["other"], float(match["seconds"])))
-    return tuple(found)
+        partitions.append(NetworkPartition(match["one"], match["other"], float(match["seconds"])))
+    return tuple(partitions)
 
 
 def size(text: str, option: str) -> int | None:
-    """Bytes of `512m` or `2g`; None where nothing is said."""
+    """Return the bytes of `512m` or `2g`; None for an empty text."""
     match = re.fullmatch(r"(?P<number>[0-9]+)(?P<unit>[mg])", text.lower())
     if not text:
         return None
     if match is None:
-        _refuse(f"`{option} {text}` is no size", "such as `512m` or `2g`")
+        _refuse(f"invalid size `{option} {text}`", "such as `512m` or `2g`")
     return int(match["number"]) * {"m": 2**20, "g": 2**30}[match["unit"]]
 
 
 def _group(word: str) -> Group:
     match = _GROUP.fullmatch(word)
     if match is None or match["count"] == "0":
-        _refuse(f"`--group {word}` is no group", "write `--group data=ml.c5.18xlarge:2`")
+        _refuse(f"invalid group `--group {word}`", "write `--group data=ml.c5.18xlarge:2`")
     return Group(match["name"], match["type"], int(match["count"] or 1))
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    """The values by their names, each of which is given once."""
-    found: dict[str, str] = {}
+    """Return values by name. Refuse names that are given twice."""
+    values: dict[str, str] = {}
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
             _refuse(f"`{option} {word}` has no `=`", f"write `{option} name=value`")
-        if name in found:
-            _refuse(f"`{option}` names `{name}` twice", "leave one of them out")
-        found[name] = value
-    return found
+        if name in values:
+            _refuse(f"`{option}` gives `{name}` twice", "remove one of them")
+        values[name] = value
+    return values
 
 
 def _number(text: str, option: str) -> float:
@@ -201,7 +209,7 @@ def _number(text: str, option: str) -> float:
     except ValueError:
         number = 0.0
     if number <= 0:
-        _refuse(f"`{option}` with `{text}`", "a number of cores above 0, such as `data=1.5`")
+        _refuse(f"invalid number `{text}` in `{option}`", "a number of cores above 0, such as `data=1.5`")
     return number
 
 

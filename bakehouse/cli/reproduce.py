@@ -1,4 +1,4 @@
-"""Builds images a second time from the same lock, on an engine that knows nothing yet, and compares."""
+"""The `reproduce` task: builds images again on a new engine and compares them."""
 
 import contextlib
 import sys
@@ -23,44 +23,44 @@ _SAME_CLOCK = "the same clock, minutes later"
 
 
 def reproduce(
-    workspace: Workspace, patterns: Sequence[str], say: Reporter, stores: Sequence[str]
+    workspace: Workspace, patterns: Sequence[str], report: Reporter, stores: Sequence[str]
 ) -> tuple[Reproduction, ...]:
-    """Build images here, then once more on an engine of each store; where they differ, that is an answer."""
+    """Build images here and on a new engine of each image store; return the differences."""
     for store in stores or ("",):
         if store not in STORES:
-            hint = f"it is one of {', '.join(f'`{one}`' for one in STORES)}"
-            message = f"there is no store `{store}`" if store else "`--image-store` names none"
+            hint = f"use {' or '.join(f'`{name}`' for name in STORES)}"
+            message = f"unknown image store `{store}`" if store else "`--image-store` is empty"
             raise UsageError(Diagnostic(message, hint=hint))
     if not patterns:
-        message = "`./bake reproduce` builds everything anew, and wants to be told which images"
-        raise UsageError(Diagnostic(message, hint="`./bake reproduce pytorch-cpu`"))
+        message = "`reproduce` needs at least one image"
+        raise UsageError(Diagnostic(message, hint="such as `bake reproduce pytorch-cpu`"))
     images = plan_images(workspace, [one.name for one in select(workspace, patterns)]).images
     for image in images:
         for reason in compare.unlocked(image):
-            say(f"note: {image.name} is not locked as a whole: {reason}")
-    workflow.build_images(workspace, [one.name for one in images], say, workflow.RunOptions())
+            report(f"note: {image.name} is not fully locked: {reason}")
+    workflow.build_images(workspace, [one.name for one in images], report, workflow.RunOptions())
     here = daemon_info.inspect()
-    clock = _clock(say)
+    clock = _clock(report)
     found = []
     with contextlib.closing(docker.connect()) as engine:
         first = Side(engine, dockerd.CONTAINERD if here.containerd_store else here.store)
         for store in dict.fromkeys(stores):
-            found += _on(store, clock, first, workspace, images, say)
+            found += _on(store, clock, first, workspace, images, report)
     return tuple(found)
 
 
 def require_same(found: Sequence[Reproduction]) -> None:
-    """Raise DifferenceError for those that are not the same."""
+    """Raise DifferenceError for images that differ."""
     different = [compare.diagnostic(one) for one in found if not one.is_same]
     if different:
         raise DifferenceError(*different)
 
 
-def _clock(say: Reporter) -> FakeClock | None:
+def _clock(report: Reporter) -> FakeClock | None:
     try:
-        provision.ensure_tools(provision.ask_at_terminal, say, fake_clock.COMPILER)
+        provision.ensure_tools(provision.ask_at_terminal, report, fake_clock.COMPILER)
     except EngineError as error:
-        say(f"note: the second build will have the same clock: {error}")
+        report(f"note: the second build uses the same clock: {error}")
         return None
     return FakeClock()
 
@@ -71,14 +71,14 @@ def _on(
     first: Side,
     workspace: Workspace,
     images: Sequence[Image],
-    say: Reporter,
+    report: Reporter,
 ) -> list[Reproduction]:
-    told = f"{clock.days} days ahead" if clock else _SAME_CLOCK
+    clock_text = f"{clock.days} days ahead" if clock else _SAME_CLOCK
     with (
         private_directory(workspace.project.state) as folder,
-        isolated_engine(store, say, clock) as place,
+        isolated_engine(store, report, clock) as place,
     ):
-        say(f"building again on an engine with the {store} store, its clock {told}")
+        report(f"building again on an engine with the {store} store, its clock {clock_text}")
         _build_again(place, workspace.project.root, folder, [one.name for one in images])
         with contextlib.closing(docker.connect(place.endpoint)) as engine:
             return [
@@ -86,7 +86,7 @@ def _on(
                     image,
                     first,
                     Side(engine, store),
-                    clock=f"clock {told}" if clock else told,
+                    clock=f"clock {clock_text}" if clock else clock_text,
                     templates=workspace.templates,
                     folder=folder / "differing" / image.name,
                 )
@@ -95,17 +95,17 @@ def _on(
 
 
 def _build_again(place: dockerd.DaemonPaths, root: Path, folder: Path, names: Sequence[str]) -> None:
-    """Let a process of its own build, which knows nothing of what this one or earlier ones found out."""
+    """Build in a new process, which shares no state with this one."""
     command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", "build", *names]
     environment = {"DOCKER_HOST": place.endpoint, "BAKEHOUSE_STATE": str(folder / "state"), "NO_COLOR": "1"}
 
-    def tell(said: bytes) -> None:
-        sys.stderr.write(said.decode(errors="replace"))
+    def forward(output: bytes) -> None:
+        sys.stderr.write(output.decode(errors="replace"))
         sys.stderr.flush()
 
     with processes.running(command, cwd=root, environment=environment) as process:
         assert process.stderr
-        processes.read({process.stderr: tell}, lambda: None)
+        processes.read({process.stderr: forward}, lambda: None)
         if process.wait():
             message = f"{', '.join(f'`{one}`' for one in names)} could not be built again on another engine"
-            raise BuildError(Diagnostic(message, hint="what failed is told above"))
+            raise BuildError(Diagnostic(message, hint="see the error above"))

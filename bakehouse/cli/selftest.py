@@ -1,4 +1,4 @@
-"""Runs what has to hold before anything lands: lint, types, and the tests with and without an engine."""
+"""The `test` task: linters, types, and tests with and without an engine."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ class SelfTestError(BakehouseError):
 
 _SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 _FILE_BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Tests with an engine mostly wait, and those of a file share what they wait for."""
+"""Engine tests mostly wait, and the tests of a file share fixtures."""
 _CHECKS = {
     "ruff check": ("ruff", "check", "."),
     "ruff format": ("ruff", "format", "--check", "."),
@@ -31,18 +31,18 @@ _ENGINE_TESTS = {
 }
 
 
-def run(say: Reporter, *, pure: bool) -> None:
-    """Run all checks, the cheap ones first; a failed one does not keep the others from running."""
+def run(report: Reporter, *, pure: bool) -> None:
+    """Run all checks, the fast ones first. A failed check does not stop the others."""
     failed = []
     for name, (tool, *words) in (_CHECKS if pure else _CHECKS | _ENGINE_TESTS).items():
         if name in _ENGINE_TESTS:
-            provision.ensure(provision.ask_at_terminal, say)
-            provision.ensure_tools(provision.ask_at_terminal, say, "mmdebstrap", "docker-registry")
-        say(f"--- {name}")
+            provision.ensure(provision.ask_at_terminal, report)
+            provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
+        report(f"--- {name}")
         began = time.monotonic()
         if subprocess.run([sys.executable, "-m", tool, *words], cwd=HOME, check=False).returncode:
             failed.append(name)
         result = "failed" if name in failed else "passed"
-        say(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")
+        report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")
     if failed:
         raise SelfTestError(Diagnostic("failed: " + ", ".join(failed)))

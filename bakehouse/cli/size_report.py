@@ -1,4 +1,4 @@
-"""The task `sizes`: where the bytes of built images lie."""
+"""The `sizes` task: where the bytes of built images are."""
 
 from collections.abc import Sequence
 
@@ -18,35 +18,35 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
 RELEASE = "release"
-"""What `--against` calls the last release of the image itself."""
+"""The value of `--against` for the last release of the same image."""
 
 
 def run(
     workspace: Workspace,
     patterns: Sequence[str],
-    say: Reporter,
+    report: Reporter,
     *,
     limit: int,
     against: str = "",
     json: bool = False,
 ) -> str:
-    """The report of one image, or of several side by side; `against` names another image, or `release`."""
+    """Return the report of one image, or a comparison with another image or with the last release."""
     if limit < 1:
         message = "`--limit` must be at least 1"
         raise UsageError(Diagnostic(message, hint="the default is 15"))
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
-    with workflow.engine(say, Feature.PLATFORM) as connected:
-        found = stored_images(connected, planned, patterns, say)
+    with workflow.engine(report, Feature.PLATFORM) as connected:
+        found = stored_images(connected, planned, patterns, report)
         records = _releases(workspace, found[0][0].name) if against == RELEASE and len(found) == 1 else ()
         if against and len(found) > 1:
-            message = f"`--against` compares one image, and these are {len(found)}"
-            raise UsageError(Diagnostic(message, hint="name one of them"))
-        scale = SizeReader(connected, workspace.templates, say)
+            message = f"`--against` needs exactly one image, got {len(found)}"
+            raise UsageError(Diagnostic(message))
+        scale = SizeReader(connected, workspace.templates, report)
         sizes = [scale.size(image, digest) for image, digest in found]
         other = [
             scale.size(image, digest)
-            for image, digest in stored_images(connected, others, [against], say)
+            for image, digest in stored_images(connected, others, [against], report)
         ] if others else []  # fmt: skip
         anew = [_anew(connected, sizes[0], record) for record in records[-1:]]
     differences: list[SizeDifference | ReleaseDifference] = []
@@ -62,7 +62,7 @@ def run(
 
 
 def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tuple[Image, ...]:
-    """The image to compare with; none for a release. Raises UsageError where it is not one other image."""
+    """Return the image to compare with, if any. Raises UsageError if it is not one other image."""
     if against in ("", RELEASE):
         return ()
     if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
@@ -70,8 +70,8 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
         raise UsageError(Diagnostic(message, hint=f"did you mean `{RELEASE}`?"))
     others = plan_images(workspace, [against]).images
     if len(others) > 1:
-        message = f"`--against {against}` means {len(others)} images"
-        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+        message = f"`--against {against}` matches {len(others)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `bake list` lists them"))
     if [one.name for one in others] == [one.name for one in images]:
         message = f"`--against {against}` is the image itself"
         raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
@@ -79,7 +79,7 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
 
 
 def _anew(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
-    """What is in layers that a release has not, where the engine still holds that."""
+    """Return the contents of layers that a release lacks; None if the engine no longer has the release."""
     released, now = engine.image(record.digest), engine.image(size.digest)
     if released is None or now is None or len(now.layers) != len(size.layers):
         return None
@@ -104,7 +104,7 @@ def _versions(image: Image) -> tuple[tuple[str, str], ...]:
 
 
 def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
-    """What was released of an image; raises UsageError where nothing was."""
+    """Return the releases of an image. Raises UsageError if there are none."""
     found = tuple(one for one in open_ledger(workspace.project).records(name) if not one.candidate)
     if not found:
         message = f"image `{name}` was never released"
@@ -118,7 +118,7 @@ def since_release(
     record: ReleaseRecord,
     anew: tuple[PartSize, ...] | None = None,
 ) -> ReleaseDifference:
-    """What an image of parts in these `versions` weighs beside a release."""
+    """Compare the size of an image with components in these `versions` with a release."""
     old = {part.component: part.version for part in record.parts}
     new = dict(versions)
     changed = [(name, old.get(name, ""), new.get(name, "")) for name in {**old, **new}]

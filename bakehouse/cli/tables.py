@@ -28,20 +28,20 @@ def listing(recipes: Sequence[Recipe]) -> str:
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:
     """Format the components of images with their versions, and what they provide."""
-    found = list(resolutions)
-    told = "\n".join(f"{one.recipe.name}\n{_parts(one)}" for one in found)
-    return f"{told}{warnings(found)}"
+    images = list(resolutions)
+    blocks = "\n".join(f"{resolution.recipe.name}\n{_components(resolution)}" for resolution in images)
+    return f"{blocks}{warnings(images)}"
 
 
 def _note(resolution: Resolution) -> str:
     return "" if what_if.uses_gpus(resolution) else "  no component uses the GPUs\n"
 
 
-def _parts(resolution: Resolution) -> str:
+def _components(resolution: Resolution) -> str:
     lines = []
     for choice in (resolution.base, *resolution.choices):
-        brings = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
-        lines.append(f"  {choice.candidate}" + (f"  provides {brings}" if brings else ""))
+        provided = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
+        lines.append(f"  {choice.candidate}" + (f"  provides {provided}" if provided else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +51,7 @@ def fit(assumptions: what_if.Assumptions, resolutions: Sequence[Resolution]) -> 
     heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
-    return f"{heading}\n{_parts(first)}{_note(first)}{also}"
+    return f"{heading}\n{_components(first)}{_note(first)}{also}"
 
 
 def image_fits(fits: Sequence[what_if.ImageFit]) -> str:
@@ -67,10 +67,10 @@ def warnings(resolutions: Iterable[Resolution]) -> str:
     """Format combinations with a reported problem that is not confirmed well enough to refuse them."""
     lines = []
     for resolution in resolutions:
-        for candidate, known in resolution.warnings:
-            parts = " and ".join(requirement_text(one) for one in known.parts)
-            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {parts}: {known.reason}\n")
-            lines.append(f"  one report: {known.source}   {location_text(known.location)}\n")
+        for candidate, problem in resolution.warnings:
+            others = " and ".join(requirement_text(requirement) for requirement in problem.parts)
+            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {others}: {problem.reason}\n")
+            lines.append(f"  one report: {problem.source}   {location_text(problem.location)}\n")
     return "".join(lines)
 
 
@@ -104,7 +104,7 @@ def plan_table(plan: Plan) -> str:
 
 def _weight(image: Image) -> str:
     stages = format_count(len(image.stages), "stage")
-    return f"{stages}, {format_bytes(image.wheel_bytes)} of Python packages to fetch"
+    return f"{stages}, {format_bytes(image.wheel_bytes)} of Python packages to download"
 
 
 def built_table(built: Sequence[BuiltImage]) -> str:
@@ -119,13 +119,13 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
         image = one.rehearsal.real
         files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
         names = ", ".join(one.rehearsal.stubs) or "none"
-        told = f"{len(one.agree)} answers as declared"
-        told += f", {len(one.differ)} not" if one.differ else ""
+        versions = f"{len(one.agree)} versions as declared"
+        versions += f", {len(one.differ)} not" if one.differ else ""
         verified = sum(one.rehearsal.is_real(name) for name in one.agree)
         proof = f"{verified} verified, {len(one.agree) - verified} unverified"
-        lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stand-ins")
-        lines.append(f"  not real: {names}")
-        lines.append(f"  {told}: {proof}")
+        lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stubs")
+        lines.append(f"  stubs: {names}")
+        lines.append(f"  {versions}: {proof}")
         lines += [
             f"  not as declared: {answer.component} {answer.declared}: {answer.error or answer.installed}"
             for answer in one.differ
@@ -138,8 +138,8 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
     lines = []
     for report in reports:
         counts = Counter(check.outcome for check in report.checks)
-        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-        lines.append(f"{report.image}  {report.digest[:19]}  {told}; ranks talked through {report.transport}")
+        results = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        lines.append(f"{report.image}  {report.digest[:19]}  {results}; transport {report.transport}")
         lines += [
             f"  not tested: {check.name}: {check.reason}"
             for check in report.checks

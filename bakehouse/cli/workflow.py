@@ -1,4 +1,4 @@
-"""The pipeline from a plan to an address, spelled out: each step takes the step before's result."""
+"""The pipeline from a plan to an image URI: each function takes the result of the one before."""
 
 import contextlib
 import sys
@@ -51,29 +51,29 @@ _BUILDS = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Fea
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the options of a task ask for."""
+    """Options of a task."""
 
     json: bool = False
-    """Progress as JSON lines."""
+    """Print progress as JSON lines."""
     only: tuple[str, ...] = ()
     gpus: int = 0
     deadline: float | None = None
     report: Path | None = None
-    """Where to write what smoke tests saw, for another machine."""
+    """File for the smoke-test results, for `promote` on another machine."""
     terms: PublishOptions = field(default_factory=PublishOptions)
     offline: bool = False
-    """Build from files that are here, and ask no network."""
+    """Build from local files, without the network."""
     source: str = ""
-    """A folder that `fetch` has filled, or another mirror, to look into first."""
+    """A directory filled by `fetch`, or another mirror, to search first."""
     real_packages: bool = False
-    """Let a rehearsal fetch every package of a lock, however large."""
+    """Download every package of a lock for a rehearsal, whatever its size."""
 
 
 @contextlib.contextmanager
-def engine(say: Reporter, *features: Feature) -> Iterator[Engine]:
-    """The engine this machine reaches, or one installed and started for it, swept of what dead runs left."""
-    found = provision.ensure(provision.ask_at_terminal, say)
-    daemon_info.require(found, *features)
+def engine(report: Reporter, *features: Feature) -> Iterator[Engine]:
+    """Yield this machine's engine, installed and started if needed, without remains of ended runs."""
+    daemon = provision.ensure(provision.ask_at_terminal, report)
+    daemon_info.require(daemon, *features)
     connected = docker.connect()
     with contextlib.closing(connected):
         connected.sweep()
@@ -83,16 +83,16 @@ def engine(say: Reporter, *features: Feature) -> Iterator[Engine]:
 def build_images(
     workspace: Workspace,
     patterns: Sequence[str],
-    say: Reporter,
+    report: Reporter,
     options: RunOptions,
     progress: Progress | None = None,
 ) -> tuple[BuiltImage, ...]:
-    """Render what changed, build all images in one graph, and compare declared with installed."""
+    """Render changed files, build all images as one graph, and compare installed with declared versions."""
     resolutions = resolve_all(workspace, select(workspace, patterns))
     for line in tables.warnings(resolutions).splitlines():
-        say(line)
+        report(line)
     plan = plan_resolutions(workspace, resolutions)
-    render_images(workspace, plan, say)
+    render_images(workspace, plan, report)
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
@@ -106,25 +106,25 @@ def build_images(
             offline=options.offline,
         )
     today = datetime.now(UTC).date()
-    _record(workspace, {one.image.name: run_log.built_run(one.image, today) for one in built})
-    _require_budgets(workspace, built, say)
+    _record(workspace, {item.image.name: run_log.built_run(item.image, today) for item in built})
+    _require_budgets(workspace, built, report)
     return built
 
 
-def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], say: Reporter) -> None:
-    """Hold images to what their recipes let them weigh."""
-    if any(one.image.budgets for one in built):
-        with engine(say, Feature.PLATFORM) as connected:
-            scale = size_check.SizeReader(connected, workspace.templates, say)
+def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: Reporter) -> None:
+    """Check the size budgets of images."""
+    if any(item.image.budgets for item in built):
+        with engine(report, Feature.PLATFORM) as connected:
+            scale = size_check.SizeReader(connected, workspace.templates, report)
             size_check.require_budgets(scale, built, workspace.project.state)
 
 
 def rehearse_images(
-    workspace: Workspace, patterns: Sequence[str], say: Reporter, options: RunOptions
+    workspace: Workspace, patterns: Sequence[str], report: Reporter, options: RunOptions
 ) -> Outcome:
-    """Let BuildKit execute every step of images, with stand-ins for what can't be had here.
+    """Run every build step of images, with stubs for unavailable files.
 
-    All are tried; those that went through are written down group by group.
+    A failing image does not stop the others. Each group of images is recorded when it ends.
     """
     project, plan = workspace.project, plan_images(workspace, patterns)
     debian = _debian(workspace)
@@ -156,40 +156,40 @@ def rehearse_images(
             inputs=stack.enter_context(given),
             progress=progress,
             restart=partial(build.restart, progress.report),
-            done=lambda made: _record(workspace, _rehearsals(made)),
+            done=lambda rehearsed: _record(workspace, _rehearsals(rehearsed)),
         )
 
 
-def _rehearsals(made: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
+def _rehearsals(rehearsed: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
     today = datetime.now(UTC).date()
     return {
-        one.rehearsal.real.name: run_log.rehearsed_run(one.rehearsal.real, one.rehearsal.stubs, today)
-        for one in made
+        item.rehearsal.real.name: run_log.rehearsed_run(item.rehearsal.real, item.rehearsal.stubs, today)
+        for item in rehearsed
     }
 
 
 def _debian(workspace: Workspace) -> BootstrappedBase:
-    """The base that stand-ins of other bases are made of."""
+    """Return the base that stubs of other bases are made from."""
     lock = workspace.apt_locks.suites.get(rehearse.SUITE)
-    found = [
+    bases = [
         bootstrapped(component.name, release.version, base, lock.base(base.packages) if lock else ())
         for component in workspace.catalog.components.values()
         for release in component.releases
         for variant in release.variants
         if (base := variant.spec.base) and base.suite == rehearse.SUITE
     ]
-    if not found:
-        message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stand-ins are made of"
+    if not bases:
+        message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stubs of bases need"
         raise EngineError(Diagnostic(message))
-    return found[0]
+    return bases[0]
 
 
-def _record(workspace: Workspace, made: Mapping[str, run_log.Run]) -> None:
-    """Write down how far images were run; of a user's project, its own images alone."""
+def _record(workspace: Workspace, runs: Mapping[str, run_log.Run]) -> None:
+    """Record how far images were run. A user's project records only its own images."""
     project = workspace.project
     own = {
         name: run
-        for name, run in made.items()
+        for name, run in runs.items()
         if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
     }
     if own:
@@ -197,97 +197,99 @@ def _record(workspace: Workspace, made: Mapping[str, run_log.Run]) -> None:
 
 
 def smoke_images(
-    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, options: RunOptions
+    workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: RunOptions
 ) -> tuple[SmokeReport, ...]:
-    """Try built images as clusters; every image is tried, then the first failures are raised."""
+    """Smoke-test built images. A failing image does not stop the others; failures are raised at the end."""
     if options.report and len(built) > 1:
-        message = f"one report is of one image, and these are {len(built)}"
-        raise UsageError(Diagnostic(message, hint="name one with `--report`"))
+        message = f"`--report` needs exactly one image, got {len(built)}"
+        raise UsageError(Diagnostic(message))
     state = workspace.project.state
-    reports = []
+    results = []
     failures: list[Diagnostic] = []
-    with engine(say, *_BUILDS) as connected:
-        for one in built:
-            report = smoke.smoke(
+    with engine(report, *_BUILDS) as connected:
+        for item in built:
+            result = smoke.smoke(
                 connected,
-                one,
+                item,
                 state,
                 only=options.only,
                 gpus=options.gpus,
                 deadline=options.deadline,
-                report=say,
+                report=report,
             )
-            write_whole(state / "smoke" / one.image.name / "junit.xml", junit.text(report))
+            write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))
             if options.report:
-                smoke_report.write(report, options.report)
-            reports.append(report)
+                smoke_report.write(result, options.report)
+            results.append(result)
             try:
-                smoke_report.require_passed(report)
+                smoke_report.require_passed(result)
             except SmokeError as failure:
                 failures += failure.diagnostics
     if failures:
         raise SmokeError(*failures)
-    return tuple(reports)
+    return tuple(results)
 
 
 def push_images(
-    workspace: Workspace, built: Sequence[BuiltImage], say: Reporter, options: RunOptions
+    workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: RunOptions
 ) -> tuple[ReleaseRecord, ...]:
-    """Push what may be released, or candidates, and write it into the ledger."""
-    _require_budgets(workspace, built, say)
-    return publish.push_images(workspace.project, built, say, options.terms)
+    """Push images that may be released, or candidates, and record them in the ledger."""
+    _require_budgets(workspace, built, report)
+    return publish.push_images(workspace.project, built, report, options.terms)
 
 
-def promote_image(workspace: Workspace, name: str, say: Reporter, options: RunOptions) -> ReleaseRecord:
+def promote_image(workspace: Workspace, name: str, report: Reporter, options: RunOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = _only(workspace, name)
-    return publish.promote_image(workspace.project, image, say, options.terms)
+    return publish.promote_image(workspace.project, image, report, options.terms)
 
 
 def release_images(
-    workspace: Workspace, patterns: Sequence[str], say: Reporter, options: RunOptions
+    workspace: Workspace, patterns: Sequence[str], report: Reporter, options: RunOptions
 ) -> tuple[ReleaseRecord, ...]:
-    """Build, smoke and push."""
+    """Build, smoke-test and push images."""
     destination.check(workspace.project, options.terms.registry)
-    built = build_images(workspace, patterns, say, options)
+    built = build_images(workspace, patterns, report, options)
     state = workspace.project.state
-    seen = {one.digest: smoke_report.load_all(state, one.digest) for one in built}
-    untried = [
-        one
-        for one in built
-        if not (report := seen[one.digest])
-        or not report.passed
-        or (options.gpus and smoke_report.release_blockers(report, one.image.required))
+    results = {item.digest: smoke_report.load_all(state, item.digest) for item in built}
+    untested = [
+        item
+        for item in built
+        if not (result := results[item.digest])
+        or not result.passed
+        or (options.gpus and smoke_report.release_blockers(result, item.image.required))
     ]
-    smoke_images(workspace, untried, say, options)
-    return push_images(workspace, built, say, options)
+    smoke_images(workspace, untested, report, options)
+    return push_images(workspace, built, report, options)
 
 
-def built_images(workspace: Workspace, patterns: Sequence[str], say: Reporter) -> tuple[BuiltImage, ...]:
-    """The images as they were built before; what is missing or changed is built now."""
+def built_images(workspace: Workspace, patterns: Sequence[str], report: Reporter) -> tuple[BuiltImage, ...]:
+    """Return built images. Images that are missing or changed are built first."""
     plan = plan_images(workspace, patterns)
-    with engine(say, Feature.PLATFORM) as connected:
-        found = [(image, connected.image(image.reference)) for image in plan.images]
+    with engine(report, Feature.PLATFORM) as connected:
+        stored_images = [(image, connected.image(image.reference)) for image in plan.images]
     built = tuple(
         BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
-        for image, stored in found
+        for image, stored in stored_images
         if stored
     )
-    if len(built) == len(found):
+    if len(built) == len(stored_images):
         return built
-    return build_images(workspace, patterns, say, RunOptions())
+    return build_images(workspace, patterns, report, RunOptions())
 
 
-def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Reporter) -> BuiltImage:
-    """An image that was pulled, as one of the recipe that it was built from."""
+def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Reporter) -> BuiltImage:
+    """Return a pulled image as a build of its recipe. Raises UsageError if it is not one."""
     image = _only(workspace, name)
-    with engine(say, Feature.PLATFORM) as connected:
+    with engine(report, Feature.PLATFORM) as connected:
         stored = connected.image(image_uri)
     if stored is None:
-        raise UsageError(Diagnostic(f"there is no `{image_uri}` here", hint=f"run `docker pull {image_uri}`"))
+        raise UsageError(
+            Diagnostic(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")
+        )
     if stored.key != image.key:
-        facts = (("recipe's key", image.key), ("image's key", stored.key or "none"))
-        hint = "check out the commit that it was published from: `./bake releases` tells it"
+        facts = (("key of the recipe", image.key), ("key of the image", stored.key or "none"))
+        hint = "check out the commit it was published from; `bake releases` lists the commits"
         message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
     return BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
@@ -296,13 +298,13 @@ def pulled_image(workspace: Workspace, name: str, image_uri: str, say: Reporter)
 def _only(workspace: Workspace, name: str) -> Image:
     images = plan_images(workspace, [name]).images
     if len(images) > 1:
-        message = f"`{name}` means {len(images)} images"
-        raise UsageError(Diagnostic(message, hint="name one of them; `./bake list` shows them"))
+        message = f"`{name}` matches {len(images)} images"
+        raise UsageError(Diagnostic(message, hint="name one of them; `bake list` lists them"))
     return images[0]
 
 
 def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
-    """The framework of an image of the catalogue and its version; none of others, which nobody knows."""
+    """Return the framework of an image of the catalogue and its version; empty for other images."""
     recipe = workspace.recipes.get(name)
     if recipe is None:
         return "", ""
@@ -314,7 +316,7 @@ def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
 
 
 @contextlib.contextmanager
-def _nobody_listens(job: TrainingJob) -> Iterator[OutputHandler]:
+def _discard_output(job: TrainingJob) -> Iterator[OutputHandler]:
     yield lambda host, data: None
 
 
@@ -322,27 +324,27 @@ def run_job(
     workspace: Workspace,
     image: str,
     request: RunRequest,
-    say: Reporter = print,
-    listen: OpenStream = _nobody_listens,
+    report: Reporter = print,
+    listen: OpenStream = _discard_output,
 ) -> JobReport:
-    """Run a user's job in an image of the catalogue, built if it isn't yet, or in any that the engine has."""
+    """Run a job in an image of the catalogue, built if needed, or in any image that the engine has."""
     project = workspace.project
     prepared = local_job.prepare(request, image, workspace.catalog, *framework_of(workspace, image))
     for warning in prepared.warnings:
-        say(f"note: {warning}")
+        report(f"note: {warning}")
     if image in workspace.recipes:
-        [built] = built_images(workspace, [image], say)
+        [built] = built_images(workspace, [image], report)
         reference = built.digest
-    with engine(say, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
+    with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
         if image not in workspace.recipes:
             stored = connected.image(image)
             if stored is None:
-                hint = suggestion(image, workspace.recipes) or "`./bake list` names the images"
-                message = f"`{image}` is no image of a recipe, and the engine has none of that name"
+                hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"
+                message = f"no recipe is named `{image}`, and the engine has no such image"
                 raise UsageError(Diagnostic(message, hint=hint))
             reference = Digest(stored.digest)
         job = replace(prepared.job, image=reference)
         address = daemon_info.inspect().bridge or ""
-        with listen(job) as heard:
+        with listen(job) as handler:
             folder = project.state / "runs" / job.name
-            return local_job.run(connected, replace(prepared, job=job), folder, address, heard)
+            return local_job.run(connected, replace(prepared, job=job), folder, address, handler)

@@ -108,8 +108,8 @@ def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
         Finding(
             "engine's bridge",
             State.MISSING,
-            "br0 takes another address whenever a container comes or goes",
-            "what other steps and containers fetch at that moment stalls, for a minute and more",
+            "the address of br0 changes when a container starts or stops",
+            "downloads of other build steps and containers then stall for a minute or more",
             "run `ip link set dev br0 address 02:00:00:00:00:01` as root",
         ),
     )
@@ -147,8 +147,8 @@ def test_a_disk_that_is_nearly_full() -> None:
         "disk",
         State.MISSING,
         "6 GB free for /data",
-        "the four images of the catalogue need about 20 GB; a build that won't fit is refused",
-        "`docker builder prune` and `docker image prune` make room",
+        "four images of the catalogue need about 20 GB; a build that does not fit is refused",
+        "run `docker builder prune` and `docker image prune`",
     )
 
 
@@ -158,7 +158,7 @@ def test_tools_that_are_not_installed() -> None:
             "mmdebstrap",
             State.MISSING,
             "not installed",
-            "no Debian base can be made, so only images on a base from a registry can be built",
+            "Debian bases cannot be created, so only images on vendor bases can be built",
             "apt-get install mmdebstrap",
         ),
         Finding("docker-registry", State.OK, "installed"),
@@ -167,7 +167,7 @@ def test_tools_that_are_not_installed() -> None:
 
 def test_a_machine_without_gpus() -> None:
     assert doctor.gpu_finding(DockerResult(127, ""), ENGINE) == Finding(
-        "GPUs", State.MISSING, "none: there is no nvidia-smi", NO_NCCL
+        "GPUs", State.MISSING, "none: nvidia-smi is not installed", NO_NCCL
     )
 
 
@@ -209,8 +209,8 @@ def test_a_registry_that_answers() -> None:
     ("reply", "why"),
     [
         (DockerResult(0, "", "timed out"), "timed out"),
-        (DockerResult(404, "Content-Type: text/html\n"), "HTTP 404, which no registry answers"),
-        (DockerResult(200, "Content-Type: text/html\n"), "HTTP 200, which no registry answers"),
+        (DockerResult(404, "Content-Type: text/html\n"), "HTTP 404, which is not a registry's answer"),
+        (DockerResult(200, "Content-Type: text/html\n"), "HTTP 200, which is not a registry's answer"),
     ],
 )
 def test_a_registry_that_is_not_there(reply: DockerResult, why: str) -> None:
@@ -218,7 +218,7 @@ def test_a_registry_that_is_not_there(reply: DockerResult, why: str) -> None:
         "image registry",
         State.MISSING,
         f"registry.example is not reachable: {why}",
-        "images whose base lies there can't be built; those on a Debian base made here can",
+        "images with a base from there cannot be built; images on a bootstrapped Debian base can",
     )
 
 
@@ -241,7 +241,7 @@ def test_no_aws_identity() -> None:
         "AWS identity",
         State.MISSING,
         "no AWS credentials",
-        "nothing can be pushed to ECR; the embedded registry takes pushes",
+        "nothing can be pushed to Amazon ECR; the local registry works",
         "run `aws configure`",
     )
 
@@ -260,7 +260,7 @@ def test_a_ca_bundle_that_is_not_there(tmp_path: Path) -> None:
         "CA bundle",
         State.MISSING,
         f"{tmp_path}/ca.pem: No such file or directory",
-        "downloads through a proxy with certificates of its own fail, here and in RUN steps",
+        "downloads through a proxy with its own certificates fail, here and in RUN steps",
         "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates",
     )
 

@@ -28,7 +28,7 @@ def chosen(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
 
 
 def test_a_pattern_leaves_out_what_can_not_be_looked_for() -> None:
-    told = "left out, as nobody knows the sha256 of some file: {}; `./bake lock` first\n"
+    told = "skipped, because files have no checksum: {}; run `bake lock` first\n"
     assert chosen(["*"]) == ("a b c d e", "")
     assert chosen(["*"], "b", "d") == ("a c e", told.format("b, d"))
     assert chosen([], *"abcd") == ("e", told.format("a, b, c and 1 more"))
@@ -45,6 +45,6 @@ def test_a_place_that_takes_no_files_is_refused_first(tmp_path: Path, place: str
     with pytest.raises(UsageError) as caught:
         fetch._writable(tmp_path / place)
     assert failure_text(caught.value.diagnostics[0]) == (
-        f"error: can't put files into `{tmp_path}/{place}`: {reason}\n\n"
-        "hint: `--to` names a folder; it is made where it isn't there\n"
+        f"error: cannot write to `{tmp_path}/{place}`: {reason}\n\n"
+        "hint: `--to` takes a directory, which is created if needed\n"
     )

@@ -46,7 +46,7 @@ def test_a_name_is_given_once() -> None:
         with pytest.raises(UsageError) as caught:
             read(words)
         assert caught.value.diagnostics == (
-            Diagnostic(f"`{option}` names `train` twice", hint="leave one of them out"),
+            Diagnostic(f"`{option}` gives `train` twice", hint="remove one of them"),
         )
 
 
@@ -93,7 +93,7 @@ def test_what_dies_and_when() -> None:
 
 
 def test_what_is_cut_off_from_what_and_when() -> None:
-    assert job_options.cuts(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
+    assert job_options.partitions(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
         NetworkPartition("data", "dnn", 10.0),
         NetworkPartition("algo-1", "algo-2", 0.5),
     )
@@ -109,42 +109,42 @@ def test_sizes(text: str, found: int | None) -> None:
     [
         (
             lambda: job_options.cluster(["a=ml.x"], 2, "", [], 0),
-            "`--group` takes the place of `--hosts` and `--instance-type`",
-            "give every group its type and count: `--group data=ml.c5.18xlarge:2`",
+            "`--group` cannot be combined with `--hosts` or `--instance-type`",
+            "give each group a type and a count: `--group data=ml.c5.18xlarge:2`",
         ),
         (
             lambda: job_options.cluster(["data"], 0, "", [], 0),
-            "`--group data` is no group",
+            "invalid group `--group data`",
             "write `--group data=ml.c5.18xlarge:2`",
         ),
         (
             lambda: job_options.cluster(["a=ml.x:0"], 0, "", [], 0),
-            "`--group a=ml.x:0` is no group",
+            "invalid group `--group a=ml.x:0`",
             "write `--group data=ml.c5.18xlarge:2`",
         ),
         (
             lambda: job_options.cluster(["a=ml.x", "a=ml.y"], 0, "", [], 0),
             "two groups have the same name",
-            "SageMaker takes each name once",
+            "SageMaker requires unique names",
         ),
         (
             lambda: job_options.cluster([f"g{n}=ml.x" for n in range(6)], 0, "", [], 0),
             "6 groups",
-            "SageMaker takes at most 5",
+            "SageMaker allows at most 5",
         ),
         (
             lambda: job_options.cluster([], 65, "", [], 0),
             "more than 64 hosts",
-            "try fewer: they share this machine",
+            "use fewer; all hosts share this machine",
         ),
         (
             lambda: job_options.cluster(["a=ml.x"], 0, "", ["b=1"], 0),
-            "`--cpus` names group `b`",
-            "there are a",
+            "`--cpus` names unknown group `b`",
+            "the groups are a",
         ),
         (
             lambda: job_options.cluster(["a=ml.x"], 0, "", ["a=many"], 0),
-            "`--cpus` with `many`",
+            "invalid number `many` in `--cpus`",
             "a number of cores above 0, such as `data=1.5`",
         ),
         (
@@ -154,63 +154,63 @@ def test_sizes(text: str, found: int | None) -> None:
         ),
         (
             lambda: job_options.code("no/such", "train.py"),
-            "there is no folder `no/such`",
-            "`--source-dir` is the folder that holds the entry point",
+            "directory `no/such` does not exist",
+            "`--source-dir` is the directory that contains the entry point",
         ),
         (
             lambda: job_options.code(HERE, ""),
-            "`--source-dir` without `--entry-point`",
-            "`--entry-point train.py` names the script",
+            "`--source-dir` needs `--entry-point`",
+            "such as `--entry-point train.py`",
         ),
         (
             lambda: job_options.code(HERE, "trian.py"),
-            f"`{HERE}` holds no `trian.py`",
-            "`--entry-point` is a path below `--source-dir`",
+            f"`{HERE}` contains no `trian.py`",
+            "`--entry-point` is a path relative to `--source-dir`",
         ),
         (
             lambda: job_options.channels(["training=no/such"]),
-            "channel `training` has no folder `no/such`",
-            "`--channel training=data` mounts the folder `data`",
+            "directory `no/such` of channel `training` does not exist",
+            "`--channel training=data` mounts the directory `data`",
         ),
         (
             lambda: job_options.distribution("no/such.json"),
-            "can't read `no/such.json` as a distribution",
-            """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a file that holds it""",
+            "cannot read `no/such.json` as a distribution",
+            """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a JSON file""",
         ),
         (
             lambda: job_options.distribution("{'mpi': 1}"),
-            "the distribution is no JSON: Expecting property name enclosed in double quotes:"
+            "`--distribution` is not valid JSON: Expecting property name enclosed in double quotes:"
             " line 1 column 2 (char 1)",
-            "keys and texts need double quotes",
+            "keys and strings need double quotes",
         ),
         (
             lambda: job_options.kills(["algo-2"]),
-            "`--kill algo-2` names no host and time",
+            "`--kill algo-2` does not name a host and a time",
             "write `--kill algo-2@10s`",
         ),
         (
             lambda: job_options.command("torchrun train.py", "train.py"),
-            "`--command` takes the place of `--entry-point`",
-            "name it in the command: /opt/ml/code/…",
+            "`--command` cannot be combined with `--entry-point`",
+            "name the script in the command: /opt/ml/code/…",
         ),
         (
             lambda: job_options.command("echo 'a", ""),
             "`--command` cannot be split into words: No closing quotation",
-            "as a shell would take it",
+            "quote it as in a shell",
         ),
         (
             lambda: job_options.sdk("no/such"),
-            "`--sdk no/such` holds no SageMaker SDK",
+            "`--sdk no/such` contains no SageMaker SDK",
             "`pip install --target sdk sagemaker-train`",
         ),
         (
-            lambda: job_options.cuts(["data@10s"]),
+            lambda: job_options.partitions(["data@10s"]),
             "`--partition data@10s` does not name two groups and a time",
             "write `--partition data,dnn@10s`",
         ),
         (
             lambda: job_options.size("much", "--memory"),
-            "`--memory much` is no size",
+            "invalid size `--memory much`",
             "such as `512m` or `2g`",
         ),
     ],

@@ -126,7 +126,7 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
     with pytest.raises(UsageError) as caught:
         workflow.pulled_image(workspace, "mpi-cpu", address, print)
     assert caught.value.diagnostics == (
-        Diagnostic(f"there is no `{address}` here", hint=f"run `docker pull {address}`"),
+        Diagnostic(f"the engine has no image `{address}`", hint=f"run `docker pull {address}`"),
     )
     with pytest.raises(UsageError) as caught:
         workflow.pulled_image(workspace, "mpi-cpu", image.digest, print)
@@ -137,7 +137,7 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:
     wishes = workflow.RunOptions(report=tmp_path / "seen.json")
-    with pytest.raises(UsageError, match="one report is of one image, and these are 2"):
+    with pytest.raises(UsageError, match="`--report` needs exactly one image, got 2"):
         workflow.smoke_images(workspace, [image, image], print, wishes)
 
 

@@ -273,5 +273,5 @@ def test_what_sagemaker_would_refuse_starts_nothing(
 
 
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:
-    with pytest.raises(UsageError, match="`mpi-cup` is no image of a recipe, and the engine has none"):
+    with pytest.raises(UsageError, match="no recipe is named `mpi-cup`, and the engine has no such image"):
         workflow.run_job(workspace, "mpi-cup", RunRequest(), print)

@@ -151,7 +151,7 @@ def run_training_job(
         stop_after=float(stop_after) if stop_after else None,
         stop_grace=float(stop_grace),
         kills=job_options.kills(kill),
-        partitions=job_options.cuts(partition),
+        partitions=job_options.partitions(partition),
         netem=netem,
         volume_bytes=job_options.size(volume_size, "--volume-size"),
         seed=seed or None,
