@@ -1,7 +1,7 @@
-"""Delivers training code as SageMaker does: an archive in S3, which the toolkit in the image fetches.
+"""Training code for the hosts of local jobs: an archive in S3, which the toolkit in the image downloads.
 
-S3 is played by moto's server on an address of this machine that the job's hosts reach, for as long as the job
-runs. Whoever reaches that address can read the code meanwhile; the credentials are names, not secrets.
+moto's server simulates S3 on an address of this machine while the job runs. Everyone who can reach the
+address can read the code. The credentials are placeholders, not secrets.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ MAX_BYTES = 500_000_000
 REGION = "us-east-1"
 _BUCKET = "training-code"
 _FILE = "sourcedir.tar.gz"
-_HINT = "name the folder of the training code alone; data comes by a channel"
+_HINT = "use a directory with training code only, and a channel for data"
 _IGNORED = ("__pycache__", ".git", ".venv")
 
 
 @dataclass(frozen=True, slots=True)
 class ServedCode:
-    """Where the code lies, and what a host has to know to fetch it."""
+    """URI of the code, and the environment that a host needs to download it."""
 
     uri: str
     environment: Mapping[str, str]
@@ -35,12 +35,12 @@ class ServedCode:
 
 @contextlib.contextmanager
 def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
-    """Offer a folder of code on a free port of `address` until the block ends."""
+    """Serve a directory of code on a free port of `address` until the block ends."""
     import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
-    _require(address)
-    # A line for each request, among those of the job.
+    _require_local(address)
+    # Otherwise its lines for each request appear among those of the job.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
@@ -61,7 +61,7 @@ def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
             aws_secret_access_key="local",
         )
         client.create_bucket(Bucket=_BUCKET)
-        # Servers in one process share what they hold: jobs that run at once need places of their own.
+        # Servers in one process share their content, so each job needs its own key.
         key = f"{secrets.token_hex(8)}/{_FILE}"
         client.put_object(Bucket=_BUCKET, Key=key, Body=pack(source))
         yield ServedCode(f"s3://{_BUCKET}/{key}", environment)
@@ -69,43 +69,42 @@ def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
         server.stop()
 
 
-def _require(address: str) -> None:
-    """Raise EngineError where an address is not this machine's: moto's server would wait for ever."""
+def _require_local(address: str) -> None:
+    """Raise EngineError for an address of another machine, because moto's server would hang."""
     try:
         socket.create_server((address, 0)).close()
     except OSError as error:
-        message = f"the code can't be offered on `{address}`, which the hosts reach this machine by"
-        hint = "run jobs on the machine that the engine runs on; `./bake doctor` says what it has"
-        raise EngineError(
-            Diagnostic(message, facts=(("because", str(error.strerror)),), hint=hint)
-        ) from error
+        message = f"the code can't be served on `{address}`, the address that hosts use for this machine"
+        facts = (("because", str(error.strerror)),)
+        hint = "run jobs on the machine of the container engine; `bake doctor` shows its features"
+        raise EngineError(Diagnostic(message, facts=facts, hint=hint)) from error
 
 
 def pack(source: Path) -> bytes:
-    """A folder, or a file alone, as the SDK packs it: the files at the top of a gzipped archive.
+    """Return a directory, or a single file, as a gzipped tar archive like the SDK's.
 
-    Raises UsageError where it is too big to be code.
+    Raises UsageError if it is too big to be code.
     """
     buffer = io.BytesIO()
-    # Links would lead nowhere in the image.
+    # Targets of links do not exist in the image.
     with (
-        _readable(source),
+        _translate_errors(source),
         tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive,
     ):
-        for name, path in _paths(source).items():
+        for name, path in _files(source).items():
             archive.add(path, name, recursive=False)
     return buffer.getvalue()
 
 
 def read_files(source: Path) -> dict[str, bytes]:
-    """The files of a folder by their paths in it; raises UsageError where it is too big to be code."""
-    with _readable(source):
-        return {name: path.read_bytes() for name, path in _paths(source).items()}
+    """Return the files of a directory by relative path; raise UsageError if it is too big to be code."""
+    with _translate_errors(source):
+        return {name: path.read_bytes() for name, path in _files(source).items()}
 
 
 @contextlib.contextmanager
-def _readable(source: Path) -> Iterator[None]:
-    """Raise UsageError where something of the code can't be read."""
+def _translate_errors(source: Path) -> Iterator[None]:
+    """Raise UsageError if a file can't be read."""
     try:
         yield
     except OSError as error:
@@ -113,32 +112,32 @@ def _readable(source: Path) -> Iterator[None]:
         raise UsageError(Diagnostic(message, hint=_HINT)) from error
 
 
-def _paths(source: Path) -> dict[str, Path]:
-    total, found = 0, {}
-    paths, top = ([source], source.parent) if source.is_file() else (sorted(_below(source)), source)
+def _files(source: Path) -> dict[str, Path]:
+    size, files = 0, {}
+    paths, root = ([source], source.parent) if source.is_file() else (sorted(_walk(source)), source)
     for path in paths:
-        name = path.relative_to(top)
+        name = path.relative_to(root)
         if not path.is_file():
             continue
-        total += path.stat().st_size
-        if total > MAX_BYTES:
-            message = f"`{source}` holds more than {MAX_BYTES // 1_000_000} MB"
+        size += path.stat().st_size
+        if size > MAX_BYTES:
+            message = f"`{source}` contains more than {MAX_BYTES // 1_000_000} MB"
             raise UsageError(Diagnostic(message, hint=_HINT))
-        found[str(name)] = path
-    return found
+        files[str(name)] = path
+    return files
 
 
-def _below(top: Path) -> Iterator[Path]:
-    """All in a folder, and in those that links lead to; a link to a folder that it lies in is left out."""
+def _walk(root: Path) -> Iterator[Path]:
+    """Yield the files in a directory, following links. Links to a parent directory are skipped."""
 
-    def stop(error: OSError) -> None:
+    def fail(error: OSError) -> None:
         raise error
 
-    above = {top: {top.resolve()}}
-    for where, deeper, names in os.walk(top, onerror=stop, followlinks=True):
-        folder = Path(where)
-        known = above.pop(folder)
-        real = {name: (folder / name).resolve() for name in deeper if name not in _IGNORED}
-        deeper[:] = [name for name, path in real.items() if path not in known]
-        above |= {folder / name: known | {real[name]} for name in deeper}
-        yield from (folder / name for name in names if name not in _IGNORED)
+    parents = {root: {root.resolve()}}
+    for path, directories, names in os.walk(root, onerror=fail, followlinks=True):
+        directory = Path(path)
+        ancestors = parents.pop(directory)
+        targets = {name: (directory / name).resolve() for name in directories if name not in _IGNORED}
+        directories[:] = [name for name, target in targets.items() if target not in ancestors]
+        parents |= {directory / name: ancestors | {targets[name]} for name in directories}
+        yield from (directory / name for name in names if name not in _IGNORED)

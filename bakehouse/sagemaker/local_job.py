@@ -1,4 +1,4 @@
-"""Runs a user's training job on one machine: `./bake run`, and the same for programs."""
+"""Run a user's training job on this machine: `bake run` and its Python interface."""
 
 import contextlib
 import secrets
@@ -22,53 +22,52 @@ from bakehouse.sagemaker.instance_groups import instance_group
 from bakehouse.util.files import write_whole
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
-"""Of torchrun too, whatever its name says."""
-_ONE_EACH = ("", "parameter_server", "multi_worker_mirrored_strategy")
-"""Launchers, and none, with which a host runs its script once."""
-KEPT = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
-"""What a job leaves: where on its hosts, and below which folder here."""
+"""torchrun uses it too, despite the name."""
+_ONE_PROCESS = ("", "parameter_server", "multi_worker_mirrored_strategy")
+"""Launchers (or none) that run the script once on each host."""
+COLLECTED = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
+"""Directories of the hosts to copy, with their names in the run's directory."""
 
 OpenStream = Callable[[TrainingJob], AbstractContextManager[OutputHandler]]
-"""Given a job that is about to start, who hears what its hosts print."""
+"""Returns the handler for the output of a job that is about to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A training job as its user asks for it: what an estimator or a ModelTrainer is told."""
+    """A training job with the arguments of an estimator or a ModelTrainer."""
 
     groups: tuple[Group, ...] = homogeneous()
     source_dir: Path | None = None
-    """The folder of the training code; None is the code that the image holds."""
+    """Directory of the training code; None means the code in the image."""
     entry_point: str = ""
-    """The script, a path below `source_dir`."""
+    """Path of the script below `source_dir`."""
     command: tuple[str, ...] = ()
-    """What the hosts run instead of the toolkit; the code lies at /opt/ml/code then."""
+    """Command of the hosts instead of the toolkit. The code is in /opt/ml/code."""
     distribution: Mapping[str, object] = field(default_factory=dict)
-    """An estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for version 3 of the SDK."""
+    """The estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for SDK v3."""
     sdk: Path | None = None
-    """The folder that version 3 of the SDK is installed in, whose drivers start the ranks then."""
+    """Directory with the installed SDK v3, whose drivers start the ranks."""
     processes_per_host: int = 0
-    """Ranks on each host; 0 is what the distribution says, else one for each GPU, else one."""
+    """0 means the number in `distribution`, or else one for each GPU, or else one."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     channels: Mapping[str, Path] = field(default_factory=dict)
     memory: int | None = None
-    """Bytes that each host may use."""
+    """Bytes of memory of each host."""
     deadline: float = 3600.0
     stop_after: float | None = None
     stop_grace: float = 120.0
     kills: Mapping[str, float] = field(default_factory=dict)
-    """Hosts that die, and when."""
+    """Hosts to kill, with the seconds after the start."""
     partitions: tuple[NetworkPartition, ...] = ()
-    """Groups, or hosts, that are cut off from each other, and when."""
     netem: str = ""
-    """Delay and loss on every host's network, such as `delay 100ms loss 1%`."""
+    """Delay and packet loss of every host, such as `delay 100ms loss 1%`."""
     volume_bytes: int | None = None
-    """Bytes that /opt/ml/model, output and checkpoints of a host hold at most, each."""
+    """Size of /opt/ml/model, output and checkpoints on each host."""
     seed: int | None = None
-    """Deals hosts to groups as an earlier run did; None deals them anew."""
+    """Seed that assigns hosts to groups; None chooses a new one."""
     name: str = ""
-    """The job's; empty: the image's and the time."""
+    """Job name; empty means image name and time."""
 
     @property
     def is_heterogeneous(self) -> bool:
@@ -76,24 +75,24 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request that was checked, as the hosts are to be started; the image comes when it is there."""
+class PreparedJob:
+    """A valid job, complete except for the image's digest."""
 
     job: TrainingJob
     source_dir: Path | None
-    """What is still to be delivered by S3, for the toolkit to fetch."""
+    """Code that the toolkit downloads from S3."""
     efa_types: frozenset[str]
     warnings: tuple[str, ...] = ()
-    """What the SDK does without a word."""
+    """What the SDK does silently."""
 
 
 def prepare(
     request: RunRequest, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
-) -> Prepared:
-    """Check a request, and settle what its hosts are told; raises UsageError for what can't be run.
+) -> PreparedJob:
+    """Check a request and build the job of its hosts; raise UsageError if it is invalid.
 
-    `framework` and its `version` are the image's. What a distribution turns into wins over hyperparameters
-    given by hand, as in the SDK.
+    `framework` and `version` are those of the image. Hyperparameters of the distribution override the user's,
+    as in the SDK.
     """
     known = instances(catalog)
     groups = tuple(_with_gpus(group, known) for group in request.groups)
@@ -102,7 +101,7 @@ def prepare(
         name=request.name or job_name(image),
         image_name=image,
         groups=groups,
-        seed=(request.seed or _any_seed()) if request.is_heterogeneous else None,
+        seed=(request.seed or _random_seed()) if request.is_heterogeneous else None,
         entry_point=request.entry_point,
         hyperparameters=request.hyperparameters,
         environment=request.environment,
@@ -116,84 +115,88 @@ def prepare(
         netem=request.netem,
         volume_bytes=request.volume_bytes,
     )
-    _check_disturbances(job, request)
+    _check_faults(job, request)
     training = Training(
         tuple(
-            instance_group(known, one.instance_type, one.count, one.name if request.is_heterogeneous else "")
-            for one in groups
+            instance_group(
+                known, group.instance_type, group.count, group.name if request.is_heterogeneous else ""
+            )
+            for group in groups
         ),
         framework,
         version,
         request.entry_point,
     )
-    job, warnings = _launched(job, request, training)
-    delivered = request.source_dir if job.has_toolkit else None
-    return Prepared(job, delivered, _efa_types(known), warnings)
+    job, warnings = _with_launcher(job, request, training)
+    source_dir = request.source_dir if job.has_toolkit else None
+    efa_types = frozenset(name for name, instance in known.items() if instance.efa_interfaces)
+    return PreparedJob(job, source_dir, efa_types, warnings)
 
 
 def run(
     engine: Engine,
-    prepared: Prepared,
-    folder: Path,
+    prepared: PreparedJob,
+    directory: Path,
     address: str,
-    heard: OutputHandler = lambda host, data: None,
+    on_output: OutputHandler = lambda host, data: None,
 ) -> JobReport:
-    """Run a job to its end; its logs, model, output and report lie below `folder`.
+    """Run a job to its end. Its logs, model, output and report are written to `directory`.
 
-    `address` is one of this machine that the hosts reach. Raises UsageError for code that is too big.
+    `address` is one of this machine that the hosts can reach. Raises UsageError if the code is too big.
     """
     job = prepared.job
     with contextlib.ExitStack() as stack:
         if prepared.source_dir:
-            delivered = stack.enter_context(code_upload.serve_from_s3(prepared.source_dir, address))
-            environment = {**delivered.environment, **job.environment}
-            job = replace(job, submit_directory=delivered.uri, environment=environment)
-        kept = {path: folder / name for path, name in KEPT.items()}
-        end = cluster.run(engine, job, folder / "logs", on_output=heard, collect=kept)
-    found = job_report.report(job, end, folder, prepared.efa_types)
-    write_whole(folder / "report.json", job_report.as_json(found))
-    return found
+            code = stack.enter_context(code_upload.serve_from_s3(prepared.source_dir, address))
+            environment = {**code.environment, **job.environment}
+            job = replace(job, submit_directory=code.uri, environment=environment)
+        collect = {path: directory / name for path, name in COLLECTED.items()}
+        result = cluster.run(engine, job, directory / "logs", on_output=on_output, collect=collect)
+    report = job_report.report(job, result, directory, prepared.efa_types)
+    write_whole(directory / "report.json", job_report.as_json(report))
+    return report
 
 
-def _check_disturbances(job: TrainingJob, request: RunRequest) -> None:
-    """That what is to be disturbed is there, and that this machine can do it."""
+def _check_faults(job: TrainingJob, request: RunRequest) -> None:
+    """Check that the targets of injected faults exist, and that this machine can inject them."""
     for host in job.kills:
         if host not in job.host_names:
-            hint = f"there are {', '.join(job.host_names)}"
-            raise UsageError(Diagnostic(f"no host `{host}` can be killed", hint=hint))
+            hint = f"choose from {', '.join(job.host_names)}"
+            raise UsageError(Diagnostic(f"can't kill `{host}`, which is not a host of this job", hint=hint))
     groups = [group.name for group in job.groups] if request.is_heterogeneous else []
-    for cut in job.partitions:
-        for name in (cut.first, cut.second):
-            if name not in (*groups, *job.host_names):
-                hint = f"there are {', '.join((*groups, *job.host_names))}"
-                raise UsageError(Diagnostic(f"no group or host `{name}` can be cut off", hint=hint))
-        if {*job.hosts_of(cut.first)} & {*job.hosts_of(cut.second)}:
+    names = (*groups, *job.host_names)
+    for partition in job.partitions:
+        for name in (partition.first, partition.second):
+            if name not in names:
+                message = f"can't partition `{name}`, which is not a group or host of this job"
+                raise UsageError(Diagnostic(message, hint=f"choose from {', '.join(names)}"))
+        if {*job.hosts_of(partition.first)} & {*job.hosts_of(partition.second)}:
             message = (
-                f"`{cut.first}` can't be cut off from `{cut.second}`, which is the same host or holds it"
+                f"can't partition `{partition.first}` and `{partition.second}`, which have a common host"
             )
-            raise UsageError(Diagnostic(message, hint="name two groups, or two hosts"))
+            raise UsageError(Diagnostic(message, hint="use two groups, or two hosts"))
     network_faults.require(job.netem, cuts=bool(job.partitions))
 
 
-def _launched(
+def _with_launcher(
     job: TrainingJob, request: RunRequest, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
-    """The job with what starts its ranks: a command, the SDK's drivers, or the toolkit in the image."""
+    """Return the job with what starts its ranks: a command, the SDK's drivers, or the image's toolkit."""
     if request.command:
         if request.distribution:
             message = "a command and a distribution both start the job"
-            raise UsageError(Diagnostic(message, hint="leave one of them out"))
-        baked = code_upload.read_files(request.source_dir) if request.source_dir else {}
-        changed = replace(job, command=request.command, has_toolkit=False, baked_code=baked)
-        return replace(changed, processes_per_host=_processes(job, request)), ()
+            raise UsageError(Diagnostic(message, hint="remove one of them"))
+        code = code_upload.read_files(request.source_dir) if request.source_dir else {}
+        job = replace(job, command=request.command, has_toolkit=False, baked_code=code)
+        return replace(job, processes_per_host=_processes(job, request)), ()
     if model_trainer.is_for_model_trainer(request.distribution):
-        return _by_drivers(job, request, training)
+        return _with_drivers(job, request, training)
     settings = launch_settings(request.distribution, training)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
-    starts_ranks = settings.launcher not in _ONE_EACH
+    starts_ranks = settings.launcher not in _ONE_PROCESS
     if request.processes_per_host and not starts_ranks:
-        hint = "name a launcher with `--distribution`, such as `mpi` or `torch_distributed`"
-        raise UsageError(Diagnostic("there is a number of processes, and nothing starts them", hint=hint))
+        hint = "set `--distribution` to a launcher, such as `mpi` or `torch_distributed`"
+        raise UsageError(Diagnostic("`--processes-per-host` needs a launcher", hint=hint))
     if request.processes_per_host:
         parameters[_PROCESSES] = request.processes_per_host
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
@@ -201,21 +204,26 @@ def _launched(
     return replace(job, processes_per_host=processes), settings.warnings
 
 
-def _by_drivers(
+def _with_drivers(
     job: TrainingJob, request: RunRequest, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
-    """The job as version 3's ModelTrainer sends it: no toolkit, its drivers in a channel."""
+    """Return the job as ModelTrainer of SDK v3 sends it: without toolkit, with its drivers in a channel."""
     [name] = list(request.distribution)[:1]
     if request.sdk is None or not (request.sdk / "sagemaker/train/container_drivers").is_dir():
-        message = f"`{name}` is started by drivers of the SageMaker SDK's version 3"
-        where = f"`{request.sdk}` holds no such SDK" if request.sdk else "nobody said where that is"
-        hint = "`pip install --target sdk sagemaker-train sagemaker-core`, then `--sdk sdk`"
-        raise UsageError(Diagnostic(message, facts=(("and", where),), hint=hint))
+        message = f"`{name}` needs the drivers of SageMaker SDK v3"
+        reason = f"`{request.sdk}` does not contain them" if request.sdk else "`--sdk` is not set"
+        hint = "run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`"
+        raise UsageError(Diagnostic(message, facts=(("because", reason),), hint=hint))
     if request.source_dir is None:
-        message = "the SDK's drivers start a script that comes with the job"
-        raise UsageError(Diagnostic(message, hint="`--source-dir` names its folder"))
+        message = f"`{name}` needs a script, which is sent with the job"
+        raise UsageError(Diagnostic(message, hint="set `--source-dir` to the script's directory"))
     settings = model_trainer.driver_settings(request.distribution, training, str(request.source_dir))
-    changed = replace(
+    if request.processes_per_host:
+        message = f"`--processes-per-host` can't be used with `{name}`"
+        hint = f'write `{{"{name}": {{"process_count_per_node": {request.processes_per_host}}}}}` instead'
+        raise UsageError(Diagnostic(message, hint=hint))
+    processes = _processes(job, request, settings.distributed.get("process_count_per_node"))
+    job = replace(
         job,
         command=(*model_trainer.ENTRYPOINT, *model_trainer.ARGUMENTS),
         has_toolkit=False,
@@ -224,32 +232,27 @@ def _by_drivers(
             model_trainer.CODE_CHANNEL: code_upload.read_files(request.source_dir),
             model_trainer.DRIVERS_CHANNEL: model_trainer.channel(request.sdk, settings),
         },
+        processes_per_host=processes,
+        total_ranks=processes if settings.driver == "MPI" else None,
     )
-    if request.processes_per_host:
-        message = "a number of processes beside `process_count_per_node`"
-        raise UsageError(Diagnostic(message, hint=f'`{{"{name}": {{"process_count_per_node": 2}}}}` alone'))
-    processes = _processes(job, request, settings.distributed.get("process_count_per_node"))
-    in_all = processes if settings.driver == "MPI" else None
-    return replace(changed, processes_per_host=processes, total_ranks=in_all), settings.warnings
+    return job, settings.warnings
 
 
-def _processes(job: TrainingJob, request: RunRequest, told: object = None) -> int:
-    """Ranks on each host that has some."""
-    started_in = job.launcher_groups or job.hosts_by_group
-    gpus = max(group.gpus for group in job.groups if group.name in started_in)
-    return told if isinstance(told, int) and told > 0 else request.processes_per_host or max(gpus, 1)
+def _processes(job: TrainingJob, request: RunRequest, setting: object = None) -> int:
+    """Return the ranks on each host that has some."""
+    names = job.launcher_groups or job.hosts_by_group
+    gpus = max(group.gpus for group in job.groups if group.name in names)
+    if isinstance(setting, int) and setting > 0:
+        return setting
+    return request.processes_per_host or max(gpus, 1)
 
 
 def _with_gpus(group: Group, known: Mapping[str, Instance]) -> Group:
-    """A group of a heterogeneous cluster gets GPUs only where its type has some."""
+    """Remove the GPUs of a heterogeneous cluster's group if its type has none."""
     has_none = known.get(group.instance_type, Instance("")).gpus == 0
     return replace(group, gpus=0) if has_none and group.name != HOMOGENEOUS else group
 
 
-def _efa_types(known: Mapping[str, Instance]) -> frozenset[str]:
-    return frozenset(name for name, one in known.items() if one.efa_interfaces)
-
-
-def _any_seed() -> int:
-    """A number that deals hosts to groups anew each time, short enough to be typed again."""
+def _random_seed() -> int:
+    """Return a seed that is short enough to type."""
     return secrets.randbelow(999) + 1

@@ -257,7 +257,8 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
         ),
         (
             Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(NetworkPartition("data", "gpu", 1.0),)),
-            "error: no group or host `gpu` can be cut off\n\nhint: there are data, dnn, algo-1, algo-2\n",
+            "error: can't partition `gpu`, which is not a group or host of this job\n"
+            "\nhint: choose from data, dnn, algo-1, algo-2\n",
         ),
     ],
 )

@@ -48,8 +48,8 @@ def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{tmp_path}` holds more than 0 MB",
-            hint="name the folder of the training code alone; data comes by a channel",
+            f"`{tmp_path}` contains more than 0 MB",
+            hint="use a directory with training code only, and a channel for data",
         ),
     )
 
@@ -100,8 +100,8 @@ def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_
         pass
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: the code can't be offered on `192.0.2.1`, which the hosts reach this machine by\n"
-        "  because  Cannot assign requested address (while attempting to bind on address ('192.0.2.1', 0))\n"
-        "\n"
-        "hint: run jobs on the machine that the engine runs on; `./bake doctor` says what it has\n"
+        "error: the code can't be served on `192.0.2.1`, the address that hosts use for this machine\n"
+        "  because  Cannot assign requested address (while attempting to bind on address ('192.0.2.1', "
+        "0))\n"
+        "\nhint: run jobs on the machine of the container engine; `bake doctor` shows its features\n"
     )

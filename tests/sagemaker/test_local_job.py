@@ -11,7 +11,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, NetworkPartition, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework
-from bakehouse.sagemaker.local_job import Prepared, RunRequest, prepare
+from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, prepare
 from tests.conftest import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -59,7 +59,7 @@ def aims(tree: Tree) -> Tree:
     return tree
 
 
-def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> Prepared:
+def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> PreparedJob:
     fields = {"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields
     return prepare(RunRequest(**fields), "some-image", tree.catalog(), framework, version)
 
@@ -129,7 +129,7 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
         prepared(aims, kills={"algo-3": 1.0})
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: no host `algo-3` can be killed\n\nhint: there are algo-1, algo-2\n"
+        "error: can't kill `algo-3`, which is not a host of this job\n\nhint: choose from algo-1, algo-2\n"
     )
 
 
@@ -138,13 +138,13 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
     [
         (
             NetworkPartition("data", "dmm", 1.0),
-            "error: no group or host `dmm` can be cut off\n"
-            "\nhint: there are data, dnn, algo-1, algo-2, algo-3\n",
+            "error: can't partition `dmm`, which is not a group or host of this job\n"
+            "\nhint: choose from data, dnn, algo-1, algo-2, algo-3\n",
         ),
         (
             NetworkPartition("data", "data", 1.0),
-            "error: `data` can't be cut off from `data`, which is the same host or holds it\n"
-            "\nhint: name two groups, or two hosts\n",
+            "error: can't partition `data` and `data`, which have a common host\n"
+            "\nhint: use two groups, or two hosts\n",
         ),
     ],
 )
@@ -193,22 +193,22 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("folder", "why"), [("", "nobody said where that is"), ("empty", "`empty` holds no such SDK")]
+    ("folder", "why"), [("", "`--sdk` is not set"), ("empty", "`empty` does not contain them")]
 )
 def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, folder: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         prepared(aims, distribution={"MPI": {}}, sdk=Path(folder) if folder else None)
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        "error: `MPI` is started by drivers of the SageMaker SDK's version 3\n"
-        f"  and  {why}\n"
+        "error: `MPI` needs the drivers of SageMaker SDK v3\n"
+        f"  because  {why}\n"
         "\n"
-        "hint: `pip install --target sdk sagemaker-train sagemaker-core`, then `--sdk sdk`\n"
+        "hint: run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`\n"
     )
 
 
 def test_drivers_start_no_code_of_the_image(aims: Tree, sdk: Path) -> None:
-    with pytest.raises(UsageError, match="the SDK's drivers start a script that comes with the job"):
+    with pytest.raises(UsageError, match="`MPI` needs a script, which is sent with the job"):
         prepared(aims, distribution={"MPI": {}}, sdk=sdk)
 
 
@@ -220,7 +220,7 @@ def test_the_name_of_a_job_is_one_that_sagemaker_takes() -> None:
 
 
 def test_processes_that_nothing_starts_are_refused(aims: Tree) -> None:
-    with pytest.raises(UsageError, match="there is a number of processes, and nothing starts them"):
+    with pytest.raises(UsageError, match="`--processes-per-host` needs a launcher"):
         prepared(aims, processes_per_host=2)
 
 
@@ -244,5 +244,5 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: 
     asked: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
 
     assert prepared(aims, distribution=distribution, **asked).job.ranks == 2
-    with pytest.raises(UsageError, match="a number of processes beside `process_count_per_node`"):
+    with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
         prepared(aims, distribution=distribution, processes_per_host=2, **asked)
