@@ -29,8 +29,8 @@ MOST_BYTES = 20_000_000
 HEAVY_STAGE, MOST_BYTES_OF_HEAVY = 200_000_000, 2_000_000
 """Of a stage that weighs more, such as a framework with CUDA, wheels from that size on get one."""
 
-_FINISH = re.compile(r"^finish +(?P<words>.*)$", re.MULTILINE)
-_APT = re.compile(r"^ *apt-get install (?P<words>.*)$", re.MULTILINE)
+_FINISH = re.compile(r"(?<![\w/-])finish-layer +(?P<words>[^&\n]*)")
+_APT = re.compile(r"\bapt-get install (?P<words>.*)")
 _COPIES = re.compile(r"^COPY --from=(\S+)", re.MULTILINE)
 _OWN_PYTHON = "3.11"
 """Of the Debian that all stand-ins of bases are made of."""
@@ -170,7 +170,8 @@ def rehearse(image: Image, needs: Mapping[str, list[StubFile]], made: Stubs) -> 
 
 def dropped(stage_text: str) -> tuple[str, ...]:
     """The patterns of which `finish` drops what a stage has installed."""
-    commands = [shlex.split(found["words"], comments=True) for found in _FINISH.finditer(stage_text)]
+    matches = _FINISH.finditer(stage_text.replace("\\\n", " "))
+    commands = [shlex.split(match["words"], comments=True) for match in matches]
     named = (pattern.removeprefix("!") for _, *patterns in commands for pattern in patterns)
     return tuple(pattern for pattern in named if not pattern.startswith("**/"))
 

@@ -31,7 +31,6 @@ _RESERVED_END = "-packages"
 """Stages with what another one installs."""
 _NO_VERSION = "0"
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_LONGEST_LINE = 65_535
 _FILE = re.compile(r"[A-Za-z0-9._/+@-]+")
 
 
@@ -215,28 +214,21 @@ def _template(path: Path, problems: Problems) -> str:
 
 
 def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
-    """What a component's template places: text, because it stands in the Dockerfile itself."""
-    found = {}
+    """The files that a component's template can place or mount, by path."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or "__pycache__" in path.parts:
             continue
         name = path.relative_to(folder).as_posix()
         try:
-            text = path.read_bytes().decode()
-        except (OSError, UnicodeDecodeError):
-            problems.add(Diagnostic(f"can't read `{name}` as UTF-8 text", Location(path, 1, 1)))
+            files[name] = path.read_bytes()
+        except OSError:
+            problems.add(Diagnostic(f"can't read `{name}`", Location(path, 1, 1)))
             continue
         if not _FILE.fullmatch(name):
             problems.add(Diagnostic(f"`{name}` is no plain file name", Location(path, 1, 1)))
-        elif "\0" in text or "\r" in text or _longest_line(text) >= _LONGEST_LINE:
-            message = f"`{name}` has characters or lines that no Dockerfile can hold"
-            problems.add(Diagnostic(message, Location(path, 1, 1)))
-        found[name] = text.encode()
-    return found
+    return files
 
-
-def _longest_line(text: str) -> int:
-    return max(len(line) for line in text.encode().split(b"\n"))
 
 
 def _check_once(fields: Fields, found: Iterable[tuple[str, Location]], what: str) -> None:

@@ -13,8 +13,13 @@ from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, Layer
 from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import process as processes
+from bakehouse.util.oci import PLATFORM
 from bakehouse.util.tempdir import private_directory
 
+SHARED_INPUTS = "bakehouse-inputs"
+"""Target that replaces the stage `inputs` of all images of a call."""
+_NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
+"""Otherwise buildx exports that target as an image without a name."""
 _RESTARTS = 3
 """Limit of engine restarts for one set of images."""
 
@@ -112,11 +117,13 @@ def _call(
     reader = _OutputReader({target.target: target.name for target in targets}, on_event)
     with private_directory(state) as directory, usage_lock.engine_in_use():
         override, metadata = directory / "override.json", directory / "metadata.json"
-        override.write_text(_override(targets, secrets, arguments, outputs))
+        shared = _write_shared_inputs(targets, cwd, directory / SHARED_INPUTS)
+        override.write_text(_override(targets, secrets, arguments, outputs, shared, directory))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
+        environment = {**(environment or {}), **_NO_DEFAULT_LOAD}
         with processes.running([*command, *reader.targets], cwd=cwd, environment=environment) as process:
             assert process.stderr
             processes.read({process.stderr: reader.feed}, lambda: on_event(Tick()))
@@ -174,14 +181,47 @@ def _override(
     secrets: Mapping[str, Path],
     arguments: Mapping[str, str],
     outputs: Mapping[str, str],
+    shared: Collection[str],
+    directory: Path,
 ) -> str:
     """Return an additional bake file; buildx parses secrets as CSV, so paths with commas need quotes."""
     entries = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
     extra: dict[str, object] = {"args": dict(arguments), "secret": entries}
     exports = {name: {"output": [output]} for name, output in outputs.items()}
-    return json.dumps(
-        {"target": {target.target: extra | exports.get(target.target, {}) for target in targets}}
-    )
+    merged = {target.target: extra | exports.get(target.target, {}) for target in targets}
+    for name in shared:
+        merged[name] = {**merged[name], "contexts": {"inputs": f"target:{SHARED_INPUTS}"}}
+    if shared:
+        merged[SHARED_INPUTS] = {
+            "context": str((directory / SHARED_INPUTS).absolute()),
+            "dockerfile-inline": "FROM scratch\nCOPY --chmod=755 . /\n",
+            "platforms": [PLATFORM],
+            "attest": [],
+        }
+    return json.dumps({"target": merged})
+
+
+def _write_shared_inputs(targets: Sequence[Target], cwd: Path, to: Path) -> tuple[str, ...]:
+    """Merge the `inputs/` of targets into one directory; return which targets can use it.
+
+    Steps that read the same file then are one step for BuildKit. A target that has another file under a name
+    that is taken keeps its own directory.
+    """
+    merged: dict[str, bytes] = {}
+    shared = []
+    for target in targets:
+        directory = _dockerfile(target, cwd).parent / "inputs"
+        paths = [path for path in directory.rglob("*") if path.is_file()]
+        files = {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
+        if files and all(merged.get(path, content) == content for path, content in files.items()):
+            merged |= files
+            shared.append(target.target)
+    if len(shared) < 2:
+        return ()
+    for path, content in merged.items():
+        (to / path).parent.mkdir(parents=True, exist_ok=True)
+        (to / path).write_bytes(content)
+    return tuple(shared)
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:

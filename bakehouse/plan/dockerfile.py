@@ -5,9 +5,10 @@ Templates only place values; every value that comes from a recipe is quoted by a
 
 import difflib
 import json
+import re
 import shlex
 import traceback
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
-from bakehouse.plan.model import Image, Plan, RegistryBase, Stage, packages_below
+from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase, Stage, packages_below, wrapped
 from bakehouse.util.oci import COMPRESSION_LEVEL, EPOCH
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _EXPORTED = {
 }
 
 
+_SHARED = ("apt", "apt_secrets", "download", "mount", "packages", "pip_secrets", "place")
+"""What macros.j2 offers to the templates of components."""
+
+
 class _Values(NamedTuple):
     """What an image's other parts tell the template of a stage."""
 
@@ -40,6 +45,8 @@ class _Values(NamedTuple):
 
 
 _STAGE_TEXTS: dict[tuple[str, str, _Values], str] = {}
+_INPUT = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
+"""A path that the text of a step reads from the stage `inputs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,8 @@ class RenderedFile:
 
 def read_templates(folder: Path) -> dict[str, str]:
     """The shared templates by file name: they enter every key, so they are read once and passed on."""
-    paths = [path for path in sorted(folder.iterdir()) if path.suffix in (".j2", ".sh", ".py")]
-    return {path.name: path.read_text(encoding="utf-8") for path in paths}
+    paths = sorted([*folder.glob("*.j2"), *(path for path in (folder / "bin").iterdir() if path.is_file())])
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
@@ -66,7 +73,10 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """The Dockerfile, the files it copies, the bake file and the lock of one image."""
     build, chain = _stage_texts(image, templates)
-    dockerfile = (
+    links_system = layers.links_system(image, chain)
+    texts = [text for _, text in (*build, *chain)]
+    has_inputs = bool(links_system or image.inputs or image.installs_apt or any(map(_INPUT.search, texts)))
+    dockerfile = _tidy(
         _environment(_frozen(templates))
         .get_template("Dockerfile.j2")
         .render(
@@ -74,13 +84,16 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
             stages=build,
             linked=layers.linked(image, build),
             chain=chain,
-            links_system=layers.links_system(image, chain),
+            links_system=links_system,
+            has_inputs=has_inputs,
             base=image.base.pinned if isinstance(image.base, RegistryBase) else image.base.reference,
+            bootstrapped=image.base_part.label if isinstance(image.base, BootstrappedBase) else "",
             epoch=EPOCH,
         )
     )
     return (
-        RenderedFile(f"{image.name}/Dockerfile", _tidy(dockerfile).encode()),
+        RenderedFile(f"{image.name}/Dockerfile", dockerfile.encode()),
+        *_inputs(image, dockerfile, templates),
         RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
         RenderedFile(f"{image.name}/{image_lock.FILE}", image_lock.text(image).encode()),
         *(
@@ -88,6 +101,22 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
             for file in (*image.content.files, *image.content.code)
         ),
     )
+
+
+def _inputs(image: Image, dockerfile: str, templates: Mapping[str, str]) -> Iterator[RenderedFile]:
+    """The files that the steps of a Dockerfile mount or copy from its stage `inputs`."""
+    lists = image.inputs
+    stages: dict[str, Stage] = {}
+    for stage in image.stages:
+        stages |= dict.fromkeys(stage.inputs, stage)
+    for path in sorted({*_INPUT.findall(dockerfile)}):
+        if path in stages:
+            content = stages[path].inputs[path]
+        elif path in lists:
+            content = lists[path]
+        else:
+            content = templates[path].encode()
+        yield RenderedFile(f"{image.name}/inputs/{path}", content, content.startswith(b"#!"))
 
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.LayerOwner, ...]:
@@ -164,7 +193,8 @@ def _rendered_paths(folder: Path) -> list[Path]:
     """What rendering owns in an image's folder: not the ledger."""
     names = ("Dockerfile", "docker-bake.json", image_lock.FILE)
     owned = [path for name in names if (path := folder / name).is_file()]
-    return owned + sorted(path for path in (folder / "files").rglob("*") if path.is_file())
+    below = (path for name in ("files", "inputs") for path in (folder / name).rglob("*"))
+    return owned + sorted(path for path in below if path.is_file())
 
 
 def _stale(message: str, tail: tuple[str, ...] = (), image: str = "") -> Diagnostic:
@@ -215,7 +245,7 @@ def _stage_texts(image: Image, templates: Mapping[str, str]) -> tuple[layers.Tex
     frozen = _frozen(templates)
     macros = _macros(frozen, image.locks_apt)
     package_stage = "venv" if any(one.name == "python" for one in image.stages) else "toolchain"
-    pip = image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python")
+    pip = _command(image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"))
     below: tuple[str, ...] = ()
     build, runtime = [], []
     for stage in image.stages:
@@ -247,7 +277,7 @@ def _stage_text(
     # Images share stages, and a key covers all of a stage: its text is made once.
     known = stage.key, block, values
     if known not in _STAGE_TEXTS:
-        shared = {name: getattr(macros, name) for name in ("apt", "fetch", "packages", "place")}
+        shared = {name: getattr(macros, name) for name in _SHARED}
         own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
         # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
         context = template.new_context({**template.globals, **shared, **own, **values._asdict()}, shared=True)
@@ -303,6 +333,7 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
         "dockerfile": dockerfile_string,
         "heredoc": heredoc_word,
         "one_line": lambda text: " ".join(text.split()),
+        "wrap": wrapped,
     }
     return environment
 
@@ -310,6 +341,15 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
 @cache
 def _stage_template(text: str, templates: tuple[tuple[str, str], ...]) -> "Template":
     return _environment(templates).from_string(text)
+
+
+def _command(text: str) -> str:
+    """Return a command with each word quoted if necessary, so that it stays one line of a RUN step."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = [text]
+    return " ".join(shlex.quote(" ".join(word.splitlines())) for word in words)
 
 
 def dockerfile_string(text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.size_budget import FILES, STEPS, SYSTEM
 from bakehouse.errors import Diagnostic, Location, RecipeError
-from bakehouse.plan.model import BootstrappedBase, Image, Stage
+from bakehouse.plan.model import BootstrappedBase, Image, Stage, ships
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
@@ -45,7 +45,7 @@ def links_system(image: Image, chain: Texts) -> bool:
 
 def linked(image: Image, build: Texts) -> list[Stage]:
     """The stages that end in a linked layer, lowest first; `build` being what parts do to come to it."""
-    names = {stage.name for stage, _ in build}
+    names = {stage.name for stage, text in build if ships(text, stage.name)}
     return [stage for stage in image.layers if stage.name in names]
 
 

@@ -1,5 +1,6 @@
 """What is to be built: images made of stages, each addressed by what goes into it."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import Choice as TrimChoice
+from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import Digest
 
 StageKey = NewType("StageKey", str)
@@ -59,6 +61,17 @@ class Part:
     provides: tuple[tuple[str, str], ...] = ()
     """What it brings under other names, such as `nccl`, with the versions declared."""
 
+    @property
+    def title(self) -> str:
+        """Name, version and variant, such as `pytorch 2.13.0 (cpu-py311)`."""
+        return f"{self.component} {self.version}{f' ({self.variant})' if self.variant else ''}"
+
+    @property
+    def label(self) -> str:
+        """The same as a file name, such as `pytorch-2.13.0-cpu-py311`."""
+        words = filter(None, (self.component, self.version, self.variant))
+        return re.sub(r"[^A-Za-z0-9._+-]", "_", "-".join(words))
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -80,20 +93,63 @@ class Stage:
     """What `build_apt` adds to the toolchain, where it is locked."""
     trims: tuple[TrimChoice, ...] = ()
     """What it can go without."""
+    debs_list: str = ""
+    """Path in `inputs/` of the list of `debs`."""
     dropped: tuple[str, ...] = ()
-    """What `finish` is told to drop, and with `!` to keep."""
+    """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
     layer: int = 0
     """Smaller numbers lie lower in an image."""
 
     @property
     def packages(self) -> str:
-        """The name of the stage that has those files; empty where there are none."""
-        return f"{self.name}-packages" if self.debs else ""
+        """Name of the stage that downloads `debs`; empty if there are none."""
+        return f"{self.name}-debs" if self.debs else ""
+
+    @property
+    def title(self) -> str:
+        """Component, version and variant, such as `pytorch 2.13.0 (cpu-py311)`."""
+        return self.part.title if self.name != REQUIREMENTS else "Python packages of the recipe"
 
     @property
     def finish(self) -> str:
-        """The command that makes a layer of what was installed."""
-        return shlex.join(["finish", self.name, *self.dropped])
+        """The command that turns /out into a layer; it needs the mount of `bin/finish-layer`."""
+        return wrapped(["finish-layer", self.name, *map(shlex.quote, self.dropped)], "    ", " \\")
+
+    @property
+    def requirements(self) -> str:
+        """Path in `inputs/` of the requirements file of `wheels`."""
+        return f"requirements/{self._label}.txt"
+
+    @property
+    def sources(self) -> str:
+        """Path in `inputs/` of the requirements file of `sdists`."""
+        return f"requirements/{self._label}-sources.txt"
+
+    def file(self, name: str) -> str:
+        """Path in `inputs/` of one of the component's files. Raises KeyError for an unknown name."""
+        if name not in self.files:
+            raise KeyError(name)
+        return f"components/{self.name}/{name}"
+
+    @property
+    def inputs(self) -> dict[str, bytes]:
+        """The files that its steps can read, by their paths in `inputs/`."""
+        files = {self.file(name): content for name, content in self.files.items()}
+        if self.wheels:
+            files[self.requirements] = _requirements_file(self.wheels)
+        if self.sdists:
+            files[self.sources] = _requirements_file(self.sdists)
+        if self.debs:
+            files[self.debs_list] = debs_file(self.debs)
+        return files
+
+    @property
+    def _label(self) -> str:
+        """A name that no other list of packages has in any image."""
+        if self.name == REQUIREMENTS:
+            lines = [package.requirement for package in (*self.wheels, *self.sdists)]
+            return f"{self.name}-{key_of(lines)[:8]}"
+        return self.part.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +222,22 @@ class Image:
         return f"bakehouse/{self.name}:{self.key[:8]}"
 
     @property
+    def toolchain_list(self) -> str:
+        """Path in `inputs/` of the list of `toolchain_debs`."""
+        return f"debs/{self.base_part.label}/toolchain.txt"
+
+    @property
+    def apt_list(self) -> str:
+        """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
+        return f"debs/{self.base_part.label}/image-{key_of([deb.sha256 for deb in self.apt_debs])[:8]}.txt"
+
+    @property
+    def inputs(self) -> dict[str, bytes]:
+        """The package lists of its own steps, by their paths in `inputs/`."""
+        lists = {self.toolchain_list: self.toolchain_debs, self.apt_list: self.apt_debs}
+        return {path: debs_file(debs) for path, debs in lists.items() if debs}
+
+    @property
     def layers(self) -> tuple[Stage, ...]:
         """The stages in the order of their layers, lowest first."""
         return in_layers(self.stages)
@@ -201,9 +273,34 @@ class Plan:
         return {stage.key: stage for image in self.images for stage in image.stages}
 
 
+def wrapped(words: Iterable[str], indent: str, end: str = "", width: int = 100) -> str:
+    """Join words by spaces; where a line gets long, `end` ends it and `indent` starts the next one."""
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if lines[-1] and sum(len(other) + 1 for other in lines[-1]) + len(word) > width:
+            lines.append([])
+        lines[-1].append(word)
+    return f"{end}\n{indent}".join(" ".join(line) for line in lines)
+
+
+def debs_file(debs: Iterable[Deb]) -> bytes:
+    """A list of packages as `download-debs` reads it: `sha256 path [site]` lines."""
+    rows = (f"{deb.sha256} {deb.path}{f' {deb.site}' if deb.site else ''}\n" for deb in debs)
+    return "".join(rows).encode()
+
+
+def _requirements_file(packages: Iterable[Package]) -> bytes:
+    return "".join(f"{package.requirement}\n" for package in packages).encode()
+
+
 def in_layers(stages: Iterable[Stage]) -> tuple[Stage, ...]:
     """Stages in the order of their layers; what users install is on top, as it may replace anything."""
     return tuple(sorted(stages, key=lambda stage: (stage.name == REQUIREMENTS, stage.layer)))
+
+
+def ships(stage_text: str, name: str) -> bool:
+    """Return whether the text of a component contains the stage of its name, which becomes a layer."""
+    return re.search(rf" AS {re.escape(name)}$", stage_text, re.MULTILINE) is not None
 
 
 def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:

@@ -14,13 +14,17 @@ from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part, Plan, RegistryBase, in_layers
-from bakehouse.plan.stages import REQUIREMENTS_TEMPLATE, stages_of
+from bakehouse.plan.stages import stages_of
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.hashing import json_of, key_of, texts_json
+from bakehouse.util.hashing import json_of, key_of, text_key, texts_json
 from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
 from bakehouse.util.suggest import suggestion
 
 MAX_LAYERS = 100
+SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
+"""The templates that all stages depend on."""
+IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step")
+"""The scripts of steps that belong to no component."""
 _LABEL = "org.bakehouse"
 
 
@@ -77,7 +81,7 @@ def _image(
     apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
     base = _base(resolution.base, source, host, locked)
-    shared = texts_json(tuple(one for one in templates.items() if one[0] != REQUIREMENTS_TEMPLATE))
+    shared = texts_json(tuple((name, templates[name]) for name in SHARED_TEMPLATES if name in templates))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
     spec = resolution.base.spec
@@ -86,9 +90,9 @@ def _image(
         _base_key(base), build_reference, spec.build_apt, toolchain, json_of(spec.facts), frozen, shared
     )
     parts = tuple(_part(choice) for choice in resolution.choices)
-    stages = stages_of(resolution, parts, foundation, locked, templates)
-    environment = _environment(choices, recipe)
     base_part = _part(resolution.base)
+    stages = stages_of(resolution, parts, foundation, locked, templates, base_part)
+    environment = _environment(choices, recipe)
     path = [folder for spec in specs for folder in spec.path]
     library_path = [folder for spec in specs for folder in spec.library_path]
     entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
@@ -110,6 +114,7 @@ def _image(
             entrypoint,
             _parts_text((base_part, *parts)),
             _plain(recipe.content),
+            [text_key(templates[name]) for name in IMAGE_SCRIPTS if name in templates],
             *([] if recipe.format == FORMATS[0] else [recipe.format]),
         )
     )

@@ -4,18 +4,21 @@ A key covers inputs, not results: facts, templates, the keys of the stages below
 component in the same way have the same stage, with the same key and the same text.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from bakehouse.catalog import trim
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.plan.apt_packages import AptSteps
-from bakehouse.plan.model import Part, Stage, StageKey, packages_below
+from bakehouse.plan.model import Part, Stage, StageKey, packages_below, ships
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.hashing import key_of, list_of, text_json
+from bakehouse.util.hashing import Json, key_of, list_of, text_json, text_key
 
 REQUIREMENTS_TEMPLATE = "requirements.j2"
-"""The template of the recipe's own Python packages: no key but theirs needs it."""
+"""The template of the recipe's own Python packages: only their stage depends on it."""
+_MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 
 def stages_of(
@@ -24,24 +27,60 @@ def stages_of(
     foundation: str,
     locked: AptSteps,
     templates: Mapping[str, str],
+    base: Part,
 ) -> tuple[Stage, ...]:
-    """The stages of an image, each behind all that it takes files of; `parts` are those of the choices.
+    """Return the stages of an image, each after those it needs files of; `parts` are those of the choices.
 
-    `foundation` covers what all of them stand on: the base, and the templates that stages share.
+    The key of each covers `foundation`, which stands for the base and the shared templates, and the scripts
+    that its own steps mount.
     """
+    is_frozen = bool(resolution.base.candidate.component.frozen)
     stages: tuple[Stage, ...] = ()
     for choice, part in zip(resolution.choices, parts, strict=True):
         if choice.candidate.component.template:
+            stage = _stage(choice, part, resolution, locked.stages.get(choice.name, ()), base)
+            if "packages(" in stage.template and not (stage.wheels or stage.sdists or stage.artifacts):
+                # All its packages are in layers of other components
+                continue
             names = _below(choice.candidate.component.template, choice.candidate.component.builds_on, stages)
             below = [stage.key for stage in stages if stage.name in names]
-            debs = locked.stages.get(choice.name, ())
-            stages = (*stages, _stage(choice, part, resolution, foundation, below, debs))
+            scripts = _script_keys(stage, templates, is_frozen=is_frozen)
+            stage = replace(stage, key=_key(choice, resolution, stage, foundation, scripts, below))
+            stages = (*stages, stage)
     if resolution.user_packages:
         template = templates[REQUIREMENTS_TEMPLATE]
         names = _below(template, (), stages)
         below = [stage.key for stage in stages if stage.name in names]
-        stages = (*stages, _user_stage(resolution, foundation, below, template))
+        stage = _user_stage(resolution, template)
+        scripts = _script_keys(stage, templates, is_frozen=is_frozen)
+        packages = list_of(package.key_input for package in resolution.user_packages)
+        dropped = [stage.dropped] if stage.dropped else []
+        key = key_of(foundation, text_json(template), packages, scripts, *dropped, *below)
+        stages = (*stages, replace(stage, key=StageKey(key)))
     return stages
+
+
+def scripts_of(stage: Stage, *, is_frozen: bool) -> frozenset[str]:
+    """Return the names of the scripts that the steps of a stage mount."""
+    return frozenset(_scripts(stage, is_frozen))
+
+
+def _scripts(stage: Stage, is_frozen: bool) -> Iterator[str]:
+    yield from _MOUNTED.findall(stage.template)
+    if "packages(" in stage.template and (stage.wheels or stage.sdists or stage.artifacts):
+        yield "finish-layer"
+    downloads = "packages(" in stage.template or "download(" in stage.template
+    if downloads and any(artifact.kind != "pypi" for artifact in stage.artifacts.values()):
+        yield "download"
+    if stage.debs:
+        yield "download-debs"
+    if is_frozen and ships(stage.template, stage.name):
+        yield "keep-frozen"
+
+
+def _script_keys(stage: Stage, templates: Mapping[str, str], *, is_frozen: bool) -> Json:
+    scripts = sorted(scripts_of(stage, is_frozen=is_frozen))
+    return list_of(text_key(templates[f"bin/{name}"]) for name in scripts if f"bin/{name}" in templates)
 
 
 def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> set[str]:
@@ -50,14 +89,33 @@ def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> 
     return names | {*packages_below(stages)} if "packages_below" in template else names
 
 
-def _stage(
+def _key(
     choice: Choice,
-    part: Part,
     resolution: Resolution,
+    stage: Stage,
     foundation: str,
+    scripts: Json,
     below: list[StageKey],
-    debs: tuple[Deb, ...],
+) -> StageKey:
+    first, after, last = choice.candidate.key_inputs
+    key = key_of(
+        foundation,
+        first,
+        list_of(package.key_input for package in resolution.owners[choice.name]),
+        after,
+        [deb.sha256 for deb in stage.debs],
+        last,
+        scripts,
+        *([stage.dropped] if stage.dropped else []),
+        *below,
+    )
+    return StageKey(key)
+
+
+def _stage(
+    choice: Choice, part: Part, resolution: Resolution, debs: tuple[Deb, ...], base: Part
 ) -> Stage:
+    """A stage without its key."""
     component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]
     wanted = resolution.recipe.trim
@@ -65,20 +123,9 @@ def _stage(
     dropped = trim.patterns(trims, wanted)
     artifacts = {artifact.name: artifact for artifact in spec.artifacts}
     sdists = tuple(package for package in packages if package.is_sdist)
-    first, behind, last = choice.candidate.key_inputs
-    key = key_of(
-        foundation,
-        first,
-        list_of(package.key_input for package in packages),
-        behind,
-        [deb.sha256 for deb in debs],
-        last,
-        *([dropped] if dropped else []),
-        *below,
-    )
     return Stage(
         name=component.name,
-        key=StageKey(key),
+        key=StageKey(""),
         part=part,
         source=component.folder,
         template=component.template,
@@ -89,28 +136,21 @@ def _stage(
         facts=spec.facts,
         files=component.files,
         debs=debs,
+        debs_list=f"debs/{base.label}/{part.label}.txt",
         trims=trims,
         dropped=dropped,
         layer=component.layer_order,
     )
 
 
-def _user_stage(resolution: Resolution, foundation: str, below: list[StageKey], template: str) -> Stage:
-    """The user's own requirements: installed as any component's packages are."""
+def _user_stage(resolution: Resolution, template: str) -> Stage:
+    """The stage of the user's own requirements, without its key."""
     recipe, packages = resolution.recipe, resolution.user_packages
     part = Part(REQUIREMENTS, "0", "")
     dropped = trim.patterns((), recipe.trim)
     return Stage(
         name=REQUIREMENTS,
-        key=StageKey(
-            key_of(
-                foundation,
-                text_json(template),
-                list_of(package.key_input for package in packages),
-                *([dropped] if dropped else []),
-                *below,
-            )
-        ),
+        key=StageKey(""),
         part=part,
         source=recipe.location.path.parent,
         template=template,

@@ -14,7 +14,8 @@ LISTS = Path("/usr/share/bakehouse")
 LEFTOVERS = (
     *("/var/lib/apt/lists/*_Packages*", "/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"),
     *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/out", "/run/secrets/*", "/etc/pip.conf"),
-    *("/usr/local/bin/fetch", "/usr/local/bin/finish", "/etc/apt/apt.conf.d/99bakehouse"),
+    *(f"/usr/local/bin/{name}" for name in ("download", "download-debs", "finish-layer", "finish-step")),
+    *("/etc/apt/apt.conf.d/99bakehouse",),
 )
 MODES = {
     "/tmp": 0o1777,

@@ -29,6 +29,12 @@ def text_json(text: str) -> Json:
     return json_of(text)
 
 
+@lru_cache(1024)
+def text_key(text: str) -> Json:
+    """Return the sha256 of a text as an input."""
+    return json_of(sha256(text.encode()).hexdigest())
+
+
 @lru_cache(16)
 def texts_json(texts: tuple[tuple[str, str], ...]) -> Json:
     """Texts by name as one input, encoded once."""

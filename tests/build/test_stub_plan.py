@@ -111,7 +111,7 @@ def test_artifacts_of_vendors_get_stand_ins_and_those_of_debian_are_real() -> No
 
 
 def test_one_stand_in_of_a_stage_has_what_the_stage_drops() -> None:
-    text = "finish part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
+    text = "    finish-layer part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
     needs = stub_plan.required_files(
         image(package("a-1-py3-none-any.whl", 30_000_000), package("b-1-py3-none-any.whl", 30_000_000)),
         {"part": text},
@@ -230,8 +230,9 @@ def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path:
     workspace = open_workspace()
     images = plan_images(workspace, [name]).images
     [made] = rehearse.prepare(images, workspace.templates, DEBIAN, tmp_path)
-    text = (tmp_path / "rehearsal" / "images" / name / "Dockerfile").read_text()
-    asked = set(re.findall(r"(?:^|^ *fetch |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
+    paths = [path for path in (tmp_path / "rehearsal" / "images" / name).rglob("*") if path.suffix != ".lock"]
+    text = "\n".join(path.read_text() for path in paths if path.is_file() and path.suffix != ".json")
+    asked = set(re.findall(r"(?:^|^ *download |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
 
     assert asked
     assert asked <= {file.sha256 for file in required_files([made.image]).files}

@@ -45,17 +45,18 @@ def torch(tree: Tree) -> Tree:
 
 def finished(tree: Tree, recipe: str) -> str:
     tree.image(recipe)
-    return next(line for line in tree.dockerfile().splitlines() if line.startswith("RUN finish torch"))
+    lines = tree.dockerfile().replace(" \\\n    ", " ").splitlines()
+    return next(line for line in lines if line.startswith("RUN finish-layer torch"))
 
 
 def test_what_a_gpu_may_load_goes_on_no_evidence_from_cpus(torch: Tree) -> None:
-    expected = "RUN finish torch opt/torch/include opt/torch/test '!opt/torch/lib/libdevice.a'"
+    expected = "RUN finish-layer torch opt/torch/include opt/torch/test '!opt/torch/lib/libdevice.a'"
     assert finished(torch, GPU) == finished(torch, GPU + "trim: safe\n") == expected
 
 
 def test_a_part_for_cpus_goes_without_what_was_missed_on_none(torch: Tree) -> None:
     expected = (
-        "RUN finish torch opt/torch/include 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so "
+        "RUN finish-layer torch opt/torch/include 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so "
         "opt/torch/test"
     )
     assert finished(torch, IMAGE) == expected
@@ -66,13 +67,13 @@ def test_a_recipe_can_go_without_everything(torch: Tree) -> None:
 
 
 def test_a_recipe_can_keep_everything(torch: Tree) -> None:
-    assert finished(torch, GPU + "trim: none\n") == "RUN finish torch '!**/*.a' '!**/*.la'"
+    assert finished(torch, GPU + "trim: none\n") == "RUN finish-layer torch '!**/*.a' '!**/*.la'"
 
 
 def test_a_recipe_can_name_the_kinds_that_go(torch: Tree) -> None:
     listed = GPU + "trim: [libraries, static]\n"
     assert finished(torch, listed) == (
-        "RUN finish torch 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so"
+        "RUN finish-layer torch 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so"
     )
 
 
@@ -92,7 +93,7 @@ def test_a_variant_can_take_back_what_the_component_says(torch: Tree) -> None:
     torch.component(
         "torch", TORCH.replace("gpu: true}", "gpu: true, trim: {headers: {files: []}}}"), TEMPLATE
     )
-    assert finished(torch, GPU) == "RUN finish torch opt/torch/test '!opt/torch/lib/libdevice.a'"
+    assert finished(torch, GPU) == "RUN finish-layer torch opt/torch/test '!opt/torch/lib/libdevice.a'"
 
 
 def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> None:
@@ -152,7 +153,7 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     program = tmp_path / "finish"
-    text = (HOME / "templates/finish.py").read_text(encoding="utf-8")
+    text = (HOME / "templates/bin/finish-layer").read_text(encoding="utf-8")
     program.write_text(text.replace('Path("/out")', f"Path({str(out)!r})"))
 
     subprocess.run(

@@ -78,6 +78,42 @@ def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
     assert list((project / "state/private").iterdir()) == []
 
 
+def write_input(project: Path, image: str, name: str, content: str) -> None:
+    path = project / "images" / image / "inputs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+def test_images_of_a_call_share_one_directory_of_inputs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = '*/override.json) cp "$argument" . ; cp -r "${argument%/*}/bakehouse-inputs" shared'
+    put(project, monkeypatch, docker=BAKE.replace('*/override.json) cp "$argument" .', keep))
+    for image in ("a", "b"):
+        write_input(project, image, "bin/finish-layer", "#!/bin/sh\n")
+        write_input(project, image, f"requirements/{image}.txt", image)
+    bake(project)
+
+    targets = json.loads((project / "override.json").read_text())["target"]
+    assert targets["a"]["contexts"] == targets["b"]["contexts"] == {"inputs": "target:bakehouse-inputs"}
+    shared = targets["bakehouse-inputs"]
+    assert shared["dockerfile-inline"] == "FROM scratch\nCOPY --chmod=755 . /\n"
+    assert shared["context"].endswith("/bakehouse-inputs")
+    files = {path.name: path.read_text() for path in (project / "shared").rglob("*") if path.is_file()}
+    assert files == {"finish-layer": "#!/bin/sh\n", "a.txt": "a", "b.txt": "b"}
+    assert (project / "arguments").read_text().splitlines()[-2:] == ["a", "b"]
+
+
+def test_an_image_with_another_file_of_the_same_name_keeps_its_own_inputs(project: Path) -> None:
+    for image in ("a", "b"):
+        write_input(project, image, "list.txt", image)
+    bake(project)
+
+    targets = json.loads((project / "override.json").read_text())["target"]
+    assert [*targets] == ["a", "b"]
+    assert "contexts" not in targets["b"]
+
+
 def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, seen = DaemonPaths(state=project), set[bool]()
     monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)

@@ -1,6 +1,5 @@
 """A vendor's image that has a framework: its own build of that stays, whatever a recipe adds."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +9,9 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import lock_heading
 from bakehouse.lock import lock as locking
 from bakehouse.lock import python
-from tests.conftest import Tree
+from bakehouse.plan.planner import make_plan
+from tests.conftest import Tree, templates
+from tests.support.scripts import load_script
 
 BASE = """\
 summary: A vendor's images
@@ -87,15 +88,24 @@ def test_the_dockerfile_compares_before_and_after(vendor: Tree) -> None:
 
     text = vendor.dockerfile()
 
-    assert "\nRUN keep requirements torch 'nvidia-*'\n" in text
+    assert " \\\n    keep-frozen requirements torch 'nvidia-*'\n" in text
     assert "--mount=type=bind,from=requirements,source=/replaced," in text
     assert text.index("source=/replaced") < text.index("COPY --link --from=requirements")
+
+
+def test_the_script_that_compares_is_part_of_the_keys(vendor: Tree) -> None:
+    lock(vendor, line("peft", "0.14.0"))
+    changed = {**templates(), "bin/keep-frozen": "other"}
+
+    [before], [after] = vendor.one().stages, make_plan([vendor.resolve()], changed).images[0].stages
+
+    assert before.key != after.key
 
 
 def test_an_image_without_layers_needs_no_comparison(vendor: Tree) -> None:
     vendor.image("summary: A small image\nbase: vendor\n")
 
-    assert "keep" not in vendor.dockerfile()
+    assert "keep-frozen" not in vendor.dockerfile()
 
 
 def test_names_of_packages_are_plain(vendor: Tree) -> None:
@@ -133,12 +143,7 @@ SITE = Path("opt/conda/lib/python3.11/site-packages")
 
 @pytest.fixture
 def keep() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("keep", HOME / "templates/keep.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(HOME / "templates/bin/keep-frozen")
 
 
 def install(root: Path, name: str, version: str, *files: str) -> None:
@@ -159,8 +164,8 @@ def test_a_layer_that_replaces_what_has_to_stay_fails(keep: ModuleType, tmp_path
         keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch", "nvidia-*"])
 
     assert caught.value.code == (
-        "keep: requirements would replace torch 2.5.1 of the base with 2.6.0; the base's own has to stay: "
-        "lock again without it"
+        "keep-frozen: requirements would replace torch 2.5.1 of the base by 2.6.0; "
+        "packages of the base image must stay: lock again without it"
     )
 
 

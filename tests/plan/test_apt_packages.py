@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
-from bakehouse.plan.dockerfile import layer_owners
+from bakehouse.plan.dockerfile import layer_owners, render_image
 from bakehouse.plan.model import BootstrappedBase, Image
 from tests.conftest import IMAGE, Tree, said, templates
 from tests.support.locked_debian import PACKAGES, index
@@ -23,8 +23,8 @@ releases:
 METIS_STAGE = """\
 {% block build %}
 FROM toolchain AS metis
-{{ apt(stage.build_apt, files=stage.packages) }}
-{{ fetch(stage.artifacts.source, "/tmp/source") }}
+{{ apt(stage.build_apt, debs=stage.packages) }}
+{{ download(stage.artifacts.source, "/tmp/source") }}
 {% endblock %}
 """
 DIVERT = "{% block runtime %}\nRUN dpkg-divert /x\n{% endblock %}\n"
@@ -71,40 +71,41 @@ def test_nothing_is_locked_without_a_lock(tree: Tree) -> None:
 def test_a_locked_step_installs_its_files_and_asks_no_mirror(locked: Tree) -> None:
     text = locked.dockerfile()
     assert "apt-get update" not in text
-    installing = stage(text, "toolchain").partition("ENV ")[0]
-    assert installing == (
-        "FROM base AS toolchain\n"
-        'RUN --mount=type=bind,from=toolchain-packages,source=/packages,target=/mnt <<"END"\n'
-        "set -e\nexport DEBIAN_FRONTEND=noninteractive\n# gcc\n"
-        "apt-get install -q -y --no-install-recommends /mnt/*.deb\nrm -rf /var/lib/apt/lists/*\nEND\n\n"
+    assert stage(text, "toolchain").partition("\n\n")[0].endswith(
+        "\n# Locked packages: gcc\n"
+        "RUN --mount=type=bind,from=toolchain-debs,source=/packages,target=/mnt \\\n"
+        "    apt-get install -q -y --no-install-recommends /mnt/*.deb"
     )
 
 
-def test_the_files_of_a_step_stand_in_a_stage_before_it(locked: Tree) -> None:
-    listed = [f"{deb.sha256} {deb.path}" for deb in locked.one().toolchain_debs]
-    assert stage(locked.dockerfile(), "toolchain-packages").startswith(
-        'FROM packages AS toolchain-packages\nCOPY <<"END" /packages/list\n' + "\n".join(listed) + "\nEND\n"
-    )
+def test_a_stage_downloads_the_packages_of_a_step(locked: Tree) -> None:
+    rows = [f"{deb.sha256} {deb.path}\n" for deb in locked.one().toolchain_debs]
+    path = "debs/debian-12/toolchain.txt"
+    assert f"source=/{path},target=/mnt/debs.txt" in stage(locked.dockerfile(), "toolchain-debs")
+    [content] = [file.content for file in render_image(locked.one(), templates()) if file.path.endswith(path)]
+    assert content.decode() == "".join(rows)
     order = re.findall(r"(?m)^FROM \S+ AS (\S+)$", locked.dockerfile())
-    assert order.index("metis-packages") < order.index("metis")
-    assert order.index("image-packages") < order.index("image")
+    assert order.index("metis-debs") < order.index("metis")
+    assert order.index("image-debs") < order.index("image")
 
 
 def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(locked: Tree) -> None:
     text = locked.dockerfile()
     assert stage(text, "system").partition("\n\n")[0] == (
         "FROM base AS system\n"
-        'RUN --mount=type=bind,from=image-packages,source=/packages,target=/mnt <<"END"\n'
-        "set -e\nexport DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=1767225600\n# vim\n"
-        "apt-get install -q -y --no-install-recommends /mnt/*.deb\nrm -rf /var/lib/apt/lists/*\nEND"
+        "ENV DEBIAN_FRONTEND=noninteractive\n"
+        "# Locked packages: vim\n"
+        "RUN --mount=type=bind,from=image-debs,source=/packages,target=/mnt \\\n"
+        "    apt-get install -q -y --no-install-recommends /mnt/*.deb"
     )
-    assert stage(text, "changes").startswith(
-        "FROM base AS changes\n"
-        "RUN --mount=type=bind,from=base,target=/mnt/base "
+    assert stage(text, "system-layer").startswith(
+        "FROM base AS system-layer\n"
+        "RUN --mount=type=bind,from=inputs,source=/bin/diff-tree,target=/usr/local/bin/diff-tree \\\n"
+        "    --mount=type=bind,from=base,target=/mnt/base "
         "--mount=type=bind,from=system,target=/mnt/system \\\n"
-        '    python3 - 1767225600 <<"END"\n'
+        "    diff-tree /mnt/base /mnt/system /out 1767225600\n"
     )
-    assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=changes /out/ /\n")
+    assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=system-layer /out/ /\n")
     assert "RUN" not in stage(text, "image")
     owners = layer_owners(locked.one(), templates())
     assert [(one.name, one.instruction) for one in owners] == [
@@ -133,7 +134,7 @@ def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
 
 def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
     locked.component("metis", METIS.replace("vim", "openssl"), METIS_STAGE)
-    assert "metis-packages" not in locked.dockerfile()
+    assert "metis-debs" not in locked.dockerfile()
     assert "apt-get" not in stage(locked.dockerfile(), "metis")
 
 
@@ -141,7 +142,7 @@ def test_an_image_that_needs_nothing_more_has_no_layer_of_packages(locked: Tree)
     locked.image(IMAGE.replace("components: {", "apt: [openssl]\ncomponents: {"))
     assert not locked.one().installs_apt
     assert "AS system" not in locked.dockerfile()
-    assert "changes" not in stage(locked.dockerfile(), "image")
+    assert "system-layer" not in stage(locked.dockerfile(), "image")
 
 
 def test_sources_of_the_distribution_come_from_the_building_machine(locked: Tree) -> None:

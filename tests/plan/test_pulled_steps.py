@@ -39,7 +39,7 @@ releases:
 METIS_STAGE = """\
 {% block build %}
 FROM toolchain AS metis
-{{ apt(stage.build_apt, files=stage.packages) }}
+{{ apt(stage.build_apt, debs=stage.packages) }}
 RUN make
 {% endblock %}
 """
@@ -97,32 +97,33 @@ def test_nothing_is_locked_where_no_base_has_a_lock(pulled: Tree) -> None:
 def test_a_locked_step_asks_no_mirror(pulled: Tree) -> None:
     text = pulled.dockerfile()
     assert "apt-get update" not in text
-    assert "# gcc\napt-get install -q -y --no-install-recommends /mnt/*.deb\n" in stage(text, "toolchain")
-    assert "# cmake\napt-get install -q -y --no-install-recommends /mnt/*.deb\n" in stage(text, "metis")
-    [vim, common] = pulled.one().apt_debs
-    listed = f"{vim.sha256} {vim.path} {vim.site}\n{common.sha256} {common.path} {common.site}\nEND\n"
-    assert listed in stage(text, "image-packages")
+    install = "    apt-get install -q -y --no-install-recommends /mnt/*.deb\n"
+    for name, packages in (("toolchain", "gcc"), ("metis", "cmake")):
+        assert f"# Locked packages: {packages}\nRUN " in stage(text, name)
+        assert install in stage(text, name)
+    image = pulled.one()
+    [vim, common] = image.apt_debs
+    rows = f"{vim.sha256} {vim.path} {vim.site}\n{common.sha256} {common.path} {common.site}\n"
+    assert image.inputs[image.apt_list].decode() == rows
+    assert f"source=/{image.apt_list}," in stage(text, "image-debs")
 
 
 def test_the_image_installs_its_packages_in_a_step_that_leaves_no_trace(pulled: Tree) -> None:
     text = stage(pulled.dockerfile(), "image")
     assert text.startswith(
         "FROM base AS image\n"
-        'RUN --mount=type=bind,from=image-packages,source=/packages,target=/mnt <<"END"\n'
-        "set -e\nexport DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=1767225600\n"
-        "# Sources of the base that apt can't refresh any more\nrm -f /etc/apt/sources.list.d/cuda.list\n"
-        "# vim\napt-get install -q -y --no-install-recommends /mnt/*.deb\n"
-        "# What differs from one build to the next"
+        "# apt can no longer refresh /etc/apt/sources.list.d/cuda.list of the base image\n"
+        "# Locked packages: vim\n"
+        "RUN --mount=type=bind,from=image-debs,source=/packages,target=/mnt \\\n"
+        "    --mount=type=bind,from=inputs,source=/bin/finish-step,target=/usr/local/bin/finish-step \\\n"
+        "    export DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=1767225600 && \\\n"
+        "    rm -f /etc/apt/sources.list.d/cuda.list && \\\n"
+        "    apt-get install -q -y --no-install-recommends /mnt/*.deb && \\\n"
+        "    finish-step 1767225600\n"
     )
-    assert "-o -path /run/secrets -o -path /mnt \\) -prune" in text
-    assert "AS changes" not in pulled.dockerfile()
+    assert "AS system" not in pulled.dockerfile()
     owners = layer_owners(pulled.one(), templates())
     assert [(one.name, one.instruction) for one in owners] == [("apt", "RUN"), ("metis", "COPY")]
-
-
-def test_a_plain_build_takes_the_files_from_the_sources_of_the_base(pulled: Tree) -> None:
-    places = "/run/secrets/sources /etc/apt/sources.list /etc/apt/sources.list.d/* | sort -u)"
-    assert places in stage(pulled.dockerfile(), "packages")
 
 
 def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
@@ -222,4 +223,4 @@ def test_a_rehearsal_asks_the_mirrors_of_the_stand_in(pulled: Tree) -> None:
     text = dockerfile.render_image(image, templates())[0].content.decode()
     assert not image.locks_apt
     assert text.count("apt-get update") == 3
-    assert "-packages" not in text
+    assert "-debs" not in text

@@ -140,4 +140,4 @@ def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(w
     render_images(workspace, plan, lambda _: None, orphans(workspace))
 
     assert [path.name for path in folder.iterdir()] == ["releases.json"]
-    assert check_rendered(workspace, plan, orphans(workspace)) == 6
+    assert check_rendered(workspace, plan, orphans(workspace)) == 10

@@ -37,7 +37,7 @@ class Host:
         """What it prints and what it tells, for a line of the driver's own file."""
         if driver:
             self.driver.write_text(f"NVRM version: {driver}\nGCC version:  gcc version 12.3.0\n")
-        program = FILES / "start-job.d/cuda-compat"
+        program = FILES / "start-job-hook"
         ended = subprocess.run(
             ["sh", program, *command], env=self.environment, capture_output=True, text=True, check=True
         )
@@ -97,8 +97,8 @@ def test_a_path_that_has_them_stays_as_it_is(host: Host) -> None:
 
 
 def test_bash_has_the_path_without_the_entry_point(host: Host, tmp_path: Path) -> None:
-    program = FILES / "start-job.d/cuda-compat"
-    text = (FILES / "cuda-compat/bash-env").read_text()
+    program = FILES / "start-job-hook"
+    text = (FILES / "bash-env").read_text()
     settings = tmp_path / "bash-env"
     settings.write_text(text.replace("/usr/local/lib/start-job.d/cuda-compat", f"sh {program}"))
     host.run(OLDER)

@@ -170,7 +170,7 @@ TEMPLATE = """\
 {% block build %}
 FROM toolchain AS part
 {% for name, artifact in stage.artifacts.items() %}
-{{ fetch(artifact, "/tmp/" ~ artifact.file) }}
+{{ download(artifact, "/tmp/" ~ artifact.file) }}
 {% endfor %}
 RUN <<"END"
 set -e
