@@ -1,4 +1,4 @@
-"""Brings together all files that builds need: into the cache, into a folder, or from what is here alone."""
+"""Downloads of the files that builds need: into the cache, into a directory, or from local sources only."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
 
-_MOST_FILES = 20
+_MAX_FILES = 20
 _POLL_SECONDS = 0.2
 
 
@@ -33,18 +33,17 @@ _POLL_SECONDS = 0.2
 def start_downloads(
     images: Sequence[Image], project: Project, engine: Engine, report: Reporter, *, source: str, offline: bool
 ) -> Iterator[Downloads]:
-    """What steps of a build are served from; `source` is a mirror to look into first.
+    """Yield the downloads for the steps of a build; `source` is a mirror to try first.
 
-    Raises UsageError where `source` is nothing to look into, BuildError where a build is to ask no network
-    and something is missing here.
+    Raises UsageError if `source` is not a mirror, BuildError if an offline build lacks files.
     """
     if source and not is_mirror(source):
-        message = f"`{redacted(source)}` is no folder, and no address of a mirror"
-        raise UsageError(Diagnostic(message, hint="`./bake fetch IMAGE --to FOLDER` fills one"))
-    with open_fetcher(project, report, source=source, offline=offline) as found:
+        message = f"`{redacted(source)}` is not a directory or a mirror URL"
+        raise UsageError(Diagnostic(message, hint="create one with `bake fetch IMAGE --to DIRECTORY`"))
+    with open_fetcher(project, report, source=source, offline=offline) as fetcher:
         if offline:
-            require_here(images, engine, found, source)
-        yield Downloads(required_files(images), found, "build without `--offline`" if offline else "")
+            require_here(images, engine, fetcher, source)
+        yield Downloads(required_files(images), fetcher, "build without `--offline`" if offline else "")
 
 
 @contextlib.contextmanager
@@ -57,56 +56,55 @@ def open_fetcher(
     offline: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Fetcher]:
-    """What fetches for a build, as this machine is set up.
+    """Open a fetcher with the settings of this machine.
 
-    `to` is a folder that gets a copy of every file, instead of the cache; `offline`, nothing is asked of any
-    network.
+    `to` is a directory that gets a copy of each file, instead of the cache; `offline` uses no network.
     """
     pip = pip_config.read(environment)
     mirrors = [*filter(None, [source]), *project.mirrors]
-    for one in mirrors:
-        if not is_mirror(one):
-            report(f"mirror `{redacted(one)}` is no folder, and no address of a mirror: left out")
-    mirrors = [one for one in mirrors if is_mirror(one)]
+    for mirror in mirrors:
+        if not is_mirror(mirror):
+            report(f"mirror `{redacted(mirror)}` is not a directory or a mirror URL; skipped")
+    mirrors = [mirror for mirror in mirrors if is_mirror(mirror)]
     machine = DownloadConfig(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
     hashes = HashCache(project.state / "hashes.json")
-    folders = [*machine.folders, *([project.cache] if to else [])]
-    found = Fetcher(
+    directories = [*machine.folders, *([project.cache] if to else [])]
+    fetcher = Fetcher(
         FileCache(to or project.cache, report, aside=project.cache),
-        LocalMirrors(folders, hashes),
+        LocalMirrors(directories, hashes),
         offers=(lambda _: ()) if offline else machine.offers,
         here=machine.here,
         copies=bool(to),
     )
-    with found:
+    with fetcher:
         try:
-            yield found
+            yield fetcher
         finally:
             with contextlib.suppress(OSError):
                 hashes.save()
 
 
 def download_packages(downloads: Downloads, packages: Sequence[Deb], folder: Path) -> None:
-    """Put packages of a base into a folder. Raises BuildError for those that can't be had."""
+    """Download the packages of a base into a directory. Raises BuildError for missing ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    transfers = [downloads.fetcher.ask(one) for one in debs(packages)]
-    for one in transfers:
-        one.done.wait()
+    transfers = [downloads.fetcher.ask(deb) for deb in debs(packages)]
+    for transfer in transfers:
+        transfer.done.wait()
     downloads.fetcher.take_failures()
     require_downloaded(transfers, downloads.wanted)
-    for one in transfers:
-        assert one.path
-        shutil.copyfile(one.path, folder / one.file.file)
+    for transfer in transfers:
+        assert transfer.path
+        shutil.copyfile(transfer.path, folder / transfer.file.file)
 
 
 def download_all(
     needed: RequiredFiles, fetcher: Fetcher, show: Callable[[Fetcher], None]
 ) -> tuple[Transfer, ...]:
-    """Have every file here. Raises BuildError for all that can't be had; UsageError for unknown ones."""
+    """Download all files. Raises BuildError for missing files, UsageError for files without sha256."""
     require_known(needed)
-    transfers = tuple(fetcher.ask(one) for one in needed.files)
-    for one in transfers:
-        while not one.done.wait(_POLL_SECONDS):
+    transfers = tuple(fetcher.ask(file) for file in needed.files)
+    for transfer in transfers:
+        while not transfer.done.wait(_POLL_SECONDS):
             show(fetcher)
     show(fetcher)
     require_downloaded(transfers, needed)
@@ -114,56 +112,54 @@ def download_all(
 
 
 def require_known(needed: RequiredFiles) -> None:
-    """Refuse what can't be looked for by its sha256."""
+    """Raise UsageError for files without a sha256."""
     if needed.unknown:
         rows = tuple((one.file, ", ".join(needed.images[one])) for one in needed.unknown)
-        message = f"nobody knows the sha256 of {format_count(len(rows), 'file')}"
-        hint = "`./bake lock` finds it out and writes it down"
-        raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MOST_FILES]),), hint=hint))
+        message = f"the sha256 of {format_count(len(rows), 'file')} is unknown"
+        hint = "run `bake lock` to record it"
+        raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MAX_FILES]),), hint=hint))
 
 
 def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> None:
-    """Raise BuildError for what could not be had."""
-    failed = [one for one in transfers if one.failure]
-    for one in failed:
-        if isinstance(one.failure, BakehouseError):
-            raise one.failure
+    """Raise BuildError for failed downloads."""
+    failed = [transfer for transfer in transfers if transfer.failure]
+    for transfer in failed:
+        if isinstance(transfer.failure, BakehouseError):
+            raise transfer.failure
     if failed:
         raise BuildError(missing_files_error(failed, needed))
 
 
 def missing_files_error(failed: Sequence[Transfer], needed: RequiredFiles) -> Diagnostic:
-    """Which files can't be had, who wants them and what each source said, once where that is the same."""
-    if all(isinstance(one.failure, OSError) for one in failed):
-        return storage_error([one.failure for one in failed if one.failure])
-    same: dict[tuple[tuple[str, str], ...], list[RequiredFile]] = {}
-    for one in failed:
-        same.setdefault(_said(one), []).append(one.file)
+    """Return the error for missing files: their images, and the answers of the sources, grouped."""
+    if all(isinstance(transfer.failure, OSError) for transfer in failed):
+        return storage_error([transfer.failure for transfer in failed if transfer.failure])
+    by_answers: dict[tuple[tuple[str, str], ...], list[RequiredFile]] = {}
+    for transfer in failed:
+        by_answers.setdefault(_answers(transfer), []).append(transfer.file)
     tables = []
-    for said, files in same.items():
+    for answers, files in by_answers.items():
         tables.append(Table("missing", _rows(files, needed)))
-        tables.append(Table("said of them" if len(files) > 1 else "said of it", said))
-    message = f"{format_count(len(failed), 'file')} can't be had"
-    hint = "put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]"
+        tables.append(Table("answers of the sources", answers))
+    message = f"{format_count(len(failed), 'file')} could not be downloaded"
+    hint = "copy them into a directory and add the directory to `mirrors` in [tool.bakehouse]"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 
 def storage_error(failures: Sequence[Exception]) -> Diagnostic:
-    """What keeps files from lying here: which files they are says nothing of it."""
-    reasons = tuple(Reason(one) for one in dict.fromkeys(map(_why, failures)))
-    message = f"{format_count(len(failures), 'file')} can't be kept on this machine"
-    hint = (
-        "`fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them"
-    )
+    """Return the error for files that cannot be stored; the reason does not depend on the files."""
+    reasons = tuple(Reason(reason) for reason in dict.fromkeys(map(_reason, failures)))
+    message = f"{format_count(len(failures), 'file')} could not be stored on this machine"
+    hint = "check the directory of `fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse]"
     return Diagnostic(message, reasons=reasons, hint=hint)
 
 
 def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, folder: str) -> None:
-    """Refuse a build without network that would miss something. Raises BuildError, once, for all of it."""
+    """Raise BuildError with all files and bases that an offline build lacks."""
     absent = [image for image in images if not engine.image(image.reference)]
     needed = required_files(absent)
     require_known(needed)
-    files = [one for one in needed.files if fetcher.local(one) is None]
+    files = [file for file in needed.files if fetcher.local(file) is None]
     bases = {
         reference: image.name
         for image in absent
@@ -172,25 +168,25 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
     }
     if not files and not bases:
         return
-    rows = [*_rows(files, needed), *((name, f"the base of {image}") for name, image in bases.items())]
-    message = f"what the build needs is not all here: {len(rows)} missing"
-    to = shlex.quote(folder) if folder_of(folder) else "FOLDER"
+    rows = [*_rows(files, needed), *((name, f"base of {image}") for name, image in bases.items())]
+    message = f"{len(rows)} files or bases of the build are missing on this machine"
+    to = shlex.quote(folder) if folder_of(folder) else "DIRECTORY"
     names = " ".join(sorted(image.name for image in absent))
-    hint = f"where there is a network, run `./bake fetch {names} --to {to}`; then `--offline --from {to}`"
+    hint = f"run `bake fetch {names} --to {to}` with a network, then use `--offline --from {to}`"
     if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):
-        hint += "; `docker pull` gets bases"
+        hint += "; pull bases with `docker pull`"
     raise BuildError(Diagnostic(message, tables=(Table("missing", tuple(rows)),), hint=hint))
 
 
 def _bases(image: Image) -> tuple[str, ...]:
-    """The images that have to be in the engine before a build without a network."""
+    """Return the images that an offline build needs in the engine."""
     if isinstance(image.base, BootstrappedBase):
         return () if image.locks_apt else (image.base.reference,)
     return tuple(filter(None, (image.base.pinned, image.build_base)))
 
 
 def summary(transfers: Sequence[Transfer]) -> str:
-    """Counts and bytes, kind by kind."""
+    """Return counts and sizes of the files by kind, as a table."""
     rows = []
     for kind, name in KINDS.items():
         of_kind = [one for one in transfers if one.file.kind == kind]
@@ -202,30 +198,30 @@ def summary(transfers: Sequence[Transfer]) -> str:
     return format_table(rows, align="lr")
 
 
-def _said(one: Transfer) -> tuple[tuple[str, str], ...]:
-    if isinstance(one.failure, MissingError):
-        return one.failure.missing.said or (("", "no source is known"),)
-    return (("", _why(one.failure) if one.failure else ""),)
+def _answers(transfer: Transfer) -> tuple[tuple[str, str], ...]:
+    if isinstance(transfer.failure, MissingError):
+        return transfer.failure.missing.said or (("", "there is no source for it"),)
+    return (("", _reason(transfer.failure) if transfer.failure else ""),)
 
 
 def _rows(files: Sequence[RequiredFile], needed: RequiredFiles) -> tuple[tuple[str, ...], ...]:
-    rows = [(one.file, f"for {', '.join(needed.images.get(one, ()))}") for one in files[:_MOST_FILES]]
-    more = [(f"and {len(files) - _MOST_FILES} more", "")] if len(files) > _MOST_FILES else []
+    rows = [(file.file, f"for {', '.join(needed.images.get(file, ()))}") for file in files[:_MAX_FILES]]
+    more = [(f"and {len(files) - _MAX_FILES} more", "")] if len(files) > _MAX_FILES else []
     return (*rows, *more)
 
 
-def _why(error: Exception) -> str:
-    """What else than a source keeps a file from coming here."""
+def _reason(error: Exception) -> str:
+    """Return the reason of a failed download that is not the answer of a source."""
     if isinstance(error, OSError):
         if error.errno == errno.ENOSPC:
             return "the disk is full"
         if error.errno == errno.ENOTDIR and error.filename:
-            return f"`{_file_above(Path(error.filename))}` is a file, and no folder"
-        where = f" in {Path(error.filename).parent}" if error.filename else ""
-        return f"{(error.strerror or str(error)).lower()}{where}"
+            return f"`{_file_above(Path(error.filename))}` is a file, not a directory"
+        location = f" in {Path(error.filename).parent}" if error.filename else ""
+        return f"{(error.strerror or str(error)).lower()}{location}"
     return str(error)
 
 
 def _file_above(path: Path) -> Path:
-    """What lies in a path where a folder should."""
-    return next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), path)
+    """Return the part of a path that is a file instead of a directory."""
+    return next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), path)

@@ -1,7 +1,7 @@
-"""Lets BuildKit pull bases from registries that want a login, without `docker login`.
+"""Registry logins for BuildKit, so that it can pull private bases without `docker login`.
 
-buildx asks docker's configuration for credentials when BuildKit wants some. It is given one of its own: the
-user's, and the logins. That lies in a private folder until the build ends, and on no command line.
+buildx reads credentials from docker's configuration. It gets a copy of the user's configuration with added
+logins, in a private directory that exists until the build ends. No credentials are on a command line.
 """
 
 import base64
@@ -33,40 +33,40 @@ def docker_logins(
     report: Reporter,
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[dict[str, str]]:
-    """The variables with which buildx is logged in to registries; none where there is nothing to add.
+    """Yield environment variables that log buildx in to registries; none if there is nothing to add.
 
-    A helper of docker's that somebody has set up for a host is left to it; where no login can be had, the
-    user's own are.
+    A credential helper that the user configured for a host stays in use. If no login is available, the user's
+    own login is used.
     """
     own = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
     config = _read(own / _CONFIG)
-    found = {}
+    logins = {}
     for host in sorted(set(hosts) - set(config.get("credHelpers") or {})):
         try:
-            found[host] = login(host)
+            logins[host] = login(host)
         except PublishError as error:
-            told = error.diagnostics[0]
-            reasons = "".join(f"; {reason.text}" for reason in told.reasons)
-            report(f"no login to `{host}`, where a base lies: {told.message}{reasons}")
-    given = {host: credentials for host, credentials in found.items() if credentials}
-    if not given:
+            problem = error.diagnostics[0]
+            reasons = "".join(f"; {reason.text}" for reason in problem.reasons)
+            report(f"no login to `{host}`, the registry of a base: {problem.message}{reasons}")
+    added = {host: credentials for host, credentials in logins.items() if credentials}
+    if not added:
         yield {}
         return
     with private_directory(state) as folder:
-        # Contexts, builders and plugins lie beside it.
-        for beside in own.iterdir() if own.is_dir() else ():
-            if beside.name != _CONFIG:
-                (folder / beside.name).symlink_to(beside.absolute())
+        # The directory also contains contexts, builders and plugins.
+        for path in own.iterdir() if own.is_dir() else ():
+            if path.name != _CONFIG:
+                (folder / path.name).symlink_to(path.absolute())
         file = folder / _CONFIG
         file.touch(mode=0o600)
-        file.write_text(json.dumps(_with(config, given)))
+        file.write_text(json.dumps(_with_logins(config, added)))
         builders = environment.get("BUILDX_CONFIG") or str(own.absolute() / "buildx")
         yield {"DOCKER_CONFIG": str(folder.absolute()), "BUILDX_CONFIG": builders}
 
 
 @contextlib.contextmanager
 def base_logins(references: Iterable[str], project: Project, report: Reporter) -> Iterator[dict[str, str]]:
-    """As `logins`, for what bases lie in Amazon ECR, with whatever the settings say of that."""
+    """Log in to Amazon ECR for bases there, with the settings of the project."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 
     def login(host: str) -> Credentials | None:
@@ -78,7 +78,7 @@ def base_logins(references: Iterable[str], project: Project, report: Reporter) -
 
 
 def pulled_bases(images: Iterable[Image]) -> Iterator[str]:
-    """The references of the bases that images are built from and that are pulled."""
+    """Yield the references of the vendor bases of images."""
     for image in images:
         if isinstance(image.base, RegistryBase):
             yield image.base.reference
@@ -88,18 +88,18 @@ def pulled_bases(images: Iterable[Image]) -> Iterator[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
-def _with(config: Mapping[str, Any], given: Mapping[str, Credentials]) -> dict[str, Any]:
+def _with_logins(config: Mapping[str, Any], logins: Mapping[str, Credentials]) -> dict[str, Any]:
     auths, helpers = dict(config.get("auths") or {}), dict(config.get("credHelpers") or {})
-    for host, credentials in given.items():
-        login = f"{credentials.username}:{credentials.password}".encode()
-        auths[host] = {"auth": base64.b64encode(login).decode()}
+    for host, credentials in logins.items():
+        auth = f"{credentials.username}:{credentials.password}".encode()
+        auths[host] = {"auth": base64.b64encode(auth).decode()}
         if config.get("credsStore"):
-            # A store is asked for every host that has no helper; an empty one means this very file.
+            # docker asks the store for each host without a helper; an empty helper selects this file.
             helpers[host] = ""
     return {**config, "auths": auths, **({"credHelpers": helpers} if helpers else {})}

@@ -273,11 +273,13 @@ def _ask(one: Rehearsal, digest: Digest, root: Path, engine: Engine) -> tuple[Re
     name = one.real.name
     log = root / "verified" / name / "components.log"
     answers = verify.run_probes(engine, one.image, digest, log=log, seconds=_ASK_SECONDS).versions
-    differ = tuple(answer for answer in answers if not answer.agrees)
+    differ = tuple(answer for answer in answers if not answer.matches)
     wrong = [
-        verify.mismatch(one.real, digest, answer, log) for answer in differ if one.is_real(answer.component)
+        verify.mismatch_error(one.real, digest, answer, log)
+        for answer in differ
+        if one.is_real(answer.component)
     ]
-    agree = tuple(answer.component for answer in answers if answer.agrees and answer.installed is not None)
+    agree = tuple(answer.component for answer in answers if answer.matches and answer.installed is not None)
     return Rehearsed(one, digest, agree, differ), wrong
 
 

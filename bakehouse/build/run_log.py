@@ -1,10 +1,10 @@
-"""How far each image was ever run: `runs.json`, written whole or not at all.
+"""Log of how far each image was run: `runs.json`, written atomically.
 
-A run is noted below the project's `build/`, which is this machine's; `./bake render` takes what is there over
-into `images/`, to be committed beside the table of images. So a build alone makes nothing stale.
+Runs are recorded in the project's `build/` directory on this machine. `bake render` copies them to `images/`,
+to be committed with the table of images. So a build alone makes no committed file stale.
 
-A run counts only while the image's key is the one it was made with: a change of recipe, component or template
-puts an image back to `rendered`.
+A run counts only while the build key of the image stays the same: a change of the recipe, a component or a
+template resets the image to `rendered`.
 """
 
 import json
@@ -21,7 +21,7 @@ from bakehouse.util.files import write_whole
 
 
 class Level(StrEnum):
-    """How far an image was run, the furthest first."""
+    """Level of a run, the highest first."""
 
     BUILT = "built"
     REHEARSED = "rehearsed"
@@ -30,19 +30,19 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The furthest that an image was run."""
+    """Highest run of an image."""
 
     level: Level
     key: str
-    """Of the real image, in a rehearsal too."""
+    """Build key of the real image, also for a rehearsal."""
     date: str
     stubs: tuple[str, ...] = ()
-    """The components that were not the real ones."""
+    """Components that were stubs."""
 
 
-def load_runs(folder: Path) -> dict[str, Run]:
-    """The runs on record, by image; none where there is no record. Raises RecipeError where it is broken."""
-    path = folder / "runs.json"
+def load_runs(directory: Path) -> dict[str, Run]:
+    """Return the recorded runs by image; none without a record. Raises RecipeError if it is invalid."""
+    path = directory / "runs.json"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -53,40 +53,43 @@ def load_runs(folder: Path) -> dict[str, Run]:
             for name, run in json.loads(text).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message, hint = f"`{path.name}` is no record of runs", "take the committed one back, or remove it"
+        message, hint = (
+            f"`{path.name}` is not a valid record of runs",
+            "restore the committed file, or remove it",
+        )
         raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint)) from error
 
 
 def level(image: Image, runs: Mapping[str, Run]) -> Level:
-    """How far an image as it is planned now was run."""
+    """Return the level of an image as it is planned now."""
     run = runs.get(image.name)
     return run.level if run and run.key == image.key else Level.RENDERED
 
 
 def outdated_run(image: Image, runs: Mapping[str, Run]) -> Run | None:
-    """The run of an image as it was before it last changed; None where it was run as it is now."""
+    """Return the run of an image before its last change; None if the run is current."""
     run = runs.get(image.name)
     return run if run and run.key != image.key else None
 
 
-def record_runs(folder: Path, made: Mapping[str, Run], locks: Path) -> None:
-    """Add runs to the record in a folder."""
+def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
+    """Add runs to the record in a directory."""
     with exclusive(locks / "runs.lock"):
-        known = load_runs(folder)
-        found = merge_runs(known, made)
-        if found != known:
-            text = json.dumps({name: asdict(found[name]) for name in sorted(found)}, indent=1) + "\n"
-            write_whole(folder / "runs.json", text)
+        old = load_runs(directory)
+        merged = merge_runs(old, new)
+        if merged != old:
+            text = json.dumps({name: asdict(merged[name]) for name in sorted(merged)}, indent=1) + "\n"
+            write_whole(directory / "runs.json", text)
 
 
-def merge_runs(known: Mapping[str, Run], made: Mapping[str, Run]) -> dict[str, Run]:
-    """What is known with what was made since: a rehearsal doesn't hide that the very same image was built."""
-    found = dict(known)
-    for name, run in made.items():
-        old = known.get(name)
-        if old is None or old.key != run.key or (old.level is not Level.BUILT and old.level is not run.level):
-            found[name] = run
-    return found
+def merge_runs(old: Mapping[str, Run], new: Mapping[str, Run]) -> dict[str, Run]:
+    """Merge runs; a rehearsal does not replace a build with the same key."""
+    merged = dict(old)
+    for name, run in new.items():
+        last = old.get(name)
+        if last is None or last.key != run.key or last.level not in (Level.BUILT, run.level):
+            merged[name] = run
+    return merged
 
 
 def built_run(image: Image, today: date) -> Run:

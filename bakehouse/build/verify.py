@@ -1,6 +1,6 @@
-"""Reads back from inside a built image what it really holds: declared equals installed, for every component.
+"""Verification of a built image: the installed versions of all components match the declared ones.
 
-Each component's smoke.py answers for it; `probes/checks.py` asks them all in one container.
+Each component's smoke.py reads its version; `probes/checks.py` runs them all in one container.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ PROBES = Path(__file__).parents[1] / "probes"
 ASK_SECONDS = 600.0
 _FOLDER = "/run/bakehouse"
 _CONTENTS = Part("contents", "", "", PROBES / "contents.py")
-"""What no component can tell of itself: that files have one owner, that nothing is left over."""
+"""Checks of the whole image: each file has one owner, and no temporary files remain."""
 
 
 class Outcome(StrEnum):
@@ -35,18 +35,18 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionResult:
-    """What one component says it is."""
+    """Installed version of a component, compared with the declared one."""
 
     component: str
     declared: str
     installed: str | None = None
-    """None: it has no way to tell, or `error` says why it could not."""
+    """Installed version; None if the component cannot read it, or if `error` is set."""
     error: str = ""
     source: str = ""
-    """The smoke file, with the line where it went wrong."""
+    """Path of the smoke file, with the line of an error."""
 
     @property
-    def agrees(self) -> bool:
+    def matches(self) -> bool:
         if self.error:
             return False
         return self.installed is None or same_version(self.declared, self.installed)
@@ -54,7 +54,7 @@ class VersionResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """How one `check_…` function of a component ended."""
+    """Result of one `check_…` function of a component."""
 
     component: str
     check: str
@@ -66,7 +66,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResults:
-    """What all components of an image answered."""
+    """Results of all components of an image."""
 
     versions: tuple[VersionResult, ...]
     checks: tuple[CheckAnswer, ...]
@@ -76,32 +76,36 @@ class ProbeResults:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """An image found to hold what it declares."""
+    """Image whose installed versions match the declared ones."""
 
     digest: Digest
     installed: Mapping[str, str]
     not_asked: tuple[str, ...]
-    """Components that have no way to tell their version."""
+    """Components that cannot read their version."""
 
 
 def verify(engine: Engine, image: Image, digest: Digest, state: Path) -> Verified:
-    """Compare what `image` declares with what is installed in it, or recall that this was done.
+    """Verify an image, or return the recorded verification.
 
-    Remembered by digest under `state`; asked again when declarations or smoke files have changed since.
+    It is recorded by digest under `state`, and repeated after a change of declarations or smoke files.
     """
     record = state / "verified" / f"{digest.removeprefix('sha256:')}.json"
-    asked = _question(image.all_parts)
-    if known := _recall(record, digest, asked):
-        return known
-    answers = run_probes(engine, image, digest, log=state / "verified" / image.name / "components.log")
-    if wrong := [answer for answer in answers.versions if not answer.agrees]:
-        raise BuildError(*(mismatch(image, digest, answer, answers.log) for answer in wrong))
+    inputs = _inputs(image.all_parts)
+    if recorded := _read_record(record, digest, inputs):
+        return recorded
+    results = run_probes(engine, image, digest, log=state / "verified" / image.name / "components.log")
+    if mismatches := [version for version in results.versions if not version.matches]:
+        raise BuildError(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
     verified = Verified(
         digest,
-        {answer.component: answer.installed for answer in answers.versions if answer.installed is not None},
-        tuple(answer.component for answer in answers.versions if answer.installed is None),
+        {
+            version.component: version.installed
+            for version in results.versions
+            if version.installed is not None
+        },
+        tuple(version.component for version in results.versions if version.installed is None),
     )
-    content = {"asked": asked, **asdict(verified)}
+    content = {"asked": inputs, **asdict(verified)}
     write_whole(record, json.dumps(content, indent=2, sort_keys=True) + "\n")
     return verified
 
@@ -116,7 +120,7 @@ def run_probes(
     seconds: float = ASK_SECONDS,
     gpus: int = 0,
 ) -> ProbeResults:
-    """Start one container, in which every component that can answer says its version and runs its checks."""
+    """Run a container in which all components with a smoke file read their version and run their checks."""
     parts = (*image.all_parts, _CONTENTS) if with_checks else image.all_parts
     asked = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
@@ -140,17 +144,17 @@ def run_probes(
         ended = container.wait(seconds)
         container.stop(grace=0)
         lines = container.stdout().splitlines()
-    answers = read_results(parts, lines, time.monotonic() - started, log)
+    results = read_results(parts, lines, time.monotonic() - started, log)
     if ended is None:
-        return _cut_short(answers, f"no answer within {seconds:g} s")
-    return _cut_short(answers, f"exited with {ended.exit_code}")
+        return _cut_short(results, f"no result within {seconds:g} s")
+    return _cut_short(results, f"exited with {ended.exit_code}")
 
 
 def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, log: Path) -> ProbeResults:
-    """Turn the lines that `probes/checks.py` printed into answers, one for each part, in the parts' order."""
+    """Parse the output of `probes/checks.py` into results, in the order of the components."""
     versions: dict[str, dict[str, Any]] = {}
     checks: dict[tuple[str, str], CheckAnswer] = {}
-    brought: dict[str, dict[str, str]] = {}
+    provided: dict[str, dict[str, str]] = {}
     parts = tuple(parts)
     smoke = {part.component: part.smoke for part in parts}
     for fields in map(json.loads, lines):
@@ -159,7 +163,7 @@ def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
         if "check" in fields:
             checks[component, fields["check"]] = _check_answer(fields, source)
         elif "ended" in fields:
-            unfinished = [key for key, answer in checks.items() if key[0] == component and _is_open(answer)]
+            unfinished = [key for key, result in checks.items() if key[0] == component and _is_open(result)]
             for key in unfinished:
                 checks[key] = replace(checks[key], reason=fields["ended"])
             if not unfinished:
@@ -167,8 +171,8 @@ def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
         else:
             error = fields.get("error", "")
             versions[component] = {"installed": fields.get("installed"), "error": error, "source": source}
-            brought[component] = fields.get("provided", {})
-    unanswered = {"error": _SILENT}
+            provided[component] = fields.get("provided", {})
+    unanswered = {"error": _NO_ANSWER}
     own = (
         VersionResult(
             part.component, part.version, **(versions.get(part.component, unanswered) if part.smoke else {})
@@ -180,7 +184,7 @@ def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
         VersionResult(name, _as_exact(declared, installed), installed, source=str(part.smoke))
         for part in parts
         for name, declared in part.provides
-        if (installed := brought.get(part.component, {}).get(name)) is not None
+        if (installed := provided.get(part.component, {}).get(name)) is not None
     )
     return ProbeResults(
         (*own, *others),
@@ -191,49 +195,49 @@ def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, lo
 
 
 def _as_exact(declared: str, installed: str) -> str:
-    """What is declared, cut to the precision of an answer: torch says CUDA 13.0 where 13.0.3 is declared."""
+    """Cut the declared version to the installed one's precision: torch reports CUDA 13.0 for 13.0.3."""
     numbers = declared.split(".")[: len(installed.split("."))]
     return ".".join(numbers)
 
 
 def same_version(declared: str, installed: str) -> bool:
-    """Whether an installed version is the declared one; a build tag such as `+cpu` may be left undeclared."""
+    """Return whether two versions are equal; the declared one may omit a build tag such as `+cpu`."""
     if declared == installed:
         return True
     try:
-        want, have = Version(declared), Version(installed)
+        expected, actual = Version(declared), Version(installed)
     except InvalidVersion:
         return False
-    return want == have or (want.local is None and want == Version(have.public))
+    return expected == actual or (expected.local is None and expected == Version(actual.public))
 
 
-def mismatch(image: Image, digest: Digest, answer: VersionResult, log: Path) -> Diagnostic:
-    """A component that is not what the recipe says, or can't even say what it is."""
-    if answer.error:
-        message = f"`{answer.component}` in image `{image.name}` can't say its version"
-        found = ("answered", answer.error)
+def mismatch_error(image: Image, digest: Digest, version: VersionResult, log: Path) -> Diagnostic:
+    """Return the error for a component whose installed version is wrong or unreadable."""
+    if version.error:
+        message = f"cannot read the version of `{version.component}` in image `{image.name}`"
+        installed = ("error", version.error)
     else:
-        message = f"`{answer.component}` in image `{image.name}` is not the version that was declared"
-        found = ("installed", answer.installed or "")
+        message = f"`{version.component}` in image `{image.name}` does not have the declared version"
+        installed = ("installed", version.installed or "")
     facts = (
         ("image", f"{image.name} {digest[:19]}"),
-        ("declared", answer.declared),
-        found,
-        *((("from", answer.source),) if answer.source else ()),
+        ("declared", version.declared),
+        installed,
+        *((("from", version.source),) if version.source else ()),
         ("full log", str(log)),
     )
     return Diagnostic(message, facts=facts)
 
 
-_SILENT = "no answer"
+_NO_ANSWER = "no answer"
 
 
-def _is_open(answer: CheckAnswer) -> bool:
-    return answer.outcome is Outcome.FAILED and not answer.reason
+def _is_open(result: CheckAnswer) -> bool:
+    return result.outcome is Outcome.FAILED and not result.reason
 
 
 def _check_answer(fields: Mapping[str, Any], source: str) -> CheckAnswer:
-    # A check that only started counts as failed until its end is told.
+    # A check that has started counts as failed until its result arrives.
     outcome = Outcome.FAILED if fields["outcome"] == "started" else Outcome(fields["outcome"])
     return CheckAnswer(
         fields["component"],
@@ -245,22 +249,22 @@ def _check_answer(fields: Mapping[str, Any], source: str) -> CheckAnswer:
     )
 
 
-def _cut_short(answers: ProbeResults, reason: str) -> ProbeResults:
-    """Give the container's own end as the reason of what was never answered."""
+def _cut_short(results: ProbeResults, reason: str) -> ProbeResults:
+    """Set the exit of the container as the error of all missing results."""
     return replace(
-        answers,
+        results,
         versions=tuple(
-            replace(answer, error=reason) if answer.error == _SILENT else answer
-            for answer in answers.versions
+            replace(result, error=reason) if result.error == _NO_ANSWER else result
+            for result in results.versions
         ),
         checks=tuple(
-            replace(answer, reason=reason) if _is_open(answer) else answer for answer in answers.checks
+            replace(result, reason=reason) if _is_open(result) else result for result in results.checks
         ),
     )
 
 
-def _question(parts: Iterable[Part]) -> dict[str, list[str]]:
-    """What an answer depends on besides the image: the declared versions, and how they are asked for."""
+def _inputs(parts: Iterable[Part]) -> dict[str, list[str]]:
+    """Return the other inputs of a verification: declared versions, and checksums of smoke files."""
     return {
         part.component: [
             part.version,
@@ -275,12 +279,12 @@ def _bytes(part: Part) -> bytes:
     return part.smoke.read_bytes() if part.smoke else b""
 
 
-def _recall(record: Path, digest: Digest, asked: Mapping[str, list[str]]) -> Verified | None:
+def _read_record(record: Path, digest: Digest, inputs: Mapping[str, list[str]]) -> Verified | None:
     try:
-        known = json.loads(record.read_text())
-        if known["asked"] == asked and known["digest"] == digest:
-            return Verified(digest, known["installed"], tuple(known["not_asked"]))
+        content = json.loads(record.read_text())
+        if content["asked"] == inputs and content["digest"] == digest:
+            return Verified(digest, content["installed"], tuple(content["not_asked"]))
     except (OSError, ValueError, KeyError, TypeError):
-        # Missing or unreadable: asking again costs seconds.
+        # Missing or unreadable: a new verification takes seconds.
         pass
     return None

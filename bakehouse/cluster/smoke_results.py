@@ -49,7 +49,7 @@ def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) 
 def component_results(probes: ProbeResults) -> tuple[CheckResult, ...]:
     """Return a result for all versions, and one for each check of a component."""
     log = probes.log.read_text(errors="replace") if probes.log.exists() else ""
-    wrong = [version for version in probes.versions if not version.agrees]
+    wrong = [version for version in probes.versions if not version.matches]
     is_tested = any(version.installed is not None for version in probes.versions)
     outcome = Outcome.FAILED if wrong else Outcome.PASSED if is_tested else Outcome.NOT_TESTED
     versions = CheckResult(

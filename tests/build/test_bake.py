@@ -64,14 +64,14 @@ def test_a_file_that_can_not_be_had_fails_those_of_the_images_that_want_it(oven:
     with pytest.raises(ImagesFailed) as caught:
         oven.bake("one", "two")
     assert caught.value.images == {"two"}
-    assert caught.value.diagnostics[0].message == "1 file can't be had"
+    assert caught.value.diagnostics[0].message == "1 file could not be downloaded"
 
 
 def test_a_file_that_only_other_images_want_says_nothing_of_these(oven: Oven) -> None:
     oven.lose()
     with pytest.raises(BuildError) as caught:
         oven.bake("one")
-    assert caught.value.diagnostics[0].message != "1 file can't be had"
+    assert caught.value.diagnostics[0].message != "1 file could not be downloaded"
 
 
 def test_what_was_fetched_is_told(oven: Oven) -> None:

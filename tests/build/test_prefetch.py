@@ -193,22 +193,22 @@ def test_one_error_names_all_that_can_not_be_had(machine: Gathering) -> None:
     url = machine.server.url
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: 2 files can't be had
+error: 2 files could not be downloaded
 
 missing:
   part.tgz  for two
 
-said of it:
+answers of the sources:
   mirror `{url}`           does not have it
   `{url}/origin/part.tgz`  does not have it
 
 missing:
   src-2.tar.gz  for two
 
-said of it:
+answers of the sources:
   mirror `{url}`  does not have it
 
-hint: put them into a folder, named as they are, and name that in `mirrors` of [tool.bakehouse]
+hint: copy them into a directory and add the directory to `mirrors` in [tool.bakehouse]
 """
     )
 
@@ -219,12 +219,12 @@ def test_what_nobody_can_look_for_is_refused(machine: Gathering) -> None:
         machine.fetch()
     assert failure_text(caught.value.diagnostics[0]) == (
         """\
-error: nobody knows the sha256 of 1 file
+error: the sha256 of 1 file is unknown
 
 wanted by:
   part.tgz  one
 
-hint: `./bake lock` finds it out and writes it down
+hint: run `bake lock` to record it
 """
     )
 
@@ -237,15 +237,15 @@ def test_without_a_network_what_is_missing_is_named_before_the_build(
         machine.fetch(offline=True, source=str(tmp_path))
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: what the build needs is not all here: 4 missing
+error: 4 files or bases of the build are missing on this machine
 
 missing:
   tiny-1-py3-none-any.whl       for one, two
   part.tgz                      for two
   src-2.tar.gz                  for two
-  bakehouse/debian:12-00000000  the base of two
+  bakehouse/debian:12-00000000  base of two
 
-hint: where there is a network, run `./bake fetch one two --to {tmp_path}`; then `--offline --from {tmp_path}`
+hint: run `bake fetch one two --to {tmp_path}` with a network, then use `--offline --from {tmp_path}`
 """
     )
     assert machine.server.asked == []
@@ -266,20 +266,20 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
         prefetch.require_here([image], engine, found, "")
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: what the build needs is not all here: 2 missing
+error: 2 files or bases of the build are missing on this machine
 
 missing:
-  {base.pinned}  the base of one
-  vendor/cuda:1-devel{" " * (len(base.pinned) - 19)}  the base of one
+  {base.pinned}  base of one
+  vendor/cuda:1-devel{" " * (len(base.pinned) - 19)}  base of one
 
-hint: where there is a network, run `./bake fetch one --to FOLDER`; then `--offline --from FOLDER`; \
-`docker pull` gets bases
+hint: run `bake fetch one --to DIRECTORY` with a network, then use `--offline --from DIRECTORY`; \
+pull bases with `docker pull`
 """
     )
 
 
 @pytest.mark.parametrize(
-    ("source", "folder"), [("https://mirror.example", "FOLDER"), ("our disk", "'{}/our disk'")]
+    ("source", "folder"), [("https://mirror.example", "DIRECTORY"), ("our disk", "'{}/our disk'")]
 )
 def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
     machine: Gathering, tmp_path: Path, source: str, folder: str
@@ -289,14 +289,14 @@ def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
         machine.fetch(offline=True, source=source if "://" in source else str(tmp_path / source))
     to = folder.format(tmp_path)
     assert caught.value.diagnostics[0].hint == (
-        f"where there is a network, run `./bake fetch one two --to {to}`; then `--offline --from {to}`"
+        f"run `bake fetch one two --to {to}` with a network, then use `--offline --from {to}`"
     )
 
 
 def test_mirrors_that_are_none_are_told_and_left(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch(source="ftp://u:word@x.example/a")
-    assert machine.said == ["mirror `ftp://x.example/a` is no folder, and no address of a mirror: left out"]
+    assert machine.said == ["mirror `ftp://x.example/a` is not a directory or a mirror URL; skipped"]
 
 
 def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> None:
@@ -458,10 +458,10 @@ def test_what_this_machine_can_not_keep_is_no_sources_fault(machine: Gathering, 
         machine.fetch()
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: 3 files can't be kept on this machine
-  because `{tmp_path}/cache` is a file, and no folder
+error: 3 files could not be stored on this machine
+  because `{tmp_path}/cache` is a file, not a directory
 
-hint: `fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse] names the folder that has to take them
+hint: check the directory of `fetch --to`, BAKEHOUSE_CACHE or `cache` in [tool.bakehouse]
 """
     )
 
@@ -488,7 +488,7 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
         assert (tmp_path / "repository" / deb.file).read_bytes() == content
 
         missing = replace(deb, sha256="0" * 64)
-        with pytest.raises(BuildError, match="1 file can't be had"):
+        with pytest.raises(BuildError, match="1 file could not be downloaded"):
             prefetch.download_packages(Downloads(plan, fetcher), [missing], tmp_path / "repository")
 
 
@@ -504,6 +504,6 @@ def test_a_folder_that_was_named_and_is_not_there_is_refused(machine: Gathering,
     with pytest.raises(UsageError) as caught, named:
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
-        f"error: `{tmp_path}/none` is no folder, and no address of a mirror\n\n"
-        "hint: `./bake fetch IMAGE --to FOLDER` fills one\n"
+        f"error: `{tmp_path}/none` is not a directory or a mirror URL\n\n"
+        "hint: create one with `bake fetch IMAGE --to DIRECTORY`\n"
     )

@@ -81,7 +81,7 @@ def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> 
         [HOST], refuse, state=docker.parent, report=said.append, environment=environment
     ) as found:
         assert found == {}
-    assert said == [f"no login to `{HOST}`, where a base lies: no AWS credentials were found; nowhere"]
+    assert said == [f"no login to `{HOST}`, the registry of a base: no AWS credentials were found; nowhere"]
 
 
 def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_what_a_real_part_answers_wrongly_is_a_failure(machine: Rehearsals) -> N
     outcome = machine.run("a")
 
     assert names(outcome.rehearsed) == []
-    assert outcome.failures[0].message == "`part` in image `a` is not the version that was declared"
+    assert outcome.failures[0].message == "`part` in image `a` does not have the declared version"
 
 
 def test_what_was_asked_ran_in_the_rehearsed_image(machine: Rehearsals) -> None:

@@ -63,7 +63,7 @@ def test_other_images_stay_on_record(tmp_path: Path) -> None:
 def test_a_broken_record_is_told_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "runs.json").write_text(text)
 
-    with pytest.raises(RecipeError, match=r"`runs.json` is no record of runs"):
+    with pytest.raises(RecipeError, match=r"`runs.json` is not a valid record of runs"):
         run_log.load_runs(tmp_path)
 
 

@@ -131,7 +131,7 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
         VersionResult("c", "1.0", None, "no answer", ""),
         VersionResult("d", "1.0"),
     )
-    assert [answer.agrees for answer in answers.versions] == [True, False, False, True]
+    assert [answer.matches for answer in answers.versions] == [True, False, False, True]
 
 
 def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Pat
     answers = verify.read_results((Part("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
 
     assert answers.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
-    assert answers.versions[0].agrees
+    assert answers.versions[0].matches
 
 
 def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: 
         verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
 
     [wrong] = caught.value.diagnostics
-    assert wrong.message == "`nccl` in image `mpi-cpu` is not the version that was declared"
+    assert wrong.message == "`nccl` in image `mpi-cpu` does not have the declared version"
     assert ("declared", "2.29.7") in wrong.facts
     assert ("installed", "2.29.3") in wrong.facts
 
@@ -238,7 +238,7 @@ def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
         verify.verify(engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
 
     assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
-        error: `torch` in image `pytorch-cpu` is not the version that was declared
+        error: `torch` in image `pytorch-cpu` does not have the declared version
           image      pytorch-cpu sha256:4f4f4f4f4f4f
           declared   2.13.0
           installed  2.12.1
@@ -257,10 +257,10 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
         verify.verify(FakeEngine(lambda spec: Run(prints=told)), image(parts=(part,)), DIGEST, tmp_path)
 
     assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
-        error: `mpi4py` in image `mpi-cpu` can't say its version
+        error: cannot read the version of `mpi4py` in image `mpi-cpu`
           image     mpi-cpu sha256:4f4f4f4f4f4f
           declared  4.1.2
-          answered  ImportError: libmpi.so.40: cannot open shared object file
+          error     ImportError: libmpi.so.40: cannot open shared object file
           from      {smoke}:9
           full log  {tmp_path}/verified/mpi-cpu/components.log
         """)

@@ -97,7 +97,7 @@ def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_pa
     first, *others = base.debs
     lying = replace(base, debs=(replace(first, sha256="0" * 64), *others))
     with contextlib.closing(docker.connect()) as engine:
-        with pytest.raises(BuildError, match="1 file can't be had"):
+        with pytest.raises(BuildError, match="1 file could not be downloaded"):
             base_image.ensure_base(lying, engine=engine, state=tmp_path, report=print, get=feeds.get)
         assert engine.image(base.reference) is None
 

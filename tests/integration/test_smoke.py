@@ -133,7 +133,7 @@ def test_another_version_than_declared_fails_the_build(
         verify.verify(engine, replace(image, parts=parts), built.digest, tmp_path)
 
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.message == f"`mpi4py` in image `{image.name}` is not the version that was declared"
+    assert diagnostic.message == f"`mpi4py` in image `{image.name}` does not have the declared version"
     assert ("declared", "3.9.9") in diagnostic.facts
 
 
