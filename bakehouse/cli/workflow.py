@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.analysis import size_check
-from bakehouse.build import build, rehearse, run_log
-from bakehouse.build.build_inputs import build_inputs
+from bakehouse.build import base_image, build, prefetch, rehearse, run_log
+from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
@@ -24,6 +24,7 @@ from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
+from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.planner import bootstrapped
 from bakehouse.plan.workspace import (
@@ -168,16 +169,42 @@ def _rehearsals(rehearsed: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
     }
 
 
-def _debian(workspace: Workspace) -> BootstrappedBase:
-    """Return the base that stubs of other bases are made from."""
-    lock = workspace.apt_locks.suites.get(rehearse.SUITE)
-    bases = [
-        bootstrapped(component.name, release.version, base, lock.base(base.packages) if lock else ())
+def make_base(workspace: Workspace, name: str, report: Reporter) -> BootstrappedBase:
+    """Make a bootstrapped base, such as `debian-12`, unless the engine has it. Raises UsageError."""
+    project, bases = workspace.project, _bootstrapped_bases(workspace)
+    base = bases.get(name)
+    if base is None:
+        raise UsageError(Diagnostic(f"unknown base `{name}`", hint=suggestion(name, bases)))
+    with engine(report, *_BUILDS) as connected:
+        provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
+        files = debs(base.debs)
+        needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
+        with prefetch.open_fetcher(project, report) as fetcher:
+            get = partial(prefetch.download_packages, Downloads(needed, fetcher))
+            base_image.ensure_base(base, engine=connected, state=project.state, report=report, get=get)
+    return base
+
+
+def _bootstrapped_bases(workspace: Workspace) -> dict[str, BootstrappedBase]:
+    """Return the bases that Bakehouse can make, by name and version, such as `debian-12`."""
+    locks = workspace.apt_locks.suites
+    return {
+        f"{component.name}-{release.version}": bootstrapped(
+            component.name,
+            release.version,
+            base,
+            locks[base.suite].base(base.packages) if base.suite in locks else (),
+        )
         for component in workspace.catalog.components.values()
         for release in component.releases
         for variant in release.variants
-        if (base := variant.spec.base) and base.suite == rehearse.SUITE
-    ]
+        if (base := variant.spec.base) and base.suite
+    }
+
+
+def _debian(workspace: Workspace) -> BootstrappedBase:
+    """Return the base that stubs of other bases are made from."""
+    bases = [base for base in _bootstrapped_bases(workspace).values() if base.suite == rehearse.SUITE]
     if not bases:
         message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stubs of bases need"
         raise EngineError(Diagnostic(message))

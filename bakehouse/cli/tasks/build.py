@@ -66,6 +66,20 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     show(download.run(open_workspace(), split(images), report, sys.stderr, to))
 
 
+@bake_task("name", help={"name": "a base that Bakehouse makes, such as debian-12"})
+def base(context: Context, name: str) -> None:
+    """
+    Make a base image from Debian packages, unless the engine has it.
+
+    `build` makes the bases that it needs. A plain `docker build` needs this first.
+
+    bake base debian-12
+    """
+    from bakehouse.cli import workflow
+
+    show(f"{workflow.make_base(open_workspace(), name, report).reference}\n")
+
+
 @bake_task(
     "images",
     help={

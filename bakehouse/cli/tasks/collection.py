@@ -18,6 +18,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.lock,
         build.render,
         build.fetch,
+        build.base,
         build.build,
         build.rehearse,
         build.reproduce,
