@@ -21,6 +21,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.format import format_bytes
+from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -64,7 +65,7 @@ def build_images(
         present = [built.image for built in current]
         new = _build(project, outdated, present, engine, progress, verify_new, source=source, offline=offline)
     # After the build, so that a mismatch here does not stop the other images.
-    verify_all(current, verify)
+    verify_all(current, verify, progress.report)
     by_name = {built.image.name: built for built in (*current, *new)}
     return tuple(by_name[image.name] for image in images)
 
@@ -186,7 +187,7 @@ def build(
             raise BuildError(Diagnostic(message, hint="run the same command again"))
         built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
     try:
-        verify_all(built, verify)
+        verify_all(built, verify, progress.report)
     except BuildError as error:
         failures += error.diagnostics
     if failures:
@@ -194,9 +195,10 @@ def build(
     return tuple(built)
 
 
-def verify_all(built: Sequence[BuiltImage], verify: Verify) -> None:
+def verify_all(built: Sequence[BuiltImage], verify: Verify, report: Reporter) -> None:
     """Verify all images; raise BuildError with all mismatches."""
-    with ThreadPoolExecutor(_PARALLEL_VERIFICATIONS) as threads:
+    names = ", ".join(image.image.name for image in built)
+    with ThreadPoolExecutor(_PARALLEL_VERIFICATIONS) as threads, heartbeat(report, f"verifying: {names}"):
         mismatches = [
             diagnostic
             for diagnostics in threads.map(lambda image: _mismatches(image, verify), built)

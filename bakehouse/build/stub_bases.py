@@ -1,7 +1,7 @@
-"""Makes stand-ins of base images: a bootstrapped Debian that has the places and answers of the real base.
+"""Stubs of base images: a bootstrapped Debian with the paths and version answers of the real base.
 
-What a template may look for is there: CUDA's folders, libraries that know their version, packages to be
-purged, the Python that the real base carries. Nothing of it computes anything.
+They contain what templates may look for: CUDA's directories, libraries that report their version, packages to
+purge, the Python of the real base. None of it computes anything.
 """
 
 import hashlib
@@ -32,29 +32,31 @@ PROGRAMS = (
     "openssh-server",
     "xz-utils",
 )
-"""AWS's images are made to build in."""
+"""Build tools, which AWS's images contain."""
 _PACKAGES = {"pytorch": "torch", "smddp": "smdistributed-dataparallel", "smp": "smdistributed-modelparallel"}
-"""Components whose package of Python has another name."""
+"""Components whose Python package has another name."""
 _PYTHON_PACKAGES = re.compile(
     "pytorch|tensorflow|torch.*|smddp|smp|sagemaker-.*|mpi4py|horovod|deepspeed|numpy|nvidia-dali.*"
 )
-"""What of a base's parts has metadata as a package of Python."""
+"""Components of a base that are Python packages."""
 
 
 def reference(need: StubBase, debian: str) -> str:
-    """The name of a base's stand-in: it changes with whatever goes into it."""
+    """Return the name of a base stub, which changes with its content."""
     files = context(need, debian)
-    seen = hashlib.sha256()
+    content_hash = hashlib.sha256()
     for file in files:
-        seen.update(f"{file.path}\0{len(file.content)}\0{file.is_executable}\0".encode() + file.content)
+        content_hash.update(
+            f"{file.path}\0{len(file.content)}\0{file.is_executable}\0".encode() + file.content
+        )
     part = need.part
     words = filter(None, (part.version, part.variant, "build" if need.is_build_base else ""))
     tag = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))[:110]
-    return f"{BASES}/{part.component}:{tag}-{seen.hexdigest()[:8]}"
+    return f"{BASES}/{part.component}:{tag}-{content_hash.hexdigest()[:8]}"
 
 
 def write(need: StubBase, debian: str, root: Path) -> Path:
-    """Write what BuildKit makes a stand-in from; gives the bake file, by its path below `root`."""
+    """Write the build context of a base stub; return its bake file, relative to `root`."""
     name = reference(need, debian)
     folder = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
     for file in context(need, debian):
@@ -77,12 +79,12 @@ def write(need: StubBase, debian: str, root: Path) -> Path:
 
 
 def target_name(name: str) -> str:
-    """A base's name in its bake file."""
+    """Return the bake target of a base stub."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name.removeprefix(f"{BASES}/"))
 
 
 def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
-    """The Dockerfile of a base's stand-in, and what it copies."""
+    """Return the Dockerfile of a base stub and the files that it copies."""
     provides = dict(need.part.provides)
     tree = {} if need.bootstrapped else _tree(need, provides)
     packages = () if need.bootstrapped else _distribution_packages(need, provides)
@@ -120,7 +122,7 @@ def _tree(need: StubBase, provides: Mapping[str, str]) -> Tree:
     if "python" in provides:
         tree |= _python(need, provides)
     if "efa" in provides:
-        text = f"# EFA installer version: {provides['efa']}\n# a stand-in\n"
+        text = f"# EFA installer version: {provides['efa']}\n# a stub\n"
         tree["opt/amazon/efa_installed_packages"] = (text.encode(), 0o644)
     if "open-mpi" in provides:
         for name in ("mpirun", "orted"):
@@ -149,14 +151,14 @@ def _cuda(need: StubBase, provides: Mapping[str, str]) -> Tree:
     }
     if need.is_build_base or "devel" in need.part.variant:
         for name in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "nvml.h"):
-            tree[f"{folder}/include/{name}"] = (b"/* a stand-in */\n", 0o644)
-        text = f'#!/bin/sh\necho "Cuda compilation tools, release {minor}, a stand-in: $*"\n'
+            tree[f"{folder}/include/{name}"] = (b"/* a stub */\n", 0o644)
+        text = f'#!/bin/sh\necho "Cuda compilation tools, release {minor}, a stub: $*"\n'
         tree[f"{folder}/bin/nvcc"] = (text.encode(), 0o755)
     return tree
 
 
 def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
-    """The Python that the base carries, with the packages that it says it has."""
+    """Return the Python of the base with its declared packages."""
     facts = dict(need.facts)
     prefix = _prefix(facts)
     minor = python_of(provides)
@@ -176,64 +178,64 @@ def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
 
 
 def _python_packages(provides: Mapping[str, str]) -> dict[str, str]:
-    """The packages of Python among what a base provides; CUDA's parts come as packages of a framework."""
-    found = {
+    """Return the Python packages that a base provides; parts of CUDA are packages of a framework."""
+    packages = {
         _PACKAGES.get(name, name): version
         for name, version in sorted(provides.items())
         if _PYTHON_PACKAGES.fullmatch(name)
     }
     for name in ("cudnn", "nccl"):
         if name in provides and "cuda" in provides:
-            found[f"nvidia-{name}-cu{provides['cuda'].split('.')[0]}"] = provides[name]
-    return found
+            packages[f"nvidia-{name}-cu{provides['cuda'].split('.')[0]}"] = provides[name]
+    return packages
 
 
 def _prefix(facts: Mapping[str, str]) -> str:
-    """Where the base's own Python lives, as far as its component tells."""
+    """Return the prefix of the base's Python, from the facts of its component."""
     for value in facts.values():
-        if found := re.search(r"(/opt/[\w.-]+)/bin/(?:python|pip)", value):
-            return found[1].lstrip("/")
+        if match := re.search(r"(/opt/[\w.-]+)/bin/(?:python|pip)", value):
+            return match[1].lstrip("/")
     return "opt/conda"
 
 
 def _libraries(need: StubBase, provides: Mapping[str, str]) -> list[tuple[str, str, list[str]]]:
-    """Libraries that know their version: path, code, links; the last link has its name for the loader."""
-    found = []
+    """Return libraries that report their version: path, code, links; the last link is the loader's name."""
+    libraries = []
     multiarch = "/usr/lib/x86_64-linux-gnu"
     if "cuda" in provides:
-        major, minor = (int(one) for one in (*provides["cuda"].split("."), "0")[:2])
+        major, minor = (int(number) for number in (*provides["cuda"].split("."), "0")[:2])
         folder = f"/usr/local/cuda-{major}.{minor}/targets/x86_64-linux/lib"
         code = f"int cudaRuntimeGetVersion(int *v) {{ *v = {major * 1000 + minor * 10}; return 0; }}"
         links = [f"{folder}/libcudart.so.{major}" if major > 11 else f"{folder}/libcudart.so.{major}.0"]
         if need.is_build_base or "devel" in need.part.variant:
             links.insert(0, f"{folder}/libcudart.so")
-        found.append((f"{folder}/libcudart.so.{provides['cuda']}.0", code, links))
+        libraries.append((f"{folder}/libcudart.so.{provides['cuda']}.0", code, links))
         compat = f"/usr/local/cuda-{major}.{minor}/compat"
-        found.append(
+        libraries.append(
             (f"{compat}/libcuda.so.1.0", "int cuInit(int f) { return 100; }", [f"{compat}/libcuda.so.1"])
         )
     if "cudnn" in provides and "cuda" in provides:
-        numbers = [int(one) for one in re.findall(r"\d+", provides["cudnn"])]
+        numbers = [int(number) for number in re.findall(r"\d+", provides["cudnn"])]
         major = numbers[0]
         scale = (1000, 100, 1) if major < 9 else (10000, 100, 1)
-        number = sum(one * unit for one, unit in zip([*numbers, 0, 0], scale, strict=False))
+        number = sum(part * unit for part, unit in zip([*numbers, 0, 0], scale, strict=False))
         code = f"unsigned long cudnnGetVersion(void) {{ return {number}; }}"
-        found.append((f"{multiarch}/libcudnn.so.{major}.0.0", code, [f"{multiarch}/libcudnn.so.{major}"]))
+        libraries.append((f"{multiarch}/libcudnn.so.{major}.0.0", code, [f"{multiarch}/libcudnn.so.{major}"]))
     if "nccl" in provides or _has_nccl(need):
-        numbers = [int(one) for one in provides.get("nccl", "2.9.9").split(".")[:3]]
+        numbers = [int(number) for number in provides.get("nccl", "2.9.9").split(".")[:3]]
         number = numbers[0] * 10000 + numbers[1] * 100 + (numbers[2] if len(numbers) > 2 else 0)
         code = f"int ncclGetVersion(int *v) {{ *v = {number}; return 0; }}"
-        found.append((f"{multiarch}/libnccl.so.2.0.0", code, [f"{multiarch}/libnccl.so.2"]))
-    return found
+        libraries.append((f"{multiarch}/libnccl.so.2.0.0", code, [f"{multiarch}/libnccl.so.2"]))
+    return libraries
 
 
 def _has_nccl(need: StubBase) -> bool:
-    """Whether NVIDIA's image of that flavour brings NCCL's package: all but `base` do."""
+    """Return whether this variant of NVIDIA's image contains NCCL; all except `base` do."""
     return need.part.component == "nvidia-cuda" and re.search("runtime|devel", need.part.variant) is not None
 
 
 def _distribution_packages(need: StubBase, provides: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Packages that NVIDIA's images bring, which templates may hold back, upgrade or purge."""
+    """Return packages of NVIDIA's images that templates may hold, upgrade or purge."""
     if "cuda" not in provides or need.part.component != "nvidia-cuda":
         return ()
     numbers = provides["cuda"].split(".")

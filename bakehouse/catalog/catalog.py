@@ -230,7 +230,6 @@ def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
     return files
 
 
-
 def _check_once(fields: Fields, found: Iterable[tuple[str, Location]], what: str) -> None:
     first: dict[str, Location] = {}
     for name, location in found:

@@ -112,9 +112,7 @@ def _key(
     return StageKey(key)
 
 
-def _stage(
-    choice: Choice, part: Part, resolution: Resolution, debs: tuple[Deb, ...], base: Part
-) -> Stage:
+def _stage(choice: Choice, part: Part, resolution: Resolution, debs: tuple[Deb, ...], base: Part) -> Stage:
     """A stage without its key."""
     component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]

@@ -151,7 +151,7 @@ def test_all_that_differs_from_what_is_declared_is_told() -> None:
 
     built = [BuiltImage(replace(IMAGE, name=name), fake_engine.DIGEST, 42) for name in "abc"]
     with pytest.raises(BuildError) as caught:
-        verify_all(built, verify)
+        verify_all(built, verify, print)
     assert [one.message for one in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
 
 

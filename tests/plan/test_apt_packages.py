@@ -71,10 +71,14 @@ def test_nothing_is_locked_without_a_lock(tree: Tree) -> None:
 def test_a_locked_step_installs_its_files_and_asks_no_mirror(locked: Tree) -> None:
     text = locked.dockerfile()
     assert "apt-get update" not in text
-    assert stage(text, "toolchain").partition("\n\n")[0].endswith(
-        "\n# Locked packages: gcc\n"
-        "RUN --mount=type=bind,from=toolchain-debs,source=/packages,target=/mnt \\\n"
-        "    apt-get install -q -y --no-install-recommends /mnt/*.deb"
+    assert (
+        stage(text, "toolchain")
+        .partition("\n\n")[0]
+        .endswith(
+            "\n# Locked packages: gcc\n"
+            "RUN --mount=type=bind,from=toolchain-debs,source=/packages,target=/mnt \\\n"
+            "    apt-get install -q -y --no-install-recommends /mnt/*.deb"
+        )
     )
 
 

@@ -105,9 +105,7 @@ def keys(image: Image) -> dict[str, str]:
     return {stage.name: stage.key for stage in image.stages}
 
 
-@pytest.mark.parametrize(
-    "script", ["download", "download-debs", "finish-layer", "finish-step"]
-)
+@pytest.mark.parametrize("script", ["download", "download-debs", "finish-layer", "finish-step"])
 def test_a_changed_script_changes_the_keys_of_the_stages_that_mount_it(script: str) -> None:
     """And of the stages that build on those; no other key."""
     workspace = open_workspace(HOME)
