@@ -1,7 +1,7 @@
-"""What EFA's installer put into the image, and whether NCCL will use it.
+"""Checks of the files that the EFA installer adds, and of NCCL's use of them.
 
-NCCL falls back to TCP without a word where it finds no plugin, can't load it, or knows none of its faces. To
-look at that takes neither a GPU nor an EFA.
+NCCL falls back to TCP silently if it finds no plugin, cannot load it, or knows none of its interfaces. These
+checks need neither a GPU nor an EFA device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 AMAZON = Path("/opt/amazon")
 SYSTEM = (Path("/lib"), Path("/usr/lib"), Path("/lib/x86_64-linux-gnu"), Path("/usr/lib/x86_64-linux-gnu"))
-"""Where the loader looks last."""
+"""Directories that the loader searches last."""
 
 _FACE = re.compile(rb"ncclNetPlugin_v(\d+)")
 _NCCL = """
@@ -79,7 +79,7 @@ def provided() -> dict[str, str]:
 
 
 def check_daemon_runs_without_environment() -> None:
-    """What ssh starts on another host has neither PATH nor library path of the image."""
+    """Programs started by ssh on another host lack the image's PATH and library path."""
     command = [str(AMAZON / "openmpi/bin/orted"), "--help"]
     ended = subprocess.run(command, env={"HOME": "/root"}, capture_output=True, text=True, check=False)
     assert "Usage" in ended.stdout + ended.stderr, f"exit {ended.returncode}: {ended.stderr.strip()}"
@@ -92,7 +92,7 @@ def check_plugin_finds_cuda() -> None:
 
 
 def check_one_nccl_plugin() -> None:
-    """Of two on the loader's path, the order of folders would choose."""
+    """With two plugins on the loader path, the order of directories decides."""
     found = plugins(nccl().parent)
     assert found, "no NCCL plugin is on the loader's path: NCCL would use TCP"
     assert len(found) == 1, (
@@ -153,7 +153,7 @@ def plugins(beside: Path) -> list[Path]:
 
 
 def opened() -> tuple[list[str], list[int]]:
-    """What a process has loaded, and the faces it finds, once it opened the plugin by name as NCCL does."""
+    """Return loaded libraries and interface versions after opening the plugin by name, as NCCL does."""
     asked = os.environ.get("NCCL_NET_PLUGIN", "")
     answer = _ask(_PLUGIN, *([asked, f"libnccl-net-{asked}.so"] if asked else ["libnccl-net.so"]))
     error = answer.get("error", "")

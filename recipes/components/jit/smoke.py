@@ -1,4 +1,4 @@
-"""The compilers that a job may call, as the image has them."""
+"""Checks of the compilers that jobs may call."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """Empty beside a Python that is not the distribution's."""
+    """Return the version of the Python headers; empty if the image's Python is not Debian's or Ubuntu's."""
     headers = {"python-headers": f"{sys.version_info.major}.{sys.version_info.minor}"}
     return headers if sys.base_prefix == "/usr" else {}
 

@@ -1,4 +1,4 @@
-"""Open MPI as the image has it."""
+"""Checks of Open MPI."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ def installed() -> str:
 
 
 def check_daemon_runs_without_environment() -> None:
-    """What ssh starts on another host has neither PATH nor library path of the image."""
+    """Programs started by ssh on another host lack the image's PATH and library path."""
     ended = subprocess.run(
         ["/opt/openmpi/bin/orted", "--help"],
         env={"HOME": "/root"},

@@ -1,4 +1,4 @@
-"""PyTorch as the image has it, and the CUDA parts that its wheels bring."""
+"""Checks of PyTorch and of the CUDA libraries that its wheels provide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """What torch itself says of the parts it came with; empty in a CPU build."""
+    """Return the versions of CUDA libraries that torch reports; empty in a CPU build."""
     import torch
 
     if torch.version.cuda is None:

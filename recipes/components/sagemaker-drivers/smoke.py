@@ -1,4 +1,4 @@
-"""What the drivers of the SageMaker SDK 3 look for, looked for as they do."""
+"""Checks of the programs that the drivers of SageMaker SDK 3 need."""
 
 import shutil
 import subprocess

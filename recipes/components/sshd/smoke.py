@@ -1,4 +1,4 @@
-"""OpenSSH as the image has it, and that no key lies in it."""
+"""Checks of OpenSSH; the image must contain no key."""
 
 import re
 import subprocess

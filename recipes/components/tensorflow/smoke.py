@@ -1,4 +1,4 @@
-"""TensorFlow as the image has it, and the CUDA parts that come as wheels beside it."""
+"""Checks of TensorFlow and of the CUDA libraries that its wheels provide."""
 
 from importlib.metadata import PackageNotFoundError, version
 
