@@ -1,7 +1,7 @@
-"""Makes the lock of a suite: asks this machine's apt, in folders of its own, which packages images need.
+"""Resolution of Debian packages by this machine's apt, in a directory of its own.
 
-apt checks the mirrors' signatures, and chooses as it would in the image. Nothing of the machine's own state
-is read but its mirrors, its way to them, and its keys.
+apt checks the signatures of the mirrors and chooses packages as in the image. It reads only the machine's
+mirrors, connection settings and keys.
 """
 
 import re
@@ -17,20 +17,20 @@ from bakehouse.util.process import with_environment
 from bakehouse.util.tempdir import private_directory
 
 BASIC = ("?essential", "?priority(required)", "apt")
-"""What every base has, as patterns of apt."""
+"""The packages of every base, as apt patterns."""
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
 _MOST_LINES = 20
-_ON_DEBIAN = "run it on Debian, or in a container of it"
+_ON_DEBIAN = "run this on Debian or in a Debian container"
 
 
 @dataclass(frozen=True, slots=True)
 class PackageChange:
-    """One package that differs between a lock and what its mirrors have now."""
+    """A package that differs between a lock and its mirrors."""
 
     name: str
     before: str
-    """Its version; empty where it was not there."""
+    """The locked version; empty if it was not locked."""
     after: str
 
     @property
@@ -40,42 +40,43 @@ class PackageChange:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The packages that images need, and what of them differs from the lock."""
+    """The packages that images need, and their differences from the lock."""
 
     packages: Mapping[str, Mapping[str, str]]
-    """The fields of each in its index, by name."""
+    """The index fields of each package, by name."""
     changes: tuple[PackageChange, ...] = ()
 
 
 def resolve(
     suite: str,
-    wanted: Iterable[Sequence[str]],
+    lists: Iterable[Sequence[str]],
     locked: AptLock | None,
     state: Path,
     *,
     upgrade: Collection[str] | None = (),
 ) -> Resolved:
-    """What the packages of each list come to, in the versions that are locked already where there are any.
+    """Resolve each list of packages with its dependencies; locked packages keep their version.
 
-    `upgrade` names packages to be taken from what the mirrors have now; None is all of them. Raises
-    EngineError where this machine has no apt or no mirror, ConflictError where nothing fits, in apt's words.
+    `upgrade` names packages to take from the mirrors anew; None means all. Raises EngineError if this machine
+    has no apt or no mirror, and ConflictError with apt's output if the packages do not fit together.
     """
     mirrors = apt_config.for_suite(suite, apt_config.sources())
     if not mirrors:
-        message = f"this machine's apt knows no mirror of Debian, to lock packages of `{suite}` from"
+        message = f"this machine's apt has no Debian mirror to lock packages of `{suite}` from"
         raise EngineError(Diagnostic(message, hint=_ON_DEBIAN))
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
-    lists = sorted({tuple(sorted({*one})) for one in wanted})
-    with private_directory(state) as folder:
-        apt = _Apt(folder, mirrors, fields_of(kept, locked.paths if locked else ()), pins(kept, lists))
+    lists = sorted({tuple(sorted({*names})) for names in lists})
+    with private_directory(state) as directory:
+        fields = locked_fields(kept, locked.paths if locked else ())
+        apt = _Apt(directory, mirrors, fields, preferences(kept, lists))
         apt.update()
-        packages = apt.described(agreed(suite, map(apt.installed, lists)), before)
-    return Resolved(packages, changes(before, packages))
+        packages = apt.described(merged_versions(suite, map(apt.installed, lists)), before)
+    return Resolved(packages, package_changes(before, packages))
 
 
-def concerns(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:
-    """Whether an upgrade of packages, None being all of them, is about one that is locked."""
+def affects(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:
+    """Return whether an upgrade affects a locked package; `upgrade=None` upgrades all."""
     return upgrade is None or any(deb.name in upgrade for deb in locked)
 
 
@@ -85,88 +86,100 @@ def kept_packages(locked: Mapping[str, Deb], upgrade: Collection[str] | None) ->
         yield from (deb for deb in locked.values() if not is_upgrade_target(deb, locked, upgrade))
 
 
-def is_upgrade_target(deb: Deb, known: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
-    """Whether a package is to be upgraded: itself, or another one of the same source package."""
-    # Some archives have all their packages in one folder, which tells nothing
-    folders = {known[name].path.rpartition("/")[0] for name in upgrade if name in known} - {""}
-    return deb.name in upgrade or deb.path.rpartition("/")[0] in folders
+def is_upgrade_target(deb: Deb, locked: Mapping[str, Deb], upgrade: Collection[str]) -> bool:
+    """Return whether a package, or another one of the same source package, is to be upgraded."""
+    # Some archives keep all packages in one directory, which does not identify the source package
+    directories = {locked[name].path.rpartition("/")[0] for name in upgrade if name in locked} - {""}
+    return deb.name in upgrade or deb.path.rpartition("/")[0] in directories
 
 
-def fields_of(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, str]]:
-    """What locks say of those packages, for apt to choose them again when no mirror has them any more."""
-    digests = {one.sha256 for one in kept}
-    every = (fields for path in paths for _, fields in stanzas(path.read_text(encoding="utf-8")))
-    return [fields for fields in every if fields.get("SHA256") in digests]
+def locked_fields(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, str]]:
+    """Return the lock's fields of packages: apt can then choose them even if no mirror has them."""
+    digests = {deb.sha256 for deb in kept}
+    locked = (fields for path in paths for _, fields in stanzas(path.read_text(encoding="utf-8")))
+    return [fields for fields in locked if fields.get("SHA256") in digests]
 
 
 def is_better_match(locked: Deb | None, fields: Mapping[str, str], first: Mapping[str, str]) -> bool:
-    """Whether fields, and not those that were told first, are of the file that is locked."""
+    """Return whether fields describe the locked file and the `first` fields do not."""
     return locked is not None and fields.get("SHA256") == locked.sha256 != first.get("SHA256")
 
 
-def pins(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
-    """apt's preferences: what is locked, and what a list names in one version, which others take too."""
-    named = dict(asked.split("=", 1) for names in lists for asked in names if "=" in asked)
-    versions = {one.name: one.version for one in kept} | named
+def preferences(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
+    """Return apt preferences that pin locked versions, and versions that a list names for all lists."""
+    named = dict(name.split("=", 1) for names in lists for name in names if "=" in name)
+    versions = {deb.name: deb.version for deb in kept} | named
     stanza = "Package: {}\nPin: version {}\nPin-Priority: 1001\n"
     return "\n".join(stanza.format(name, version) for name, version in sorted(versions.items()))
 
 
-def agreed(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The one version of each package that all lists come to. Raises ConflictError where two differ."""
-    found: dict[str, str] = {}
-    for name, version in (item for one in installed for item in one.items()):
-        if found.setdefault(name, version) != version:
-            message = f"steps on Debian {suite} want `{name}` in two versions, {found[name]} and {version}"
-            hint = "a lock has one version of each: let `apt` of all images on that suite name the same"
-            raise ConflictError(Diagnostic(message, hint=hint))
-    return found
+def merged_versions(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the version of each package. Raises ConflictError if two lists need different versions."""
+    merged: dict[str, str] = {}
+    for name, version in (item for versions in installed for item in versions.items()):
+        if merged.setdefault(name, version) != version:
+            raise ConflictError(two_versions(f"Debian {suite}", "suite", name, merged[name], version))
+    return merged
 
 
-def changes(before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]) -> tuple[PackageChange, ...]:
-    """What differs between a lock's packages and others, by name."""
-    found = []
+def two_versions(base: str, scope: str, name: str, first: str, second: str) -> Diagnostic:
+    """Return the error of a package that steps on one base need in two versions."""
+    message = f"steps on {base} need `{name}` in two versions, {first} and {second}"
+    hint = f"a lock holds one version of each package: name the same in `apt` of all images on that {scope}"
+    return Diagnostic(message, hint=hint)
+
+
+def package_changes(
+    before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]
+) -> tuple[PackageChange, ...]:
+    """Return the differences between locked packages and new ones, by name."""
+    changes = []
     for name in sorted({*before, *after}):
         old = before[name].version if name in before else ""
         new = after[name]["Version"] if name in after else ""
         is_other = old == new and before[name].sha256 != after[name].get("SHA256")
         if old != new or is_other:
-            found.append(PackageChange(name, old, f"{new} (other bytes)" if is_other else new))
-    return tuple(found)
+            changes.append(PackageChange(name, old, f"{new} (other bytes)" if is_other else new))
+    return tuple(changes)
+
+
+def installed_versions(output: str) -> dict[str, str]:
+    """Return name and version of the packages in the output of a simulated installation."""
+    return {match["name"]: match["version"] for match in _INSTALLED.finditer(output)}
 
 
 class _Apt:
-    """apt with sources, lists and a state of its own."""
+    """apt with its own sources, lists and state."""
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         mirrors: Sequence[apt_config.AptSource],
         kept: Sequence[Mapping[str, str]],
         preferences: str,
     ) -> None:
-        folder = folder.absolute()
-        for part in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
-            (folder / part).mkdir(parents=True)
-        (folder / "status").touch()
-        (folder / "lock").mkdir()
-        (folder / "lock" / "Packages").write_text(written(kept))
-        # Last: what mirrors say of a package now comes before what the lock remembers
-        own = f"{apt_config.folder_line(folder / 'lock')}\n" if kept else ""
-        (folder / "sources.list").write_text("".join(f"{one.line}\n" for one in mirrors) + own)
-        (folder / "etc" / "preferences").write_text(preferences)
+        directory = directory.absolute()
+        for path in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
+            (directory / path).mkdir(parents=True)
+        (directory / "status").touch()
+        (directory / "lock").mkdir()
+        (directory / "lock" / "Packages").write_text(written(kept))
+        # Last, so that the mirrors' fields of a package take precedence over the lock's
+        own = f"{apt_config.folder_line(directory / 'lock')}\n" if kept else ""
+        (directory / "sources.list").write_text("".join(f"{mirror.line}\n" for mirror in mirrors) + own)
+        (directory / "etc" / "preferences").write_text(preferences)
         settings = {
-            "Dir": str(folder),
-            "Dir::Etc": str(folder / "etc"),
-            "Dir::Etc::sourcelist": str(folder / "sources.list"),
-            "Dir::Etc::sourceparts": str(folder / "etc" / "none"),
+            "Dir": str(directory),
+            "Dir::Etc": str(directory / "etc"),
+            "Dir::Etc::sourcelist": str(directory / "sources.list"),
+            "Dir::Etc::sourceparts": str(directory / "etc" / "none"),
             "Dir::Etc::netrc": "/etc/apt/auth.conf",
             "Dir::Etc::netrcparts": "/etc/apt/auth.conf.d",
             "Dir::Etc::trusted": str(_KEYRING),
             "Dir::Etc::trustedparts": "/etc/apt/trusted.gpg.d",
-            "Dir::State": str(folder),
-            "Dir::State::status": str(folder / "status"),
-            "Dir::Cache": str(folder / "cache"),
+            "Dir::State": str(directory),
+            "Dir::State::status": str(directory / "status"),
+            "Dir::Cache": str(directory / "cache"),
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
             "APT::Install-Recommends": "false",
@@ -174,47 +187,47 @@ class _Apt:
             "Acquire::Languages": "none",
             "Debug::NoLocking": "true",
         }
-        # Words of a command line would show credentials of mirrors to everybody
-        (folder / "apt.conf").write_text(apt_config.written({**apt_config.settings(), **settings}))
-        self._environment = with_environment({"APT_CONFIG": str(folder / "apt.conf"), "LC_ALL": "C.UTF-8"})
+        # A file, because other users can read credentials of mirrors on a command line
+        (directory / "apt.conf").write_text(apt_config.written({**apt_config.settings(), **settings}))
+        self._environment = with_environment({"APT_CONFIG": str(directory / "apt.conf"), "LC_ALL": "C.UTF-8"})
 
     def update(self) -> None:
         self._run("apt-get", "update", "-q", "--error-on=any")
 
     def installed(self, names: Sequence[str]) -> dict[str, str]:
-        """Name and version of all that comes onto an empty machine with those."""
-        said = self._run("apt-get", "install", "-s", "-q", "--no-install-recommends", *BASIC, *names)
-        return {match["name"]: match["version"] for match in _INSTALLED.finditer(said)}
+        """Return name and version of all packages that apt installs on an empty machine."""
+        output = self._run("apt-get", "install", "-s", "-q", "--no-install-recommends", *BASIC, *names)
+        return installed_versions(output)
 
     def described(self, packages: Mapping[str, str], before: Mapping[str, Deb]) -> dict[str, dict[str, str]]:
-        """The index's fields of each of those versions: of two files with one version the locked one's."""
+        """Return the index fields of package versions; of two files with one version, the locked file's."""
         named = [f"{name}={version}" for name, version in sorted(packages.items())]
-        found: dict[str, dict[str, str]] = {}
+        described: dict[str, dict[str, str]] = {}
         for _, fields in stanzas(self._run("apt-cache", "show", *named)):
             name = fields["Package"]
-            if name not in found or is_better_match(before.get(name), fields, found[name]):
-                found[name] = fields
-        return found
+            if name not in described or is_better_match(before.get(name), fields, described[name]):
+                described[name] = fields
+        return described
 
     def _run(self, *command: str) -> str:
         try:
-            ended = subprocess.run(
+            result = subprocess.run(
                 command,
                 env=self._environment,
                 capture_output=True,
                 encoding="utf-8",
-                # A maintainer's name may be in any encoding
+                # Names of maintainers may have any encoding
                 errors="replace",
                 check=False,
             )
         except FileNotFoundError as error:
-            message = f"packages of Debian are locked with {command[0]}, which is not on this machine"
+            message = f"`{command[0]}` is missing; locking Debian packages needs it"
             raise EngineError(Diagnostic(message, hint=_ON_DEBIAN)) from error
-        if ended.returncode == 0:
-            return ended.stdout
-        tail = tuple(f"{ended.stdout}{ended.stderr}".splitlines()[-_MOST_LINES:])
+        if result.returncode == 0:
+            return result.stdout
+        tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-_MOST_LINES:])
         if command[1] == "update":
-            hint = "the mirrors are those of this machine's apt: see that `apt-get update` works"
-            raise BuildError(Diagnostic("a mirror of Debian can't be read", tail=tail, hint=hint))
-        hint = "`./bake lock --upgrade` locks all of them anew"
-        raise ConflictError(Diagnostic("these packages of Debian don't fit together", tail=tail, hint=hint))
+            hint = "check that `apt-get update` works on this machine: its mirrors are used"
+            raise BuildError(Diagnostic("a Debian mirror cannot be read", tail=tail, hint=hint))
+        hint = "run `bake lock --upgrade` to lock all packages anew"
+        raise ConflictError(Diagnostic("these Debian packages do not fit together", tail=tail, hint=hint))

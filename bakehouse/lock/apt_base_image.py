@@ -1,26 +1,35 @@
-"""Makes the lock of a base that is pulled: asks the base's own apt, in a step of a build, what steps add.
+"""Locks of vendor bases: the files that steps add to a base, as the base's own apt resolves them.
 
-So its sources, its keys and what it has installed decide, as they would in the image; nothing of it is
-installed, and no image is made.
+apt runs in a step of a build, so the base's sources, keys and installed packages decide as in the image. It
+installs nothing, and the build makes no image.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from bakehouse.build.build_inputs import BuildInputs
+from bakehouse.build import registry_auth
+from bakehouse.build.build_inputs import BuildInputs, apt_inputs
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
-from bakehouse.catalog.base_image_lock import ADDS, BASE, STEP, BaseLock, Step, step_of
-from bakehouse.engine import buildx
+from bakehouse.catalog.base_image_lock import ADDS, BASE, FOLDER, STEP, BaseLock, Step, file_of, step_of
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
-from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lock import apt
-from bakehouse.lock.apt import PackageChange, changes, is_better_match, kept_packages
+from bakehouse.lock.apt import PackageChange
+from bakehouse.plan.apt_packages import pulled_lists
 from bakehouse.plan.dockerfile import filled
+from bakehouse.plan.planner import registry_host
+from bakehouse.plan.workspace import Workspace
+from bakehouse.resolve.resolver import resolve
+from bakehouse.util.files import write_whole
 from bakehouse.util.tempdir import private_directory
+from bakehouse.util.terminal import Reporter
 
 _DOCKERFILE = """\
 FROM {{ base }} AS base
@@ -32,106 +41,223 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
 rm -f {{ stale_sources }}
 {% endif %}
 if [ -s /lock/Packages ]; then
-    # Behind all others: what they say of a package now comes before what the lock remembers
+    # Last, so that the fields of other sources take precedence over the lock's
     echo 'deb [trusted=yes] copy:/lock ./' > /etc/apt/sources.list.d/zz-lock.list
 fi
 if [ -s /lock/preferences ]; then cp /lock/preferences /etc/apt/preferences.d/00-lock; fi
 apt-get clean
 apt-get update -q -o APT::Update::Error-Mode=any
-mkdir /found
+mkdir /output
 number=0
 while read -r names; do
     number=$((number + 1))
-    apt-get install --simulate -q -y --no-install-recommends $names > "/found/$number.steps"
-    apt-get install --print-uris -qq -y --no-install-recommends $names > "/found/$number.files"
+    apt-get install --simulate -q -y --no-install-recommends $names > "/output/$number.steps"
+    apt-get install --print-uris -qq -y --no-install-recommends $names > "/output/$number.files"
     sed -n 's/^Inst \\([^ ]*\\) \\(\\[[^]]*\\] \\)\\{0,1\\}(\\([^ ]*\\) .*/\\1=\\3/p' \\
-        "/found/$number.steps" > /named
-    [ ! -s /named ] || xargs apt-cache show < /named > "/found/$number.packages"
+        "/output/$number.steps" > /named
+    [ ! -s /named ] || xargs apt-cache show < /named > "/output/$number.packages"
 done < /lock/lists
 END
 
 FROM scratch
-COPY --from=base /found/ /
+COPY --from=base /output/ /
 """
-_INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
 _REMOVED = re.compile(r"^Remv (?P<name>\S+)", re.MULTILINE)
-_LOGIN = re.compile(r"(?<=://)[^/@]*@")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
 _URL = re.compile(r"^'([^']+)' \S+ ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class VendorBase:
-    """A base, and what images ask of the distribution on it."""
+    """A vendor base, and the lists of packages that images install on it."""
 
     reference: str
-    """With its registry's host and its digest: what is pulled."""
+    """What is pulled: with the registry's host and the digest."""
     pinned: str
     """The same without the host."""
     steps: tuple[Step, ...]
     stale_sources: str = ""
-    """Files of its apt that can't be refreshed any more."""
+    """Files of apt sources on it that can no longer be refreshed."""
 
     @property
     def name(self) -> str:
-        """As people say it, without the digest."""
+        """The reference without the digest."""
         return self.reference.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
-    """What steps add to a base, and what of it differs from the lock."""
+class LockedSteps:
+    """The packages that steps add to a base, and their differences from the lock."""
 
     steps: Mapping[Step, tuple[str, ...]]
-    """The names of the packages that each adds."""
+    """The names of the packages that each step adds."""
     packages: Mapping[str, Mapping[str, str]]
-    """The fields of each in its index, by name."""
+    """The index fields of each package, by name."""
     changes: tuple[PackageChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
-    """How steps of a build are run here."""
+class BuildSettings:
+    """Settings of the builds that run apt."""
 
     state: Path
     inputs: BuildInputs
     on_event: Callable[[Event], None]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of docker's programs, such as its logins."""
+    """Environment of docker's programs, such as their credentials."""
 
 
-def resolve(
-    base: VendorBase, locked: BaseLock | None, run: Runner, *, upgrade: Collection[str] | None = ()
-) -> Locked:
-    """What the steps add, in the versions that are locked already where there are any.
+def lock(
+    workspace: Workspace,
+    recipes: Sequence[Recipe],
+    report: Reporter,
+    on_event: Callable[[Event], None],
+    *,
+    named: Sequence[Recipe] = (),
+    upgrade: Collection[str] | None = (),
+) -> Iterator[str]:
+    """Lock the packages that images add to vendor bases; yield a line for each change or base without digest.
 
-    `upgrade` names packages to be taken from what the mirrors have now; None is all of them. Raises
-    BuildError where the base can't be pulled, or its apt finds no way, in apt's words.
+    Only bases of `named` images get a first lock, because that pulls the base. `upgrade` names packages to
+    take from the mirrors anew; None means all.
+    """
+    for reference in _without_digest(workspace, named):
+        yield f"packages on {reference} cannot be locked: its component has no digest"
+    requested = {base.pinned for base in _bases(workspace, named)}
+    locks = workspace.apt_locks
+    outdated: dict[VendorBase, BaseLock | None] = {}
+    for base in _bases(workspace, [*recipes, *named]):
+        locked = locks.bases.get(base.pinned)
+        if locked and not apt.affects(upgrade, locked.debs) and {*base.steps} <= {*locked.steps}:
+            continue
+        if base.pinned in requested or locks.of_reference(base.pinned.partition("@")[0]):
+            outdated[base] = locked
+    if not outdated:
+        return
+    # A lock covers all images of the project on that base
+    complete = {base.pinned: base for base in _bases(workspace, workspace.recipes.values())}
+    with _build_settings(workspace, [base.reference for base in outdated], report, on_event) as settings:
+        for base, locked in outdated.items():
+            report(f"resolving packages with the apt of {base.name}")
+            locked_steps = resolve_steps(complete[base.pinned], locked, settings, upgrade=upgrade)
+            yield from _write(workspace, base, locked_steps)
+    _remove_others(workspace, outdated, complete)
+
+
+def drift(
+    workspace: Workspace, recipes: Sequence[Recipe], report: Reporter, on_event: Callable[[Event], None]
+) -> dict[str, tuple[PackageChange, ...]]:
+    """Return by base the packages of its lock that have another version on the mirrors."""
+    locks = workspace.apt_locks.bases
+    locked = {base: locks[base.pinned] for base in _bases(workspace, recipes) if base.pinned in locks}
+    if not locked:
+        return {}
+    changes = {}
+    with _build_settings(workspace, [base.reference for base in locked], report, on_event) as settings:
+        for base, base_lock in locked.items():
+            report(f"resolving packages with the apt of {base.name}")
+            steps = resolve_steps(base, base_lock, settings, upgrade=None)
+            changes[base.name] = tuple(change for change in steps.changes if change.after)
+    return changes
+
+
+def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[VendorBase, ...]:
+    """Return the bases with a digest on which images install packages, each with all its steps."""
+    problems = Problems()
+    steps: dict[str, dict[Step, None]] = {}
+    references: dict[str, str] = {}
+    stale: dict[str, set[str]] = {}
+    for recipe in recipes:
+        resolution = resolve(recipe, workspace.catalog)
+        for lists in pulled_lists(resolution):
+            if lists.pinned and lists.lists:
+                host = registry_host(resolution, workspace.project.region, problems)
+                references.setdefault(lists.pinned, f"{host}{lists.pinned}")
+                steps.setdefault(lists.pinned, {}).update(dict.fromkeys(map(step_of, lists.lists)))
+                facts = resolution.base.spec.facts
+                stale.setdefault(lists.pinned, set()).update(facts.get("stale_sources", "").split())
+    problems.raise_as(RecipeError)
+    return tuple(
+        VendorBase(references[pinned], pinned, tuple(sorted(lists)), " ".join(sorted(stale[pinned])))
+        for pinned, lists in sorted(steps.items())
+    )
+
+
+def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """Return the bases without a digest on which images install packages."""
+    lists = (lists for recipe in recipes for lists in pulled_lists(resolve(recipe, workspace.catalog)))
+    return tuple(dict.fromkeys(one.reference for one in lists if one.lists and not one.pinned))
+
+
+@contextlib.contextmanager
+def _build_settings(
+    workspace: Workspace, references: Sequence[str], report: Reporter, on_event: Callable[[Event], None]
+) -> Iterator[BuildSettings]:
+    project = workspace.project
+    with contextlib.ExitStack() as stack:
+        daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
+        inputs = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=report))
+        environment = stack.enter_context(registry_auth.base_logins(references, project, report))
+        yield BuildSettings(project.state, inputs, on_event, environment)
+
+
+def _write(workspace: Workspace, base: VendorBase, locked: LockedSteps) -> Iterator[str]:
+    name = file_of(base.pinned)
+    path = workspace.project.recipe_roots[-1] / FOLDER / name
+    write_whole(path, lock_text(base.pinned, locked.steps, locked.packages.values()))
+    yield from (f"{base.name}: {change.text}" for change in locked.changes)
+    yield f"{name}: {len(locked.packages)} packages, {len(locked.changes)} changed"
+
+
+def _remove_others(
+    workspace: Workspace, locked: Iterable[VendorBase], complete: Mapping[str, VendorBase]
+) -> None:
+    """Remove locks of former digests of the locked bases if no image uses these any more."""
+    references = {base.pinned.partition("@")[0] for base in locked}
+    directory = workspace.project.recipe_roots[-1] / FOLDER
+    for other in workspace.apt_locks.bases.values():
+        is_unused = other.reference in references and other.pinned not in complete
+        if is_unused and other.path.parent == directory:
+            other.path.unlink(missing_ok=True)
+
+
+def resolve_steps(
+    base: VendorBase,
+    locked: BaseLock | None,
+    settings: BuildSettings,
+    *,
+    upgrade: Collection[str] | None = (),
+) -> LockedSteps:
+    """Resolve the packages that steps add to a base; locked packages keep their version.
+
+    `upgrade` names packages to take from the mirrors anew; None means all. Raises BuildError with apt's
+    output if the base cannot be pulled or its apt fails.
     """
     before = {deb.name: deb for deb in locked.debs} if locked else {}
-    kept = list(kept_packages(before, upgrade))
-    with private_directory(run.state) as folder:
-        context, found = folder / "context", folder / "found"
+    kept = list(apt.kept_packages(before, upgrade))
+    with private_directory(settings.state) as directory:
+        context, output = directory / "context", directory / "output"
         _write_context(context, base, locked, kept)
         try:
             buildx.export_files(
                 buildx.Target(base.name, "packages", context / "docker-bake.json"),
-                found,
+                output,
                 cwd=context,
-                state=run.state,
-                secrets=run.inputs.secrets,
-                arguments=run.inputs.arguments,
-                on_event=run.on_event,
-                environment=run.environment,
+                state=settings.state,
+                secrets=settings.inputs.secrets,
+                arguments=settings.inputs.arguments,
+                on_event=settings.on_event,
+                environment=settings.environment,
             )
         except BuildError as error:
-            raise BuildError(_untold(base, error.diagnostics[0], is_kept=bool(kept))) from error
-        # A maintainer's name may be in any encoding
-        texts = {path.name: path.read_text("utf-8", "replace") for path in found.iterdir()}
-    return read(base, before, texts)
+            raise BuildError(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
+        # Names of maintainers may have any encoding
+        texts = {path.name: path.read_text("utf-8", "replace") for path in output.iterdir()}
+    return read_output(base, before, texts)
 
 
-def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Mapping[str, str]]) -> str:
-    """A lock as it is written down."""
+def lock_text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Mapping[str, str]]) -> str:
+    """Return the text of a lock."""
     heading = "# A base that is pulled, and each file that a step adds to it; made by `./bake lock`\n"
     stanza = [f"{BASE}: {pinned}\n"]
     stanza += [
@@ -140,76 +266,68 @@ def text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Ma
     return "\n".join([heading, *stanza, written(packages)])
 
 
-def _untold(base: VendorBase, why: Diagnostic, *, is_kept: bool) -> Diagnostic:
-    """That the base's apt could not be asked, or found no way, with its own last words."""
-    message = f"what steps add to `{base.name}` can't be locked"
-    hint = "the base has to be there to be pulled, and its apt to reach its sources and know the packages"
+def _apt_failed(base: VendorBase, cause: Diagnostic, *, is_kept: bool) -> Diagnostic:
+    message = f"packages on `{base.name}` cannot be locked"
+    hint = "check that the base can be pulled, and that its apt sources are reachable and have the packages"
     if is_kept:
-        hint += "; where they don't go with what is locked, `./bake lock --upgrade` locks all anew"
-    return Diagnostic(message, reasons=(Reason(why.message),), tail=why.tail, hint=hint)
+        hint += "; if these conflict with locked ones, run `bake lock --upgrade` to lock all anew"
+    return Diagnostic(message, reasons=(Reason(cause.message),), tail=cause.tail, hint=hint)
 
 
-def _write_context(folder: Path, base: VendorBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
-    lock = folder / "lock"
+def _write_context(directory: Path, base: VendorBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
+    lock = directory / "lock"
     lock.mkdir(parents=True)
-    (lock / "Packages").write_text(written(apt.fields_of(kept, [locked.path] if locked else ())))
-    (lock / "preferences").write_text(apt.pins(kept, base.steps))
+    (lock / "Packages").write_text(written(apt.locked_fields(kept, [locked.path] if locked else ())))
+    (lock / "preferences").write_text(apt.preferences(kept, base.steps))
     (lock / "lists").write_text("".join(f"{' '.join(step)}\n" for step in base.steps))
     dockerfile = filled(_DOCKERFILE, base=base.reference, stale_sources=base.stale_sources)
-    (folder / "Dockerfile").write_text(dockerfile)
-    target = {"context": str(folder), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
-    (folder / "docker-bake.json").write_text(json.dumps({"target": {"packages": target}}))
+    (directory / "Dockerfile").write_text(dockerfile)
+    target = {"context": str(directory), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
+    (directory / "docker-bake.json").write_text(json.dumps({"target": {"packages": target}}))
 
 
-def read(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> Locked:
-    """What apt said in a step: of each list what it would do, where files lie, what packages they are."""
+def read_output(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> LockedSteps:
+    """Read the output of apt for each step: the simulated installation, the URLs, and the package fields."""
     steps: dict[Step, tuple[str, ...]] = {}
     packages: dict[str, dict[str, str]] = {}
     for number, step in enumerate(base.steps, 1):
-        versions = {
-            match["name"]: match["version"] for match in _INSTALLED.finditer(texts[f"{number}.steps"])
-        }
-        if removed := _REMOVED.search(texts[f"{number}.steps"]):
-            raise ConflictError(_taken_away(base, step, removed["name"]))
-        urls = [unquote(_LOGIN.sub("", url)) for url in _URL.findall(texts[f"{number}.files"])]
-        shown = [fields for _, fields in stanzas(texts.get(f"{number}.packages", "")) if "Filename" in fields]
-        for fields in shown:
-            name, earlier = fields["Package"], before.get(fields["Package"])
-            if versions.get(name) != fields["Version"]:
+        simulation = texts[f"{number}.steps"]
+        if removed := _REMOVED.search(simulation):
+            raise ConflictError(_removes_package(base, step, removed["name"]))
+        versions = apt.installed_versions(simulation)
+        urls = [unquote(_CREDENTIALS.sub("", url)) for url in _URL.findall(texts[f"{number}.files"])]
+        for _, fields in stanzas(texts.get(f"{number}.packages", "")):
+            if "Filename" not in fields or versions.get(fields["Package"]) != fields["Version"]:
                 continue
-            if name not in packages or is_better_match(earlier, fields, packages[name]):
-                packages[name] = fields | _place(fields, urls, earlier)
+            name, earlier = fields["Package"], before.get(fields["Package"])
+            if name not in packages or apt.is_better_match(earlier, fields, packages[name]):
+                packages[name] = fields | _file_location(fields, urls, earlier)
         for name, version in versions.items():
             if name in packages and packages[name]["Version"] != version:
-                raise ConflictError(_twice(base, name, packages[name]["Version"], version))
-        if lost := [name for name in versions if name not in packages or not _is_known(packages[name])]:
-            message = f"apt of `{base.name}` tells no file of package `{lost[0]}`"
-            hint = "its sources have no sha256 of it, or are reached by other ways than http and https"
+                first = packages[name]["Version"]
+                raise ConflictError(apt.two_versions(f"`{base.name}`", "base", name, first, version))
+        if missing := [name for name in versions if name not in packages or not _has_file(packages[name])]:
+            message = f"apt of `{base.name}` has no usable file of package `{missing[0]}`"
+            hint = "its sources need a sha256 of the file and an http or https URL"
             raise BuildError(Diagnostic(message, hint=hint))
         steps[step_of(step)] = tuple(sorted(versions))
-    return Locked(steps, packages, changes(before, packages))
+    return LockedSteps(steps, packages, apt.package_changes(before, packages))
 
 
-def _taken_away(base: VendorBase, step: Step, name: str) -> Diagnostic:
-    message = f"a step on `{base.name}` would take `{name}` away from it: {' '.join(step)}"
-    hint = "a step adds to a base: name versions in `apt` that go with what it has, or take another base"
+def _removes_package(base: VendorBase, step: Step, name: str) -> Diagnostic:
+    message = f"a step on `{base.name}` would remove its package `{name}`: {' '.join(step)}"
+    hint = "name versions in `apt` that fit the packages of the base, or use another base"
     return Diagnostic(message, hint=hint)
 
 
-def _twice(base: VendorBase, name: str, first: str, second: str) -> Diagnostic:
-    message = f"steps on `{base.name}` want `{name}` in two versions, {first} and {second}"
-    hint = "a lock has one version of each package: let `apt` of all images on that base name the same"
-    return Diagnostic(message, hint=hint)
+def _has_file(fields: Mapping[str, str]) -> bool:
+    """Return whether a package has a file that can be downloaded and verified."""
+    deb = deb_of(fields)
+    return deb is not None and bool(deb.site)
 
 
-def _is_known(fields: Mapping[str, str]) -> bool:
-    """Whether a package is a file that can be fetched and compared."""
-    found = deb_of(fields)
-    return found is not None and bool(found.site)
-
-
-def _place(fields: Mapping[str, str], urls: Sequence[str], before: Deb | None) -> dict[str, str]:
-    """Where a package's file lies: below which root, and where there."""
+def _file_location(fields: Mapping[str, str], urls: Sequence[str], before: Deb | None) -> dict[str, str]:
+    """Return the root URL of a package's file, and the path below it."""
     path = fields["Filename"].removeprefix("./")
     if before and before.sha256 == fields.get("SHA256"):
         return {"Filename": before.path, "Site": before.site}

@@ -1,4 +1,4 @@
-"""Locks the packages of distributions that images on bootstrapped bases are made of, suite by suite."""
+"""Locks of the Debian packages of images on bootstrapped bases, one for each suite."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,76 +15,79 @@ from bakehouse.util.terminal import Reporter
 
 
 def lock(
-    workspace: Workspace, recipes: Sequence[Recipe], say: Reporter, *, upgrade: Collection[str] | None = ()
+    workspace: Workspace, recipes: Sequence[Recipe], report: Reporter, *, upgrade: Collection[str] | None = ()
 ) -> Iterator[str]:
-    """Write down what images need that is not locked yet; a line for each package and suite that changed.
+    """Lock the packages that images need and that are not locked yet; yield a line for each change.
 
-    `upgrade` names packages to be taken from what the mirrors have now; None is all of them. It takes all
-    images: packages that need each other in one version change together, whoever asked for them.
+    `upgrade` names packages to take from the mirrors anew; None means all. An upgrade needs the recipes of
+    all images, because packages that depend on each other change together.
     """
-    for suite, wanted in _wanted(workspace, recipes).items():
+    for suite, lists in _package_lists(workspace, recipes).items():
         locked = workspace.apt_locks.suites.get(suite)
-        if locked and not apt.concerns(upgrade, locked.debs) and _has_all(locked, wanted):
+        if locked and not apt.affects(upgrade, locked.debs) and _has_all(locked, lists):
             continue
-        say(f"asking this machine's apt for the packages of {suite}")
-        found = apt.resolve(suite, wanted, locked, workspace.project.state, upgrade=upgrade)
-        is_whole = {*wanted} == {*_wanted(workspace, workspace.recipes.values())[suite]}
+        report(f"resolving the packages of {suite} with apt")
+        resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
+        is_complete = {*lists} == {*_package_lists(workspace, workspace.recipes.values())[suite]}
         path = workspace.project.recipe_roots[-1] / FOLDER / f"{suite}{SUFFIX}"
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
-        kept = {} if is_whole else _own(path)
-        write_whole(path, _text(suite, {**kept, **found.packages}, earlier.debs if earlier else ()))
-        changes = [one for one in found.changes if one.after or (is_whole and one.name not in kept)]
-        yield from (f"{suite}: {one.text}" for one in changes)
-        yield f"{path.name}: {len({**kept, **found.packages})} packages, {len(changes)} of them changed"
+        kept = {} if is_complete else _own_packages(path)
+        packages = {**kept, **resolved.packages}
+        write_whole(path, _text(suite, packages, earlier.debs if earlier else ()))
+        changes = [
+            change for change in resolved.changes if change.after or (is_complete and change.name not in kept)
+        ]
+        yield from (f"{suite}: {change.text}" for change in changes)
+        yield f"{path.name}: {len(packages)} packages, {len(changes)} changed"
 
 
 def drift(
-    workspace: Workspace, recipes: Sequence[Recipe], say: Reporter
+    workspace: Workspace, recipes: Sequence[Recipe], report: Reporter
 ) -> dict[str, tuple[PackageChange, ...]]:
-    """For each suite, what is locked in another version than its mirrors have now, or is not locked."""
-    found = {}
-    for suite, wanted in _wanted(workspace, recipes).items():
-        say(f"asking this machine's apt for the packages of {suite}")
+    """Return by suite the packages that are not locked, or have another version on the mirrors."""
+    changes = {}
+    for suite, lists in _package_lists(workspace, recipes).items():
+        report(f"resolving the packages of {suite} with apt")
         locked = workspace.apt_locks.suites.get(suite)
-        now = apt.resolve(suite, wanted, locked, workspace.project.state, upgrade=None)
-        found[suite] = tuple(one for one in now.changes if one.after)
-    return found
+        resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
+        changes[suite] = tuple(change for change in resolved.changes if change.after)
+    return changes
 
 
-def _wanted(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str, list[tuple[str, ...]]]:
-    """What is installed together in the images' steps, by suite."""
-    found: dict[str, dict[tuple[str, ...], None]] = {}
+def _package_lists(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str, list[tuple[str, ...]]]:
+    """Return by suite the lists of packages that steps of the images install together."""
+    lists: dict[str, dict[tuple[str, ...], None]] = {}
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
         source = resolution.base.spec.base
         if source and source.suite:
-            found.setdefault(source.suite, {}).update(dict.fromkeys(wanted_of(resolution)))
-    return {suite: sorted(lists) for suite, lists in sorted(found.items())}
+            lists.setdefault(source.suite, {}).update(dict.fromkeys(package_lists(resolution)))
+    return {suite: sorted(suite_lists) for suite, suite_lists in sorted(lists.items())}
 
 
-def wanted_of(resolution: Resolution) -> list[tuple[str, ...]]:
-    """What is installed together in the steps of one image."""
-    return [tuple(sorted({*one})) for one in wanted_lists(resolution)]
+def package_lists(resolution: Resolution) -> list[tuple[str, ...]]:
+    """Return the lists of packages that the steps of one image install together."""
+    return [tuple(sorted({*names})) for names in wanted_lists(resolution)]
 
 
-def _has_all(locked: AptLock, wanted: Iterable[Sequence[str]]) -> bool:
+def _has_all(locked: AptLock, lists: Iterable[Sequence[str]]) -> bool:
     try:
-        for names in wanted:
+        for names in lists:
             locked.base(names)
     except NotLocked:
         return False
     return True
 
 
-def _own(path: Path) -> dict[str, Mapping[str, str]]:
-    """The packages of a lock, by name; none where there is no such file."""
+def _own_packages(path: Path) -> dict[str, Mapping[str, str]]:
+    """Return the packages of a lock by name; none if the file does not exist."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return {fields["Package"]: fields for _, fields in stanzas(text)}
 
 
 def _text(suite: str, packages: Mapping[str, Mapping[str, str]], earlier: Iterable[Deb]) -> str:
-    """A lock without what an earlier folder of recipes has in the same version."""
-    known = {deb.name: deb.sha256 for deb in earlier}
-    own = [one for name, one in packages.items() if known.get(name) != one["SHA256"]]
+    """Return a lock without the packages that an earlier recipe directory locks in the same version."""
+    digests = {deb.name: deb.sha256 for deb in earlier}
+    own = [fields for name, fields in packages.items() if digests.get(name) != fields["SHA256"]]
     heading = f"# Debian {suite}: each package as the one file that is installed; made by `./bake lock`\n"
     return f"{heading}\n{written(own)}"

@@ -1,4 +1,4 @@
-"""Finds out the sha256 and the size of artifacts where nobody has written them down yet, and does so."""
+"""Checksums and sizes of artifacts: finds missing ones, and writes them into the component files."""
 
 import hashlib
 import os
@@ -17,26 +17,26 @@ from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.lock.python import Index, resolve
 from bakehouse.util.files import write_whole
-from bakehouse.util.format import format_bytes
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Sha256
 from bakehouse.util.yaml_reader import is_in_flow
 
-_TOLD_BYTES = 100_000_000
+_REPORT_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """An artifact whose sha256 and size are known now."""
+    """An artifact with its sha256 and size."""
 
     artifact: Artifact
     sha256: Sha256
     bytes: int
     origin: str
-    """What they were read from, as it is told."""
+    """The file or URL that was read."""
 
     @property
     def line(self) -> str:
-        """What was found out, as it is told."""
+        """One line of output about it."""
         sha256 = "" if self.artifact.sha256 else f"sha256:{self.sha256}, "
         return f"{self.artifact.file}: {sha256}{self.bytes:,} bytes, from {self.origin}"
 
@@ -48,90 +48,91 @@ def pin(
     cache: Path,
     state: Path,
     index: Index,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[Pinned, ...]:
-    """Fetch every artifact that has no sha256, and write its sha256 and size where `unknown` stands.
+    """Download artifacts without a sha256, and write their sha256 and size in place of `unknown`.
 
-    Folders of `mirrors` are looked into first, by file name. Of an artifact with a sha256 only the size is
-    missing: it is written where that file is on this machine, and nothing is fetched for it. Each is written
-    before the next is looked for. Raises BuildError with all files that can't be had or have another size
-    than is written of them, once the others are written; StaleError where a line has changed.
+    Directories of `mirrors` are searched first, by file name. If only the size of an artifact is missing, it
+    is written if the file is on this machine; nothing is downloaded for it. Each artifact is written before
+    the next is processed. At the end it raises BuildError with all files that are unavailable or have another
+    size. Raises StaleError if a line has changed.
     """
-    # What nobody knows the sha256 of no mirror can be asked for
-    machine = DownloadConfig((), index.pip, index.certificates, os.environ)
-    hashes, kept = HashCache(state / "hashes.json"), FileCache(cache, say)
-    found, known = LocalMirrors(mirrors, hashes), LocalMirrors((*mirrors, *machine.folders), hashes)
-    pinned = []
-    added: list[Location] = []
-    problems, lost, down = Problems(), list[_Lost](), dict[str, str]()
-    # What asks nobody comes first: it can't fail.
-    for artifact in sorted(artifacts, key=lambda one: one.sha256 is None):
+    # Mirrors that find files by sha256 cannot help
+    downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
+    hashes, file_cache = HashCache(state / "hashes.json"), FileCache(cache, report)
+    local = LocalMirrors(mirrors, hashes)
+    all_local = LocalMirrors((*mirrors, *downloads.folders), hashes)
+    results = []
+    added_lines: list[Location] = []
+    problems, unavailable, down = Problems(), list[_Unavailable](), dict[str, str]()
+    # Artifacts with a sha256 come first, because they need no network
+    for artifact in sorted(artifacts, key=lambda artifact: artifact.sha256 is None):
         try:
             if artifact.sha256:
-                one = _sized(artifact, known, kept)
+                pinned = _with_size(artifact, all_local, file_cache)
             else:
-                one = _pinned(artifact, found, index, machine, down, say)
-        except _Lost as error:
-            lost.append(error)
+                pinned = _pinned(artifact, local, index, downloads, down, report)
+        except _Unavailable as error:
+            unavailable.append(error)
             continue
         except BuildError as error:
             problems.extend(error.diagnostics)
             continue
-        if one:
-            spot = artifact.location
-            above = sum(line.path == spot.path and line.line < spot.line for line in added)
-            if write_pin(one, above):
-                added.append(spot)
-            say(one.line)
-            pinned.append(one)
-    problems.extend(_told(lost))
+        if pinned:
+            location = artifact.location
+            shift = sum(line.path == location.path and line.line < location.line for line in added_lines)
+            if write_pin(pinned, shift):
+                added_lines.append(location)
+            report(pinned.line)
+            results.append(pinned)
+    problems.extend(_unavailable_errors(unavailable))
     problems.raise_as(BuildError)
-    return tuple(pinned)
+    return tuple(results)
 
 
-def write_pin(found: Pinned, below: int = 0) -> bool:
-    """Put what was found where `unknown` stands, and the size behind the sha256 where it stands nowhere yet.
+def write_pin(pinned: Pinned, shift: int = 0) -> bool:
+    """Write a sha256 and a size in place of `unknown`; a size without a place follows the sha256.
 
-    The rest of the file stays as it is, but that lines move where True comes back. `below` says how many
-    have come before it since the file was read. Raises StaleError where something else has changed.
+    The rest of the file stays unchanged. Returns whether a line was added. `shift` is the number of lines
+    added above since the file was read. Raises StaleError if the file has changed otherwise.
     """
-    artifact = found.artifact
+    artifact = pinned.artifact
     texts: dict[Location, str] = {}
     if artifact.sha256 is None:
-        texts[artifact.location] = found.sha256
-    place, line = artifact.size_location if artifact.bytes is None else None, ""
-    if place == artifact.location:
-        if is_in_flow(artifact.location.path.read_text(), place.line + below, place.column):
-            texts[place] = f"{found.sha256}, bytes: {found.bytes}"
+        texts[artifact.location] = pinned.sha256
+    location, line = artifact.size_location if artifact.bytes is None else None, ""
+    if location == artifact.location:
+        if is_in_flow(artifact.location.path.read_text(), location.line + shift, location.column):
+            texts[location] = f"{pinned.sha256}, bytes: {pinned.bytes}"
         else:
-            texts[place] = found.sha256
-            line = f"bytes: {found.bytes}"
-    elif place:
-        texts[place] = str(found.bytes)
-    _replace(found, texts, below, line)
+            texts[location] = pinned.sha256
+            line = f"bytes: {pinned.bytes}"
+    elif location:
+        texts[location] = str(pinned.bytes)
+    _replace(pinned, texts, shift, line)
     return bool(line)
 
 
-def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str) -> None:
-    """Replace what stands at places of a file; `line` is put below the sha256's, in its column."""
-    path = found.artifact.location.path
-    # As bytes: reading text would make all ends of lines the same
+def _replace(pinned: Pinned, texts: Mapping[Location, str], shift: int, line: str) -> None:
+    """Replace text at locations of a file, and insert `line` below the sha256, in its column."""
+    path = pinned.artifact.location.path
+    # As bytes, because reading text would unify line endings
     lines = path.read_bytes().decode().splitlines(keepends=True)
-    pattern = re.compile(rf"(?P<quote>[\"']?)(?:{UNKNOWN}|{found.sha256})(?P=quote)(?=\s|,|\}}|$)")
-    for place in texts:
-        now = lines[place.line + below - 1] if place.line + below <= len(lines) else ""
-        is_same = not place.text or place.text.rstrip("\r\n") == now.rstrip("\r\n")
-        if not is_same or not pattern.match(now, place.column - 1):
-            message = f"`{path.name}` has changed since it was read: nothing was written"
-            hint = f"run it again, or write sha256: {found.sha256}"
-            raise StaleError(Diagnostic(message, place, hint=hint))
-    for place, text in sorted(texts.items(), key=lambda one: one[0].column, reverse=True):
-        index, start = place.line + below - 1, place.column - 1
+    pattern = re.compile(rf"(?P<quote>[\"']?)(?:{UNKNOWN}|{pinned.sha256})(?P=quote)(?=\s|,|\}}|$)")
+    for location in texts:
+        current = lines[location.line + shift - 1] if location.line + shift <= len(lines) else ""
+        is_same = not location.text or location.text.rstrip("\r\n") == current.rstrip("\r\n")
+        if not is_same or not pattern.match(current, location.column - 1):
+            message = f"`{path.name}` has changed since it was read; nothing was written"
+            hint = f"run the command again, or write sha256: {pinned.sha256}"
+            raise StaleError(Diagnostic(message, location, hint=hint))
+    for location, text in sorted(texts.items(), key=lambda item: item[0].column, reverse=True):
+        index, start = location.line + shift - 1, location.column - 1
         match = pattern.match(lines[index], start)
         assert match
         lines[index] = f"{lines[index][:start]}{text}{lines[index][match.end() :]}"
     if line:
-        index = found.artifact.location.line + below - 1
+        index = pinned.artifact.location.line + shift - 1
         whole = lines[index].rstrip()
         indent = " " * (len(whole) - len(whole.lstrip()))
         end = "\r\n" if lines[index].endswith("\r\n") else "\n"
@@ -139,35 +140,35 @@ def _replace(found: Pinned, texts: Mapping[Location, str], below: int, line: str
     write_whole(path, "".join(lines))
 
 
-def _sized(artifact: Artifact, found: LocalMirrors, kept: FileCache) -> Pinned | None:
-    """An artifact whose size can be told without fetching it."""
+def _with_size(artifact: Artifact, local: LocalMirrors, file_cache: FileCache) -> Pinned | None:
+    """Return an artifact with its size if the file is on this machine."""
     sha256 = Sha256(str(artifact.sha256))
     if artifact.bytes is not None or artifact.size_location is None:
         return None
-    path = kept.find(sha256, artifact.file) or found.find(sha256, artifact.file)
+    path = file_cache.find(sha256, artifact.file) or local.find(sha256, artifact.file)
     return Pinned(artifact, sha256, path.stat().st_size, str(path)) if path else None
 
 
 def _pinned(
     artifact: Artifact,
-    found: LocalMirrors,
+    local: LocalMirrors,
     index: Index,
-    machine: DownloadConfig,
+    downloads: DownloadConfig,
     down: dict[str, str],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Pinned:
-    if path := next(iter(found.named(artifact.file)), None):
-        one = Pinned(artifact, found.sha256(path), path.stat().st_size, str(path))
+    if path := next(iter(local.named(artifact.file)), None):
+        pinned = Pinned(artifact, local.sha256(path), path.stat().st_size, str(path))
     elif artifact.kind == "pypi":
-        one = _from_index(artifact, index)
+        pinned = _from_index(artifact, index)
     else:
-        one = _fetch(artifact, machine, down, say)
-    if artifact.bytes not in (None, one.bytes):
-        message = f"`{artifact.file}` has {one.bytes:,} bytes, and `bytes` says {artifact.bytes:,}"
-        hint = "compare with what the publisher tells; what is wrong is not known here"
-        facts = (("found", one.origin),)
+        pinned = _download(artifact, downloads, down, report)
+    if artifact.bytes not in (None, pinned.bytes):
+        message = f"`{artifact.file}` has {pinned.bytes:,} bytes, but `bytes` is {artifact.bytes:,}"
+        hint = "compare both with the publisher's value"
+        facts = (("found", pinned.origin),)
         raise BuildError(Diagnostic(message, artifact.location, facts=facts, hint=hint))
-    return one
+    return pinned
 
 
 def _from_index(artifact: Artifact, index: Index) -> Pinned:
@@ -180,75 +181,75 @@ def _from_index(artifact: Artifact, index: Index) -> Pinned:
     raise BuildError(Diagnostic(message, artifact.location, facts=facts))
 
 
-def _fetch(
-    artifact: Artifact, machine: DownloadConfig, down: dict[str, str], say: Callable[[str], None]
+def _download(
+    artifact: Artifact, downloads: DownloadConfig, down: dict[str, str], report: Callable[[str], None]
 ) -> Pinned:
-    """What the artifact's own address gives, or the first of apt's mirrors that has it.
+    """Hash an artifact from its own URL, or from the first apt mirror that has it.
 
-    `down` has why a server was given up: it is not waited for once more.
+    `down` has the reasons of servers that failed; these are not tried again.
     """
     assert artifact.kind != "pypi"
-    refusals = []
-    wanted = RequiredFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
-    for offer in machine.offers(wanted):
+    failures = []
+    required = RequiredFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
+    for offer in downloads.offers(required):
         if offer.place in down:
-            refusals.append((offer, down[offer.place]))
+            failures.append((offer, down[offer.place]))
             continue
         try:
-            sha256, size = _digest(offer, artifact.bytes, lambda text: say(f"{artifact.file}: {text}"))
+            sha256, size = _digest(offer, artifact.bytes, lambda text: report(f"{artifact.file}: {text}"))
             return Pinned(artifact, sha256, size, offer.name)
         except SourceError as error:
-            refusals.append((offer, error.reason))
+            failures.append((offer, error.reason))
             if error.is_down:
                 down[offer.place] = error.reason
-    raise _Lost(artifact, refusals)
+    raise _Unavailable(artifact, failures)
 
 
-class _Lost(Exception):
-    """An artifact that nobody gives."""
+class _Unavailable(Exception):
+    """An artifact that no source has."""
 
-    def __init__(self, artifact: Artifact, refusals: Sequence[tuple[Offer, str]]) -> None:
+    def __init__(self, artifact: Artifact, failures: Sequence[tuple[Offer, str]]) -> None:
         super().__init__(artifact.file)
-        self.artifact, self.refusals = artifact, refusals
+        self.artifact, self.failures = artifact, failures
 
     @property
     def cause(self) -> tuple[tuple[str, str], ...]:
-        """Why it is lost, which many files of one server have in common."""
-        return tuple((offer.place, reason) for offer, reason in self.refusals)
+        """The reason of each source; files of one failing server share it."""
+        return tuple((offer.place, reason) for offer, reason in self.failures)
 
 
-def _told(lost: Iterable[_Lost]) -> Iterator[Diagnostic]:
-    """What can't be had, by its cause: one server that is down may have dozens of files."""
-    causes: dict[tuple[tuple[str, str], ...], list[_Lost]] = {}
-    for one in lost:
-        causes.setdefault(one.cause, []).append(one)
+def _unavailable_errors(unavailable: Iterable[_Unavailable]) -> Iterator[Diagnostic]:
+    """Yield one error for each cause, because a failing server may have dozens of files."""
+    causes: dict[tuple[tuple[str, str], ...], list[_Unavailable]] = {}
+    for error in unavailable:
+        causes.setdefault(error.cause, []).append(error)
     for first, *others in causes.values():
-        count = f" and {len(others)} {'other' if len(others) == 1 else 'others'}" if others else ""
-        reasons = tuple(Reason(f"{offer.name} {reason}") for offer, reason in first.refusals)
-        what = "them" if others else "the file"
+        more = f" and {format_count(len(others), 'other')} are" if others else " is"
+        files = "the files" if others else "the file"
         yield Diagnostic(
-            f"`{first.artifact.file}`{count} can't be had",
+            f"`{first.artifact.file}`{more} unavailable",
             first.artifact.location,
-            reasons=reasons or (Reason("this machine's apt knows no mirror"),),
-            facts=tuple(("and", one.artifact.file) for one in others),
-            hint=f"put {what} into a folder and name that in `mirrors` of [tool.bakehouse]",
+            reasons=tuple(Reason(f"{offer.name} {reason}") for offer, reason in first.failures)
+            or (Reason("this machine's apt has no mirror"),),
+            facts=tuple(("and", error.artifact.file) for error in others),
+            hint=f"copy {files} into a directory and add it to `mirrors` in [tool.bakehouse]",
         )
 
 
-def _digest(offer: Offer, size: int | None, say: Callable[[str], None]) -> tuple[Sha256, int]:
-    digest, read, told = hashlib.sha256(), 0, 0
-    with offer.open(0, "") as reply:
-        if size is not None and reply.total not in (None, size):
-            reason = f"has {reply.total} bytes under that name, not {size}: refused"
+def _digest(offer: Offer, size: int | None, report: Callable[[str], None]) -> tuple[Sha256, int]:
+    digest, count, reported = hashlib.sha256(), 0, 0
+    with offer.open(0, "") as response:
+        if size is not None and response.total not in (None, size):
+            reason = f"has a file of {response.total} bytes instead of {size}"
             raise SourceError(reason)
-        of = f" of {format_bytes(reply.total)}" if reply.total else ""
-        for chunk in reply.chunks():
+        total = f" of {format_bytes(response.total)}" if response.total else ""
+        for chunk in response.chunks():
             digest.update(chunk)
-            read += len(chunk)
-            if read - told >= _TOLD_BYTES:
-                told = read
-                say(f"{format_bytes(read)}{of}")
-        if reply.total is not None and read != reply.total:
-            reason = f"was cut after {read} of {reply.total} bytes"
+            count += len(chunk)
+            if count - reported >= _REPORT_BYTES:
+                reported = count
+                report(f"{format_bytes(count)}{total}")
+        if response.total is not None and count != response.total:
+            reason = f"was cut off after {count} of {response.total} bytes"
             raise SourceError(reason)
-    return Sha256(digest.hexdigest()), read
+    return Sha256(digest.hexdigest()), count

@@ -1,4 +1,4 @@
-"""Tells by kind how locks have drifted: what is not locked, what is stale, what is newer now."""
+"""Differences between locks and their sources: unlocked, outdated and newer versions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,36 +12,39 @@ from bakehouse.catalog.component import Component, VariantSpec
 from bakehouse.catalog.python_lock import Lock
 from bakehouse.catalog.recipe import Recipe, lock_heading
 from bakehouse.engine.buildkit_events import Event
-from bakehouse.lock import apt_suite, pulled_locks
+from bakehouse.lock import apt_base_image, apt_suite
 from bakehouse.lock.python import LockedFile
 from bakehouse.plan.apt_packages import are_locked, pulled_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, resolve
+from bakehouse.util.format import format_table
 from bakehouse.util.terminal import Reporter
 
 _ONE_PYTHON = re.compile(r"==([0-9]+\.[0-9]+)\.\*")
 
 
 class DriftKind(Enum):
-    """How a lock and the world can differ; of the first ones a build would not be what its recipe says."""
+    """Kinds of differences between a lock and its sources."""
 
     NOT_LOCKED = "not locked"
     OLDER = "older than its requirements"
     UNKNOWN = "checksum unknown"
     NO_DIGEST = "base without a digest"
-    MIRRORS = "taken as the distribution's mirrors have it when it is built"
-    NEWER_SYSTEM = "newer in the distribution"
+    MIRRORS = "not locked: installed from the mirrors at build time"
+    NEWER_SYSTEM = "newer on the mirrors"
     NEWER_PYTHON = "newer in the package index"
 
     @property
     def is_open(self) -> bool:
-        """Whether something is left open that a release must not leave open."""
+        """Whether a release must not have such a difference."""
         return self in (DriftKind.NOT_LOCKED, DriftKind.OLDER, DriftKind.UNKNOWN, DriftKind.NO_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
+    """One difference between a lock and its sources."""
+
     kind: DriftKind
     where: str
     """The suite, the component or the image."""
@@ -49,51 +52,51 @@ class Drift:
 
 
 class Resolve(Protocol):
-    """What requirements come to now, for one Python."""
+    """Resolve the requirements of a lock with the current package index."""
 
     def __call__(self, lock: Lock, spec: VariantSpec) -> tuple[LockedFile, ...]: ...
 
 
 def python_of(spec: VariantSpec) -> str | None:
-    """The one Python, such as `3.12`, that a part is for."""
-    asked = (one.specifier for one in spec.requires if one.name == "python")
-    ones = [match[1] for specifier in asked if (match := _ONE_PYTHON.fullmatch(specifier))]
-    return ones[-1] if ones else None
+    """Return the Python version, such as `3.12`, that a component requires; None if it allows several."""
+    ranges = (requirement.specifier for requirement in spec.requires if requirement.name == "python")
+    versions = [match[1] for text in ranges if (match := _ONE_PYTHON.fullmatch(text))]
+    return versions[-1] if versions else None
 
 
 def candidates(components: Iterable[Component]) -> Iterator[Candidate]:
-    """Each variant of components, whether an image has it or not."""
+    """Yield all variants of components."""
     for component in components:
         for release in component.releases:
             yield from (Candidate(component, release, variant) for variant in release.variants)
 
 
 def chosen(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Candidate]:
-    """The variants that images have."""
+    """Yield the variants that images contain."""
     for recipe in recipes:
         yield from (choice.candidate for choice in resolve(recipe, workspace.catalog).choices)
 
 
-def open_locks(parts: Iterable[Candidate]) -> Iterator[Drift]:
-    """Locks that are missing, or were made from other requirements than a part has now."""
-    for part in parts:
-        lock, python = part.spec.lock, python_of(part.spec)
+def open_locks(candidates: Iterable[Candidate]) -> Iterator[Drift]:
+    """Yield locks that are missing, or were made from other requirements than a component has now."""
+    for candidate in candidates:
+        lock, python = candidate.spec.lock, python_of(candidate.spec)
         if lock is None or not lock.requirements or python is None:
             continue
         if not lock.first_line:
-            yield Drift(DriftKind.NOT_LOCKED, str(part), lock.path.name)
+            yield Drift(DriftKind.NOT_LOCKED, str(candidate), lock.path.name)
         elif lock.first_line != lock.heading(python):
-            yield Drift(DriftKind.OLDER, str(part), lock.path.name)
+            yield Drift(DriftKind.OLDER, str(candidate), lock.path.name)
 
 
 def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
-    """What is not locked of images, or not as their recipes have it; each once."""
+    """Yield what images need that is not locked, or locked for other requirements; each once."""
     seen = set()
     for recipe in recipes:
-        for one in _open_points_of(resolve(recipe, workspace.catalog), workspace):
-            if one not in seen:
-                seen.add(one)
-                yield one
+        for point in _open_points_of(resolve(recipe, workspace.catalog), workspace):
+            if point not in seen:
+                seen.add(point)
+                yield point
 
 
 def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
@@ -121,10 +124,10 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
 
 
 def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
-    locks, asked = workspace.apt_locks, [one for one in pulled_lists(resolution) if one.lists]
-    for lists in asked:
+    locks, lists_of_bases = workspace.apt_locks, [one for one in pulled_lists(resolution) if one.lists]
+    for lists in lists_of_bases:
         locked, other = locks.bases.get(lists.pinned), locks.of_reference(lists.reference)
-        if not are_locked(asked, locks):
+        if not are_locked(lists_of_bases, locks):
             if not other:
                 yield Drift(DriftKind.MIRRORS, lists.reference, "packages of apt")
         elif locked is None and other:
@@ -132,8 +135,8 @@ def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
                 DriftKind.OLDER, lists.reference, f"{other.path.name}, of {other.pinned.rpartition('@')[2]}"
             )
         elif locked:
-            left = (step for step in map(step_of, lists.lists) if step not in locked.steps)
-            yield from (Drift(DriftKind.NOT_LOCKED, lists.reference, " ".join(step)) for step in left)
+            missing = (step for step in map(step_of, lists.lists) if step not in locked.steps)
+            yield from (Drift(DriftKind.NOT_LOCKED, lists.reference, " ".join(step)) for step in missing)
 
 
 def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> Iterator[Drift]:
@@ -141,7 +144,7 @@ def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> 
     if locked is None:
         yield Drift(DriftKind.NOT_LOCKED, suite, "none of its packages")
         return
-    for names in apt_suite.wanted_of(resolution):
+    for names in apt_suite.package_lists(resolution):
         try:
             locked.base(names)
         except NotLocked as missing:
@@ -150,40 +153,40 @@ def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> 
 
 
 def newer_packages(
-    workspace: Workspace, recipes: Sequence[Recipe], say: Reporter, on_event: Callable[[Event], None]
+    workspace: Workspace, recipes: Sequence[Recipe], report: Reporter, on_event: Callable[[Event], None]
 ) -> Iterator[Drift]:
-    """Packages of distributions that mirrors have in another version than is locked."""
-    found = apt_suite.drift(workspace, recipes, say)
-    for suite, changes in (found | pulled_locks.drift(workspace, recipes, say, on_event)).items():
-        yield from (Drift(DriftKind.NEWER_SYSTEM, suite, one.text) for one in changes if one.before)
+    """Yield locked Debian packages that have another version on the mirrors."""
+    changes = apt_suite.drift(workspace, recipes, report)
+    changes |= apt_base_image.drift(workspace, recipes, report, on_event)
+    for base, differing in changes.items():
+        yield from (Drift(DriftKind.NEWER_SYSTEM, base, change.text) for change in differing if change.before)
 
 
-def newer_wheels(parts: Iterable[Candidate], resolve_now: Resolve, say: Reporter) -> Iterator[Drift]:
-    """Packages of Python for which the index has another version than the parts' locks."""
+def newer_wheels(candidates: Iterable[Candidate], resolve_now: Resolve, report: Reporter) -> Iterator[Drift]:
+    """Yield locked Python packages that have another version in the package index."""
     seen = set()
-    for part in parts:
-        lock = part.spec.lock
+    for candidate in candidates:
+        lock = candidate.spec.lock
         if lock is None or not lock.requirements or lock.path in seen:
             continue
         seen.add(lock.path)
-        say(f"asking the package index for {part}")
-        before = {one.name: one.version for one in lock.packages}
-        for file in resolve_now(lock, part.spec):
+        report(f"resolving the Python packages of {candidate}")
+        before = {package.name: package.version for package in lock.packages}
+        for file in resolve_now(lock, candidate.spec):
             old = before.get(file.name)
             if old != file.version:
-                yield Drift(
-                    DriftKind.NEWER_PYTHON, str(part), f"{file.name} {old or 'not locked'} -> {file.version}"
-                )
+                change = f"{file.name} {old or 'not locked'} -> {file.version}"
+                yield Drift(DriftKind.NEWER_PYTHON, str(candidate), change)
 
 
 def table(drifts: Iterable[Drift]) -> str:
-    """Each kind with what is of it, for people."""
-    found: dict[DriftKind, list[Drift]] = {}
-    for one in drifts:
-        found.setdefault(one.kind, []).append(one)
-    lines = []
-    for kind in (kind for kind in DriftKind if kind in found):
-        lines.append(f"{kind.value}:\n")
-        width = max(len(one.where) for one in found[kind])
-        lines += [f"  {one.where:{width}}  {one.text}\n" for one in found[kind]]
-    return "".join(lines) or "everything is locked, and nothing is newer\n"
+    """Return the differences as text, grouped by kind."""
+    by_kind: dict[DriftKind, list[Drift]] = {}
+    for drift in drifts:
+        by_kind.setdefault(drift.kind, []).append(drift)
+    blocks = [
+        f"{kind.value}:\n" + format_table(((one.where, one.text) for one in by_kind[kind]), indent="  ")
+        for kind in DriftKind
+        if kind in by_kind
+    ]
+    return "".join(blocks) or "everything is locked, and nothing is newer\n"

@@ -1,4 +1,4 @@
-"""Writes down what a release must not leave open: checksums, packages of Python and of Debian."""
+"""The tasks `lock` and `lock --check`: checksums, Python packages and Debian packages of images."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.certificates import bundle_of
-from bakehouse.lock import apt_suite, checksums, drift, pulled_locks
+from bakehouse.lock import apt_base_image, apt_suite, checksums, drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import Workspace, nearest_name, resolve_all
@@ -39,87 +39,97 @@ from bakehouse.util.terminal import Reporter
 OnEvent = Callable[[Event], None]
 
 
-def _unheard(event: Event) -> None:
-    """Nobody follows the steps of a build."""
+def _ignore(event: Event) -> None:
+    """Ignore an event of a build."""
 
 
 def run(
     start: Path,
     patterns: Sequence[str],
-    say: Reporter,
-    on_event: OnEvent = _unheard,
+    report: Reporter,
+    on_event: OnEvent = _ignore,
     *,
     upgrade: bool = False,
 ) -> tuple[str, ...]:
-    """Lock what the images and components need that names or globs mean; a line for each thing that changed.
+    """Lock the images and components that names or globs select; return a line for each change.
 
-    Made are the locks that are missing or were made from other requirements, and the checksums and sizes of
-    files that nobody has written down. With `upgrade`, names may be packages of Debian too, and all that is
-    meant is locked anew, as the newest that fits. `on_event` hears of the steps that ask bases which are
-    pulled.
+    It makes missing locks and locks of changed requirements, and records missing checksums and sizes of
+    files. `upgrade` locks everything selected anew, at the newest versions that fit; names may then be Debian
+    packages too. `on_event` receives the build events of vendor bases.
     """
     state = project.find(start).state
-    # Of two at once the second would write over what the first has just found
-    with exclusive(state / "locks" / "lock", lambda: say("another run is locking: waiting for it")):
-        return _run(start, patterns, say, on_event, upgrade=upgrade)
+    # Two concurrent runs would overwrite each other's results
+    with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
+        return _run(start, patterns, report, on_event, upgrade=upgrade)
 
 
 def _run(
-    start: Path, patterns: Sequence[str], say: Reporter, on_event: OnEvent, *, upgrade: bool
+    start: Path, patterns: Sequence[str], report: Reporter, on_event: OnEvent, *, upgrade: bool
 ) -> tuple[str, ...]:
     workspace = unlocked_workspace(start)
-    found = workspace.project
-    meant = _meant(workspace, patterns, upgrade=upgrade)
-    done = [line for one in meant.components for line in _lock_component(one, found, say, upgrade=upgrade)]
-    workspace = _fitting(workspace, meant)
-    done += [line for recipe in meant.recipes for line in _lock(recipe, workspace, say, upgrade=upgrade)]
-    upgraded = meant.packages if upgrade else ()
-    needing = workspace.recipes.values() if upgraded is None or upgraded else meant.recipes
-    done += apt_suite.lock(workspace, tuple(needing), say, upgrade=upgraded)
-    named = meant.recipes if patterns else ()
-    done += pulled_locks.lock(workspace, tuple(needing), say, on_event, named=named, upgrade=upgraded)
-    open_artifacts = list(_open_artifacts(meant.recipes, workspace))
-    index = _index(found, "3.11")
-    mirrors = [Path(one) for one in found.mirrors if Path(one).is_dir()]
+    settings = workspace.project
+    selection = _select(workspace, patterns, upgrade=upgrade)
+    changes: list[str] = []
+    for component in selection.components:
+        changes += _lock_component(component, settings, report, upgrade=upgrade)
+    workspace = _satisfiable(workspace, selection)
+    for recipe in selection.recipes:
+        changes += _lock_recipe(recipe, workspace, report, upgrade=upgrade)
+    upgraded = selection.packages if upgrade else ()
+    recipes = selection.recipes
+    if upgraded is None or upgraded:
+        recipes = tuple(workspace.recipes.values())
+    changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
+    named = selection.recipes if patterns else ()
+    changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
     pinned = checksums.pin(
-        open_artifacts, mirrors=mirrors, cache=found.cache, state=found.state, index=index, say=say
+        list(_open_artifacts(selection.recipes, workspace)),
+        mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
+        cache=settings.cache,
+        state=settings.state,
+        index=_index(settings, "3.11"),
+        report=report,
     )
-    done += [one.line for one in pinned]
-    return tuple(done) or ("everything is locked",)
+    changes += [artifact.line for artifact in pinned]
+    return tuple(changes) or ("everything is locked",)
 
 
 def check(
-    start: Path, patterns: Sequence[str], say: Reporter, on_event: OnEvent = _unheard
+    start: Path, patterns: Sequence[str], report: Reporter, on_event: OnEvent = _ignore
 ) -> tuple[Drift, ...]:
-    """How locks of images and components have drifted from what is asked, and what mirrors and index have."""
+    """Compare locks of images and components with their requirements, the mirrors and the package index."""
     workspace = unlocked_workspace(start)
-    meant = _meant(workspace, patterns)
-    found = [*drift.open_locks(drift.candidates(meant.components))]
-    if any(one.kind is DriftKind.NOT_LOCKED for one in found):
-        # No image can be resolved with what isn't there
-        return tuple(found)
-    workspace = _fitting(workspace, meant)
-    found += (one for one in drift.open_points(workspace, meant.recipes) if one not in found)
-    if not any(one.kind is DriftKind.NOT_LOCKED for one in found):
-        found += drift.newer_packages(workspace, meant.recipes, say, on_event)
-    parts = (*drift.chosen(workspace, meant.recipes), *drift.candidates(meant.components))
-    found += drift.newer_wheels(parts, partial(_resolve_now, workspace.project), say)
-    return tuple(found)
+    selection = _select(workspace, patterns)
+    drifts = [*drift.open_locks(drift.candidates(selection.components))]
+    if _has_unlocked(drifts):
+        # Images cannot be resolved without these locks
+        return tuple(drifts)
+    workspace = _satisfiable(workspace, selection)
+    drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
+    if not _has_unlocked(drifts):
+        drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
+    candidates = (*drift.chosen(workspace, selection.recipes), *drift.candidates(selection.components))
+    drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace.project), report)
+    return tuple(drifts)
 
 
-def require_locked(found: Sequence[Drift]) -> None:
-    """Raise StaleError where something is left open that a release must not leave open."""
-    if left := sum(one.kind.is_open for one in found):
-        message = f"{left} {'thing is' if left == 1 else 'things are'} left open by the locks"
-        hint = "`./bake lock` locks what is told above; commit the result"
-        if any(one.kind is DriftKind.NO_DIGEST for one in found):
-            hint += "; a base's digest is written into its component"
+def _has_unlocked(drifts: Iterable[Drift]) -> bool:
+    return any(one.kind is DriftKind.NOT_LOCKED for one in drifts)
+
+
+def require_locked(drifts: Sequence[Drift]) -> None:
+    """Raise StaleError if there is a difference that a release must not have."""
+    if count := sum(one.kind.is_open for one in drifts):
+        message = f"{count} {'item is' if count == 1 else 'items are'} not locked"
+        hint = "run `bake lock` and commit the result"
+        if any(one.kind is DriftKind.NO_DIGEST for one in drifts):
+            hint += "; write the digest of a base into its component"
         raise StaleError(Diagnostic(message, hint=hint))
 
 
-def _fitting(workspace: Workspace, meant: "_Meant") -> Workspace:
-    """The project without images that nothing fits for; raises what `resolve` tells where one is meant."""
-    resolve_all(workspace, meant.recipes)
+def _satisfiable(workspace: Workspace, selection: "_Selection") -> Workspace:
+    """Return the workspace without unsatisfiable images; raises ConflictError if one of these is selected."""
+    resolve_all(workspace, selection.recipes)
     fitting = {}
     for name, recipe in workspace.recipes.items():
         with contextlib.suppress(Unsatisfiable):
@@ -128,87 +138,105 @@ def _fitting(workspace: Workspace, meant: "_Meant") -> Workspace:
     return replace(workspace, recipes=fitting)
 
 
-def _resolve_now(found: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
-    own = [one.file.split("-")[0] for one in spec.artifacts if one.file.endswith(".whl")]
-    return pylock.resolve(lock.requirements, (), _index(found, drift.python_of(spec) or "3.11"), without=own)
+def _resolve_now(settings: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
+    index = _index(settings, drift.python_of(spec) or "3.11")
+    return pylock.resolve(lock.requirements, (), index, without=_own_wheels(spec))
+
+
+def _own_wheels(spec: VariantSpec) -> list[str]:
+    """Return the names of the packages that a component installs from its own wheels."""
+    return [artifact.file.split("-")[0] for artifact in spec.artifacts if artifact.file.endswith(".whl")]
 
 
 def unlocked_workspace(start: Path) -> Workspace:
-    """A project whose requirements may have no lock yet, or an old one."""
-    found = project.find(start)
-    catalog = load_catalog(found.recipe_roots)
-    return Workspace(found, catalog, load_recipes(found.recipe_roots, catalog, locked=False), {})
+    """Return a project whose requirements may have a missing or outdated lock."""
+    settings = project.find(start)
+    catalog = load_catalog(settings.recipe_roots)
+    return Workspace(settings, catalog, load_recipes(settings.recipe_roots, catalog, locked=False), {})
 
 
 @dataclass(frozen=True, slots=True)
-class _Meant:
+class _Selection:
     recipes: tuple[Recipe, ...]
     components: tuple[Component, ...]
     packages: tuple[str, ...] | None
-    """Packages of a distribution that an upgrade is about; None is all of them."""
+    """Debian packages to upgrade; None means all."""
 
 
-def _meant(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Meant:
-    """What names or globs mean; no pattern means all. Raises UsageError where one means nothing."""
+def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Selection:
+    """Return the matches of names or globs; without patterns all. Raises UsageError if one has no match."""
     locked = sorted({deb.name for deb in workspace.apt_locks.debs})
-    known = (*workspace.recipes, *(one.family for one in workspace.recipes.values()))
+    recipes, components = workspace.recipes.values(), workspace.catalog.components
+    names = (*workspace.recipes, *(recipe.family for recipe in recipes), *components)
     problems = Problems()
     for pattern in patterns:
-        if any(fnmatchcase(name, pattern) for name in (*known, *workspace.catalog.components)):
+        if any(fnmatchcase(name, pattern) for name in names):
             continue
         if not any(fnmatchcase(name, pattern) for name in locked):
             message = f"no image, component or locked package matches `{pattern}`"
-            hint = nearest_name(pattern, (*workspace.recipes, *workspace.catalog.components, *locked))
-            hint = hint or "`./bake list` names the images; components are the folders of recipes/components"
+            hint = nearest_name(pattern, (*workspace.recipes, *components, *locked))
+            hint = hint or "run `bake list` for the images; components are directories in recipes/components"
             problems.add(Diagnostic(message, hint=hint))
         elif not upgrade:
-            message = f"`{pattern}` is locked, and no image or component"
-            problems.add(Diagnostic(message, hint=f"`./bake lock --upgrade {pattern}` locks it anew"))
+            message = f"`{pattern}` is a locked package, not an image or component"
+            problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it anew"))
     problems.raise_as(UsageError)
-    recipes, components = workspace.recipes.values(), workspace.catalog.components
-    chosen = tuple(
-        one for one in recipes if not patterns or _is_meant(one.name, patterns) or one.family in patterns
+    selected_recipes = tuple(
+        recipe
+        for recipe in recipes
+        if not patterns or _matches(recipe.name, patterns) or recipe.family in patterns
     )
-    parts = tuple(one for name, one in components.items() if not patterns or _is_meant(name, patterns))
-    packages = tuple(name for name in locked if _is_meant(name, patterns))
-    is_all = bool(chosen) or any(map(_is_bootstrapped, parts))
-    return _Meant(chosen, parts, None if is_all else packages)
+    selected_components = tuple(
+        component for name, component in components.items() if not patterns or _matches(name, patterns)
+    )
+    packages = tuple(name for name in locked if _matches(name, patterns))
+    is_all = bool(selected_recipes) or any(map(_is_bootstrapped, selected_components))
+    return _Selection(selected_recipes, selected_components, None if is_all else packages)
 
 
 def _is_bootstrapped(component: Component) -> bool:
-    """Whether a component is a base that is made of a distribution's packages."""
+    """Return whether a component is a bootstrapped base."""
     specs = [variant.spec for release in component.releases for variant in release.variants]
-    return any(one.base and one.base.suite for one in specs)
+    return any(spec.base and spec.base.suite for spec in specs)
 
 
-def _is_meant(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, one) for one in patterns)
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _lock_component(component: Component, found: Project, say: Reporter, *, upgrade: bool) -> Iterable[str]:
-    """Make the locks of its variants that are not what their requirements ask for."""
+def _lock_component(
+    component: Component, settings: Project, report: Reporter, *, upgrade: bool
+) -> Iterable[str]:
+    """Make the missing and outdated locks of a component's variants."""
     for release in component.releases:
         for variant in release.variants:
             lock, python = variant.spec.lock, drift.python_of(variant.spec)
             if lock is None or not lock.requirements:
                 continue
             if python is None:
-                message = f"{component.name} {release.version} has requirements and no one Python"
-                hint = 'a lock is for one: `requires: {python: "3.12"}`'
+                message = (
+                    f"{component.name} {release.version} has requirements but does not pin a Python version"
+                )
+                hint = 'pin one, such as `requires: {python: "3.12"}`'
                 raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
             heading = lock.heading(python)
             if upgrade or lock.first_line != heading or not lock.is_readable:
-                say(f"{component.name}: locking {lock.path.name} for Python {python}")
-                own = [one.file.split("-")[0] for one in variant.spec.artifacts if one.file.endswith(".whl")]
-                index = _index(found, python)
-                files = pylock.lock(lock.requirements, (), index, lock.path, heading=heading, without=own)
-                yield f"{lock.path.name}: {len(files)} packages"
+                report(f"{component.name}: locking {lock.path.name} for Python {python}")
+                files = pylock.lock(
+                    lock.requirements,
+                    (),
+                    _index(settings, python),
+                    lock.path,
+                    heading=heading,
+                    without=_own_wheels(variant.spec),
+                )
+                yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
 
-def _lock(recipe: Recipe, workspace: Workspace, say: Reporter, *, upgrade: bool) -> Iterable[str]:
-    """Lock a recipe's requirements to versions that fit the packages its components bring.
+def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgrade: bool) -> Iterable[str]:
+    """Lock a recipe's requirements to versions that fit the packages of its components.
 
-    What is locked for the same requirements stays, but where that fits no more.
+    Versions locked for the same requirements are kept if they still fit.
     """
     path = recipe.requirements
     if path is None:
@@ -216,79 +244,79 @@ def _lock(recipe: Recipe, workspace: Workspace, say: Reporter, *, upgrade: bool)
     resolution = resolve(recipe, workspace.catalog)
     python = resolution.version_of("python")
     if python is None:
-        message = f"image `{recipe.name}` has requirements and no Python"
+        message = f"image `{recipe.name}` has requirements but no Python"
         raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
-    brought = {
+    provided = {
         normal_name(package.name): package for owned in resolution.owners.values() for package in owned
     }
-    constraints = [f"{package.name}=={package.version}" for package in brought.values()]
-    say(f"{recipe.name}: locking {path.name} for Python {python}")
+    constraints = [f"{package.name}=={package.version}" for package in provided.values()]
+    report(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
-    wanted = asked(path, data)
+    requirements = read_requirements(path, data)
     lock = path.with_name(path.name + ".lock")
     kept = () if upgrade else _kept(lock, lock_heading(path.name, data), recipe)
     try:
-        pins = [f"{one.name}=={one.version}" for one in kept if normal_name(one.name) not in brought]
-        files = _resolved(wanted, [*constraints, *pins], resolution, workspace, python, say)
+        own = [package for package in kept if normal_name(package.name) not in provided]
+        pins = [f"{package.name}=={package.version}" for package in own]
+        files = _resolved(requirements, [*constraints, *pins], resolution, workspace, python, report)
     except ConflictError:
         if not kept:
             raise
-        files = _resolved(wanted, constraints, resolution, workspace, python, say)
+        files = _resolved(requirements, constraints, resolution, workspace, python, report)
     lines = [lock_heading(path.name, data), *(file.line for file in files)]
     text = "".join(f"{line}\n" for line in lines)
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
-        own = sum(file.name not in brought for file in files)
-        count = format_count(len(files), "package")
-        yield f"{lock.name}: {count}, {own} of them not brought by components"
+        added = sum(file.name not in provided for file in files)
+        yield f"{lock.name}: {format_count(len(files), 'package')}, {added} not in components"
 
 
-def asked(path: Path, data: bytes) -> list[str]:
-    """The packages that a file of requirements names. Raises RecipeError where it says something else."""
+def read_requirements(path: Path, data: bytes) -> list[str]:
+    """Return the packages of a requirements file. Raises RecipeError if it contains anything else."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError as error:
-        spot = Location(path, data.count(b"\n", 0, error.start) + 1, 1)
-        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", spot)) from error
+        location = Location(path, data.count(b"\n", 0, error.start) + 1, 1)
+        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", location)) from error
     problems = Problems()
-    found = []
+    requirements = []
     for number, line in enumerate(lines, 1):
-        if wanted := re.split(r"(?:^|\s)#", line)[0].strip():
-            found.append(wanted)
-        if wanted.startswith("-"):
-            spot = Location(path, number, line.index("-") + 1, len(wanted), line)
-            hint = "name the packages themselves; indexes and proxies are those of this machine's pip"
-            problems.add(Diagnostic("an option of pip is no requirement", spot, hint=hint))
+        if requirement := re.split(r"(?:^|\s)#", line)[0].strip():
+            requirements.append(requirement)
+        if requirement.startswith("-"):
+            location = Location(path, number, line.index("-") + 1, len(requirement), line)
+            hint = "list packages only; indexes and proxies come from this machine's pip configuration"
+            problems.add(Diagnostic("pip options are not supported here", location, hint=hint))
     problems.raise_as(RecipeError)
-    return found
+    return requirements
 
 
 def _kept(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
-    """What is locked for the same requirements; nothing where that can't be read."""
+    """Return the packages that are locked for the same requirements; none if the lock is unreadable."""
     if Lock(lock, recipe.location).first_line != heading:
         return ()
     problems = Problems()
-    found = load_lock(lock, recipe.location, problems)
-    return () if problems else found
+    packages = load_lock(lock, recipe.location, problems)
+    return () if problems else packages
 
 
 def _resolved(
-    wanted: list[str],
+    requirements: list[str],
     constraints: list[str],
     resolution: Resolution,
     workspace: Workspace,
     python: str,
-    say: Reporter,
+    report: Reporter,
 ) -> tuple[pylock.LockedFile, ...]:
-    """What requirements come to beside what the base has to keep: that has to fit them, and is left out."""
+    """Resolve requirements next to packages that the base keeps; those have to fit, and are left out."""
     base, index = resolution.base.candidate, _index(workspace.project, python)
-    kept = {one.pattern: base.provided.get(one.known_as) for one in base.component.frozen}
-    known = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
-    if known:
-        say(f"{resolution.recipe.name}: {base} keeps {', '.join(known)}")
-    files = pylock.resolve(wanted, [*constraints, *known], index)
-    there = [file.name for file in files if any(fnmatchcase(file.name, name) for name in kept)]
-    return pylock.resolve(wanted, constraints, index, without=there) if there else files
+    kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
+    pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
+    if pins:
+        report(f"{resolution.recipe.name}: {base} keeps {', '.join(pins)}")
+    files = pylock.resolve(requirements, [*constraints, *pins], index)
+    installed = [file.name for file in files if any(fnmatchcase(file.name, pattern) for pattern in kept)]
+    return pylock.resolve(requirements, constraints, index, without=installed) if installed else files
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:
@@ -303,6 +331,6 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
                     yield artifact
 
 
-def _index(found: Project, python: str) -> pylock.Index:
+def _index(settings: Project, python: str) -> pylock.Index:
     pip = pip_config.read()
-    return pylock.Index(pip, bundle_of(found.ca, pip), python)
+    return pylock.Index(pip, bundle_of(settings.ca, pip), python)

@@ -1,6 +1,6 @@
-"""Makes a component's Python lock: the closure of its requirements, each package as the one file to install.
+"""Locks of Python packages: requirements with all dependencies, each package as the one file to install.
 
-uv resolves; the files come from the indexes that pip is set up with on this machine. A lock names no index.
+uv resolves them from the indexes that pip uses on this machine. A lock names no index.
 """
 
 import os
@@ -34,13 +34,13 @@ _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _MOST_LINES = 20
 _REQUESTS_AT_ONCE = 8
 _NO_SOLUTION = 1
-"""What uv ends with where nothing fits; an index that can't be reached is another code."""
-_INDEX_HINT = "the indexes are those of this machine's pip: `pip config list` tells them"
+"""uv's exit code if no versions fit; it differs for an unreachable index."""
+_INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
 @dataclass(frozen=True, slots=True)
 class LockedFile:
-    """A package as the one file that is installed."""
+    """A locked package: the one file to install."""
 
     name: str
     version: str
@@ -55,7 +55,7 @@ class LockedFile:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where packages come from, and for which Python."""
+    """Package indexes, and the Python version to resolve for."""
 
     pip: PipConfig
     certificates: Path | None
@@ -86,21 +86,21 @@ def resolve(
     alone: bool = False,
     without: Sequence[str] = (),
 ) -> tuple[LockedFile, ...]:
-    """The newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
+    """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
-    `alone` leaves out what they depend on, `without` names packages that are there already, which go with
-    all that only they need. Raises ConflictError, in uv's words, where nothing fits, and BuildError where an
-    index can't be reached.
+    `alone` leaves out dependencies. `without` names installed packages, which are left out together with
+    dependencies that only they need. Raises ConflictError with uv's output if no versions fit, and BuildError
+    if an index is unreachable.
     """
     environment, tags = _environment(index.python_version), _tags(index.python_version)
     chosen = [
-        (one["name"], one["version"], _choose(one, tags))
-        for one in _compile(requirements, constraints, index, alone=alone, without=without)
-        if "marker" not in one or Marker(one["marker"]).evaluate(environment)
+        (package["name"], package["version"], _choose(package, tags))
+        for package in _compile(requirements, constraints, index, alone=alone, without=without)
+        if "marker" not in package or Marker(package["marker"]).evaluate(environment)
     ]
-    machine = DownloadConfig((), index.pip, index.certificates, os.environ)
+    downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        sizes = pool.map(lambda one: _size(one[2], machine), chosen)
+        sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
     files = [
         LockedFile(canonicalize_name(name), version, _file_name(file), file["hashes"]["sha256"], size)
         for (name, version, file), size in zip(chosen, sizes, strict=True)
@@ -116,41 +116,42 @@ def _compile(
     alone: bool,
     without: Sequence[str],
 ) -> list[Mapping[str, Any]]:
-    """The packages of the PEP 751 lock that uv makes."""
+    """Return the packages of the PEP 751 lock that uv writes."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        wanted, bounds, output = folder / "wanted.txt", folder / "bounds.txt", folder / "pylock.toml"
-        wanted.write_text("".join(f"{one}\n" for one in requirements))
-        bounds.write_text("".join(f"{one}\n" for one in constraints))
-        (there := folder / "there.txt").write_text("".join(f"{one}\n" for one in without))
+        directory = Path(name)
+        output = directory / "pylock.toml"
+        inputs = {"requirements": requirements, "constraints": constraints, "excludes": without}
+        paths = {kind: directory / f"{kind}.txt" for kind in inputs}
+        for kind, lines in inputs.items():
+            paths[kind].write_text("".join(f"{line}\n" for line in lines))
         command = [
             str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python-version", index.python_version, "--python-platform", PLATFORM,
-            # pip takes the newest version of all its indexes; uv by itself stops at the first that has any.
-            "--index-strategy=unsafe-best-match", "--constraints", str(bounds),
+            # pip takes the newest version of all indexes; uv's default stops at the first one
+            "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
             *(("--no-deps",) if alone else ()),
-            *(("--excludes", str(there)) if without else ()),
+            *(("--excludes", str(paths["excludes"])) if without else ()),
             *(("--no-index",) if index.pip.no_index else ()),
-            "--output-file", str(output), str(wanted),
+            "--output-file", str(output), str(paths["requirements"]),
         ]  # fmt: skip
-        ended = subprocess.run(
+        result = subprocess.run(
             command, env=with_environment(_uv_environment(index)), capture_output=True, text=True, check=False
         )
-        if ended.returncode != 0:
-            tail = tuple(ended.stderr.splitlines()[-_MOST_LINES:])
-            wanted_words = ", ".join(f"`{one}`" for one in requirements)
-            if ended.returncode == _NO_SOLUTION:
-                raise ConflictError(Diagnostic(f"no versions satisfy {wanted_words}", tail=tail))
-            message = f"uv could not look for versions of {wanted_words}"
-            hint = _INDEX_HINT if "Failed to fetch" in ended.stderr else ""
+        if result.returncode != 0:
+            tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
+            names = ", ".join(f"`{requirement}`" for requirement in requirements)
+            if result.returncode == _NO_SOLUTION:
+                raise ConflictError(Diagnostic(f"no versions satisfy {names}", tail=tail))
+            message = f"uv failed to find versions of {names}"
+            hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
             raise BuildError(Diagnostic(message, tail=tail, hint=hint))
         return list(tomllib.loads(output.read_text()).get("packages", ()))
 
 
 def _uv_environment(index: Index) -> dict[str, str]:
-    """uv reads none of pip's settings; addresses may hold credentials and stay off the command line."""
+    """Return pip's settings as uv's environment; URLs may hold credentials, so they are not options."""
     pip = index.pip
-    given = {
+    variables = {
         "UV_DEFAULT_INDEX": pip.index_url,
         "UV_INDEX": " ".join(pip.extra_index_urls),
         "UV_FIND_LINKS": ",".join(pip.find_links),
@@ -160,18 +161,18 @@ def _uv_environment(index: Index) -> dict[str, str]:
         "HTTPS_PROXY": pip.proxy,
         "SSL_CERT_FILE": str(index.certificates or ""),
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in variables.items() if value}
 
 
 def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str, Any]:
-    """The wheel that pip would take, else the sdist."""
+    """Return the wheel that pip would choose, else the sdist."""
     ranked = []
     for wheel in package.get("wheels", ()):
         ranks = [tags[tag] for tag in parse_wheel_filename(_file_name(wheel))[3] if tag in tags]
         if ranks:
             ranked.append((min(ranks), _file_name(wheel), wheel))
     if ranked:
-        return dict(min(ranked, key=lambda one: one[:2])[2])
+        return dict(min(ranked, key=lambda item: item[:2])[2])
     if "sdist" in package:
         return dict(package["sdist"])
     message = f"`{package['name']}` {package['version']} has no file for CPython on 64-bit Linux"
@@ -179,7 +180,7 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str,
 
 
 def _tags(python_version: str) -> dict[Tag, int]:
-    """What such an interpreter can install, best first."""
+    """Return the tags that a Python version can install, best first."""
     major, minor = (int(part) for part in python_version.split(".")[:2])
     numbers = range(_GLIBC, 4, -1)
     names = [name for number in numbers for name in (f"manylinux_2_{number}", _ALIASES.get(number))]
@@ -201,18 +202,18 @@ def _file_name(file: Mapping[str, Any]) -> str:
     return unquote(Path(urlsplit(file.get("url") or file["path"]).path).name)
 
 
-def _size(file: Mapping[str, Any], machine: DownloadConfig) -> int:
-    """Its bytes: as the index says, else as they lie there."""
+def _size(file: Mapping[str, Any], downloads: DownloadConfig) -> int:
+    """Return the size that the index states, else the size of the file itself."""
     if "size" in file:
         return int(file["size"])
     url = file.get("url") or Path(file["path"]).absolute().as_uri()
     if url.startswith("file:"):
         return Path(url2pathname(urlsplit(url).path)).stat().st_size
-    reason = "doesn't say"
+    reason = "sends no size"
     try:
-        if (found := machine.size(url)) is not None:
-            return found
+        if (size := downloads.size(url)) is not None:
+            return size
     except SourceError as error:
         reason = error.reason
-    message = f"the index tells no size of `{_file_name(file)}`"
+    message = f"the size of `{_file_name(file)}` is unknown"
     raise BuildError(Diagnostic(message, reasons=(Reason(f"`{redacted(url)}` {reason}"),), hint=_INDEX_HINT))

@@ -103,7 +103,7 @@ def test_a_lock_of_other_requirements_is_made_again(pin: Pin, tmp_path: Path) ->
 def test_requirements_are_for_one_python(pin: Pin, tmp_path: Path) -> None:
     component = tmp_path / "mine/components/top/component.yaml"
     component.write_text(component.read_text().replace('{python: "${python}"}', '{python: "*"}'))
-    with pytest.raises(RecipeError, match="requirements and no one Python"):
+    with pytest.raises(RecipeError, match="requirements but does not pin a Python version"):
         pin("top")
 
 
@@ -131,7 +131,7 @@ def image(pin: Pin, tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "own.yaml").write_text(IMAGE)
     (folder / "requirements.txt").write_text("top\n")
-    assert pin("own") == ("requirements.txt.lock: 2 packages, 2 of them not brought by components",)
+    assert pin("own") == ("requirements.txt.lock: 2 packages, 2 not in components",)
     return folder / "requirements.txt.lock"
 
 
@@ -178,7 +178,7 @@ def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         with exclusive(tmp_path / "build/locks/lock"):
             run = pool.submit(locking.run, tmp_path, ["top"], told.put)
-            assert told.get(timeout=60) == "another run is locking: waiting for it"
+            assert told.get(timeout=60) == "waiting for another `bake lock` to end"
             assert not _lock(tmp_path, "1.0.txt").exists()
         assert run.result(60) == MADE
 
@@ -195,6 +195,6 @@ def test_a_package_is_locked_anew_by_an_upgrade_alone(pin: Pin, tmp_path: Path) 
         with pytest.raises(UsageError) as caught:
             ask("openssh-server")
         assert said(caught.value) == (
-            "error: `openssh-server` is locked, and no image or component\n\n"
-            "hint: `./bake lock --upgrade openssh-server` locks it anew\n"
+            "error: `openssh-server` is a locked package, not an image or component\n\n"
+            "hint: run `bake lock --upgrade openssh-server` to lock it anew\n"
         )

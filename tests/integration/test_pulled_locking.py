@@ -157,7 +157,7 @@ def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has
     told = bake("lock", image)
 
     [lock] = read_locks([tmp_path / "own"]).bases.values()
-    assert f"{lock.path.name}: 4 packages, 4 of them changed\n" in told
+    assert f"{lock.path.name}: 4 packages, 4 changed\n" in told
     assert lock.pinned == f"{house['reference']}@{house['digest']}"
     assert {step: [deb.name for deb in lock.adds(step)] for step in lock.steps} == {
         ("house-tools",): ["house-tools"],
@@ -188,7 +188,7 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
     recipe = tmp_path / f"own/images/{image}.yaml"
     recipe.write_text(RECIPE.replace("apt: [house-editor]", "apt: [house-common]"))
 
-    assert "1 thing is left open by the locks" in bake("lock", image, "--check", code=4)
+    assert "1 item is not locked" in bake("lock", image, "--check", code=4)
 
     bake("lock", image)
     [kept] = read_locks([tmp_path / "own"]).bases.values()
@@ -212,7 +212,7 @@ def test_a_base_whose_apt_fails_is_told_in_its_words(
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
     told = bake("lock", image, code=5)
-    assert f"error: what steps add to `{house['reference']}` can't be locked\n" in told
+    assert f"error: packages on `{house['reference']}` cannot be locked\n" in told
     assert "Unable to locate package house-nowhere" in told
     assert not (tmp_path / "own/apt").exists()
 

@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
 from bakehouse.errors import ConflictError
-from bakehouse.lock.apt import agreed, changes, fields_of, pins
+from bakehouse.lock.apt import locked_fields, merged_versions, package_changes, preferences
 from tests.conftest import said
 from tests.support.locked_debian import index, stanza
 
@@ -18,7 +18,7 @@ def debs(text: str) -> dict[str, Deb]:
 
 def test_a_version_that_a_list_names_is_taken_by_all_others() -> None:
     locked = debs(stanza("gcc", {"Version": "12"}) + "\n" + stanza("vim", {"Version": "9"}))
-    assert pins(locked.values(), [("curl", "vim=8"), ("vim",)]) == (
+    assert preferences(locked.values(), [("curl", "vim=8"), ("vim",)]) == (
         "Package: gcc\nPin: version 12\nPin-Priority: 1001\n\n"
         "Package: vim\nPin: version 8\nPin-Priority: 1001\n"
     )
@@ -28,7 +28,7 @@ def test_apt_is_given_the_packages_that_are_kept_and_no_others(tmp_path: Path) -
     lock = tmp_path / "sid.packages"
     lock.write_text(f"# made\n\n{index()}")
     kept = debs(index())["gcc"]
-    assert [fields["Package"] for fields in fields_of([kept], [lock])] == ["gcc"]
+    assert [fields["Package"] for fields in locked_fields([kept], [lock])] == ["gcc"]
 
 
 def test_what_a_package_does_not_go_with_stays_in_a_lock() -> None:
@@ -44,15 +44,15 @@ def test_what_a_package_does_not_go_with_stays_in_a_lock() -> None:
 def test_other_bytes_under_one_version_are_a_change() -> None:
     before = debs(stanza("gcc", {}) + "\n" + stanza("vim", {}))
     after = {name: fields for _, fields in stanzas(index()) for name in [fields["Package"]]}
-    found = changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
+    found = package_changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
     assert [one.text for one in found] == ["vim 1.0 -> 1.0 (other bytes)"]
 
 
 def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
-    assert agreed("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
+    assert merged_versions("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
     with pytest.raises(ConflictError) as caught:
-        agreed("sid", [{"vim": "1"}, {"vim": "2"}])
+        merged_versions("sid", [{"vim": "1"}, {"vim": "2"}])
     assert said(caught.value) == (
-        "error: steps on Debian sid want `vim` in two versions, 1 and 2\n\n"
-        "hint: a lock has one version of each: let `apt` of all images on that suite name the same\n"
+        "error: steps on Debian sid need `vim` in two versions, 1 and 2\n\n"
+        "hint: a lock holds one version of each package: name the same in `apt` of all images on that suite\n"
     )

@@ -9,7 +9,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import BuildError, ConflictError
 from bakehouse.lock import apt_base_image
-from bakehouse.lock.apt_base_image import Locked, VendorBase
+from bakehouse.lock.apt_base_image import LockedSteps, VendorBase
 from tests.conftest import said
 from tests.support.locked_debian import stanza
 
@@ -36,8 +36,8 @@ PACKAGES = "\n".join(
 TEXTS = {"1.steps": STEPS, "1.files": FILES, "1.packages": PACKAGES, "2.steps": "", "2.files": ""}
 
 
-def read(before: Mapping[str, Deb] | None = None, **changed: str) -> Locked:
-    return apt_base_image.read(
+def read(before: Mapping[str, Deb] | None = None, **changed: str) -> LockedSteps:
+    return apt_base_image.read_output(
         BASE, before or {}, {**TEXTS, **{f"1.{name}": text for name, text in changed.items()}}
     )
 
@@ -81,24 +81,22 @@ def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
 def test_a_package_without_a_file_that_is_known_is_told(packages: str) -> None:
     with pytest.raises(BuildError) as caught:
         read(packages=packages)
-    assert said(caught.value).startswith("error: apt of `house/base:1` tells no file of package `")
-    assert (
-        "hint: its sources have no sha256 of it, or are reached by other ways than http and https\n"
-    ) in said(caught.value)
+    assert said(caught.value).startswith("error: apt of `house/base:1` has no usable file of package `")
+    assert ("hint: its sources need a sha256 of the file and an http or https URL\n") in said(caught.value)
 
 
 @pytest.mark.parametrize("files", [FILES.replace("https://tools.example", "cdrom://tools"), FILES[:120]])
 def test_a_package_on_no_web_is_told(files: str) -> None:
-    with pytest.raises(BuildError, match="tells no file of package `libc6`"):
+    with pytest.raises(BuildError, match="has no usable file of package `libc6`"):
         read(files=files)
 
 
 def test_two_steps_with_one_package_in_two_versions_are_refused() -> None:
     with pytest.raises(ConflictError) as caught:
-        apt_base_image.read(BASE, {}, {**TEXTS, "2.steps": STEPS.replace("4:13.2.0-7 ", "4:12.0 ")})
+        apt_base_image.read_output(BASE, {}, {**TEXTS, "2.steps": STEPS.replace("4:13.2.0-7 ", "4:12.0 ")})
     assert said(caught.value) == (
-        "error: steps on `house/base:1` want `g++` in two versions, 4:13.2.0-7 and 4:12.0\n\n"
-        "hint: a lock has one version of each package: let `apt` of all images on that base name the same\n"
+        "error: steps on `house/base:1` need `g++` in two versions, 4:13.2.0-7 and 4:12.0\n\n"
+        "hint: a lock holds one version of each package: name the same in `apt` of all images on that base\n"
     )
 
 
@@ -106,7 +104,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = read()
     path = tmp_path / "apt/bases/house-base-1.packages"
     path.parent.mkdir(parents=True)
-    path.write_text(apt_base_image.text(PINNED, found.steps, found.packages.values()))
+    path.write_text(apt_base_image.lock_text(PINNED, found.steps, found.packages.values()))
     lock = read_locks([tmp_path]).bases[PINNED]
     assert lock.pinned == PINNED
     assert {step: tuple(deb.name for deb in lock.adds(step)) for step in lock.steps} == found.steps
@@ -120,8 +118,8 @@ def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
     with pytest.raises(ConflictError) as caught:
         read(steps=f"Remv libc6-plugin [1.0]\n{STEPS}")
     assert said(caught.value) == (
-        "error: a step on `house/base:1` would take `libc6-plugin` away from it: g++ libc6\n\n"
-        "hint: a step adds to a base: name versions in `apt` that go with what it has, or take another base\n"
+        "error: a step on `house/base:1` would remove its package `libc6-plugin`: g++ libc6\n\n"
+        "hint: name versions in `apt` that fit the packages of the base, or use another base\n"
     )
 
 

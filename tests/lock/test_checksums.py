@@ -66,7 +66,7 @@ class Pinning:
             cache=self.folder / "store",
             state=self.folder,
             index=Index(pip, None),
-            say=self.said.append,
+            report=self.said.append,
         )
 
 
@@ -168,7 +168,7 @@ def test_a_line_that_has_changed_is_left_alone(component: Path) -> None:
         write_pin(found(component, place, place))
     assert component.read_text() == before
     assert failure_text(caught.value.diagnostics[0]).splitlines()[0] == (
-        "error: `component.yaml` has changed since it was read: nothing was written"
+        "error: `component.yaml` has changed since it was read; nothing was written"
     )
 
 
@@ -224,9 +224,9 @@ def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: st
     with pytest.raises(BuildError) as caught:
         pinning(artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz"))
     said = failure_text(caught.value.diagnostics[0])
-    assert said.startswith("error: `nothing.tgz` can't be had\n")
+    assert said.startswith("error: `nothing.tgz` is unavailable\n")
     assert f"  because `{publisher}/nothing.tgz` does not have it\n" in said
-    assert said.endswith("hint: put the file into a folder and name that in `mirrors` of [tool.bakehouse]\n")
+    assert said.endswith("hint: copy the file into a directory and add it to `mirrors` in [tool.bakehouse]\n")
     assert component.read_text() == YAML
 
 
@@ -241,14 +241,14 @@ def test_all_that_can_t_be_had_is_told_and_the_rest_is_written(
         pinning(nowhere, lost, there)
     [told] = caught.value.diagnostics
     assert failure_text(told) == (
-        "error: `nothing.tgz` and 1 other can't be had\n"
+        "error: `nothing.tgz` and 1 other are unavailable\n"
         f"  --> {component}:5:13\n"
         "   |\n"
         " 5 |     sha256: unknown   # nobody knows\n"
         "   |             ^^^^^^^\n"
         f"  because `{publisher}/nothing.tgz` does not have it\n"
         "  and  lost.tgz\n\n"
-        "hint: put them into a folder and name that in `mirrors` of [tool.bakehouse]\n"
+        "hint: copy the files into a directory and add it to `mirrors` in [tool.bakehouse]\n"
     )
     assert f"sha256: {hashlib.sha256(b'part').hexdigest()}" in component.read_text()
 
@@ -284,7 +284,7 @@ def test_a_file_of_another_size_than_is_written_of_it_is_not_fetched(
     with pytest.raises(BuildError) as caught:
         pinning(replace(artifact(component, url, "part-1.0.tar.gz"), bytes=5))
     said = failure_text(caught.value.diagnostics[0])
-    assert f"  because `{url}` has 4 bytes under that name, not 5: refused\n" in said
+    assert f"  because `{url}` has a file of 4 bytes instead of 5\n" in said
     assert component.read_text() == YAML
 
 
@@ -296,7 +296,7 @@ def test_a_file_of_a_mirror_with_another_size_than_is_written_of_it(
     with pytest.raises(BuildError) as caught:
         pinning(replace(artifact(component, "http://x.invalid/part-1.0.tar.gz", file.name), bytes=5))
     assert failure_text(caught.value.diagnostics[0]).splitlines()[0] == (
-        "error: `part-1.0.tar.gz` has 8 bytes, and `bytes` says 5"
+        "error: `part-1.0.tar.gz` has 8 bytes, but `bytes` is 5"
     )
     assert component.read_text() == YAML
 

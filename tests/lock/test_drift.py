@@ -4,7 +4,7 @@ import pytest
 
 from bakehouse.catalog.recipe import lock_heading
 from bakehouse.errors import ConflictError, StaleError
-from bakehouse.lock import drift, pulled_locks
+from bakehouse.lock import apt_base_image, drift
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
 from tests.conftest import COMPONENTS, IMAGE, Tree, said
@@ -85,14 +85,14 @@ def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
 def test_a_pulled_base_whose_digest_nobody_knows_is_not_locked(project: Tree) -> None:
     workspace = locking.unlocked_workspace(pulled(project).root)
     named = [workspace.recipes["small"]]
-    assert [*pulled_locks.lock(workspace, named, print, print, named=named)] == [
-        "packages on x.example/y:1 can't be locked: nobody has written down its digest"
+    assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
+        "packages on x.example/y:1 cannot be locked: its component has no digest"
     ]
 
 
 def test_no_base_is_pulled_to_be_locked_that_nobody_named(project: Tree) -> None:
     workspace = locking.unlocked_workspace(pulled(project, PINNED.partition("@")[2]).root)
-    assert [*pulled_locks.lock(workspace, [workspace.recipes["small"]], print, print)] == []
+    assert [*apt_base_image.lock(workspace, [workspace.recipes["small"]], print, print)] == []
 
 
 def test_a_base_that_is_pulled(project: Tree) -> None:
@@ -103,9 +103,9 @@ def test_a_base_that_is_pulled(project: Tree) -> None:
     with pytest.raises(StaleError) as caught:
         locking.require_locked(open_points(project))
     assert said(caught.value) == (
-        "error: 1 thing is left open by the locks\n\n"
-        "hint: `./bake lock` locks what is told above; commit the result; "
-        "a base's digest is written into its component\n"
+        "error: 1 item is not locked\n\n"
+        "hint: run `bake lock` and commit the result; "
+        "write the digest of a base into its component\n"
     )
 
 
@@ -148,6 +148,5 @@ def test_what_is_left_open_fails_and_what_is_newer_does_not() -> None:
     with pytest.raises(StaleError) as caught:
         locking.require_locked([Drift(DriftKind.UNKNOWN, "a", "b"), Drift(DriftKind.OLDER, "a", "b")])
     assert said(caught.value) == (
-        "error: 2 things are left open by the locks\n\n"
-        "hint: `./bake lock` locks what is told above; commit the result\n"
+        "error: 2 items are not locked\n\nhint: run `bake lock` and commit the result\n"
     )

@@ -55,7 +55,7 @@ def test_a_lock_with_another_version_is_refused_with_both_places(vendor: Tree) -
     assert "components/vendor/component.yaml:3:3" in text
     assert "the image locks torch 2.6.0" in text
     assert "images/requirements.txt.lock:3:1" in text
-    assert "hint: make the requirements' lock again with `./bake lock small`" in text
+    assert "hint: run `bake lock small` to update the lock of the requirements" in text
 
 
 def test_what_nobody_knows_the_version_of_is_refused_too(vendor: Tree) -> None:

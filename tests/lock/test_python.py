@@ -94,8 +94,8 @@ def test_an_index_that_does_not_answer_is_no_conflict(
     with pytest.raises(BuildError) as caught:
         resolve(["top"], [], Index(PipConfig(index_url=nobody), None))
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.message == "uv could not look for versions of `top`"
-    assert diagnostic.hint == "the indexes are those of this machine's pip: `pip config list` tells them"
+    assert diagnostic.message == "uv failed to find versions of `top`"
+    assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
 def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
@@ -103,7 +103,7 @@ def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
     with pytest.raises(BuildError) as caught:
         python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))
     [told] = caught.value.diagnostics
-    assert told.message == "the index tells no size of `top-1.0-py3-none-any.whl`"
+    assert told.message == "the size of `top-1.0-py3-none-any.whl` is unknown"
     assert [one.text for one in told.reasons] == [f"`{url}` can't be reached: connection refused"]
 
 
