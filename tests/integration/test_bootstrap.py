@@ -22,13 +22,13 @@ pytestmark = pytest.mark.engine
 MAKE = """\
 import sys
 from pathlib import Path
-from bakehouse.build import base_image as bootstrap
+from bakehouse.build.base_image import ensure_base
 from bakehouse.engine import docker as containers
 from bakehouse.plan.model import BootstrappedBase
 from tests.support import feeds
 base = BootstrappedBase(sys.argv[1], "bookworm", ())
-say = lambda text: print(text, flush=True)
-bootstrap.ensure(base, engine=containers.connect(), state=Path(sys.argv[2]), say=say, get=feeds.get)
+report = lambda text: print(text, flush=True)
+ensure_base(base, engine=containers.connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
 """
 
 
