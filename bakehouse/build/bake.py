@@ -1,4 +1,4 @@
-"""Bakes images whose steps are fed, and says which of them lack a file that can't be had."""
+"""Bake of images while this machine serves their files to the build steps."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -23,13 +23,13 @@ def bake_with_inputs(
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
 ) -> dict[str, str]:
-    """Build all targets as one graph, as `buildx.bake` does; what is fetched meanwhile is told.
+    """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    Raises ImagesFailed as soon as a file can't be had: others may be built without those that want it.
+    Raises ImagesFailed as soon as a download fails; the images that do not need the file can still be built.
     """
     names = {target.name for target in targets}
 
-    def heard(event: Event) -> None:
+    def report_event(event: Event) -> None:
         progress(event)
         _require_files(downloads, names, progress)
 
@@ -40,12 +40,12 @@ def bake_with_inputs(
             state=state,
             secrets=inputs.secrets,
             arguments=inputs.arguments,
-            on_event=heard,
+            on_event=report_event,
             environment=environment,
             first=first,
         )
     except BuildError:
-        # A step that was not given its file fails too, and says less.
+        # A step that did not get its file fails too, with a less helpful message.
         _require_files(downloads, names, progress)
         raise
 
@@ -53,9 +53,13 @@ def bake_with_inputs(
 def _require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
     for line in downloads.fetcher.lines():
         progress.report(line)
-    wanting = downloads.wanted.images
-    # What only images want that are not built now is nobody's loss yet.
-    failed = [one for one in downloads.fetcher.take_failures() if {*wanting.get(one.file, ())} & {*names}]
+    users = downloads.wanted.images
+    # Files that only other images need do not matter here.
+    failed = [
+        transfer
+        for transfer in downloads.fetcher.take_failures()
+        if {*users.get(transfer.file, ())} & {*names}
+    ]
     if failed:
-        images = {name for one in failed for name in wanting[one.file]} & {*names}
+        images = {name for transfer in failed for name in users[transfer.file]} & {*names}
         raise ImagesFailed(prefetch.missing_files_error(failed, downloads.wanted), images=frozenset(images))

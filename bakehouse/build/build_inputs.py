@@ -1,9 +1,9 @@
-"""What a build's steps may need of this machine: the files of its plan, its way to others, its certificates.
+"""Inputs of a build's steps from this machine: downloaded files, network settings and certificates.
 
-All of it is optional and stays out of the cache key: the settings of pip and apt, certificates and the list
-of mirrors are BuildKit secrets, proxies are build arguments of BuildKit's own. Files are served over HTTP
-while the build runs. Steps that can't reach this machine fetch by themselves, as it is set up to, and go
-without what lies on it.
+All inputs are optional and not part of the cache key: the settings of pip and apt, certificates and the list
+of mirrors are BuildKit secrets; proxies are predefined build arguments. Files are served over HTTP while the
+build runs. Steps that cannot reach this machine download directly with its settings, but without its local
+files.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ from bakehouse.util.terminal import Reporter
 
 CA_IN_STEPS = "/run/secrets/ca"
 MOST_SECRET_BYTES = 500 * 1024
-"""What BuildKit takes as one secret."""
-_FED_PIP = """\
+"""Maximum size of a BuildKit secret."""
+_SERVED_PIP = """\
 [global]
 index-url = {url}/simple/
 trusted-host = {host}
 timeout = {seconds}
 """
-_FED_SECONDS = 86400
-"""A file comes when it is here, however long that takes."""
-_FED_APT_SECONDS = 600
-"""apt asks mirrors too, for what is not locked, and has one patience for all."""
+_SERVED_SECONDS = 86400
+"""The answer arrives once the file is downloaded, which can take long."""
+_SERVED_APT_SECONDS = 600
+"""apt has one time-out, also for mirrors of packages that are not locked."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
@@ -48,24 +48,24 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 
 @dataclass(frozen=True, slots=True)
 class Downloads:
-    """The files of a plan, and what fetches them."""
+    """Files of a plan, and the fetcher that downloads them."""
 
     wanted: RequiredFiles
     fetcher: Fetcher
     required_hint: str = ""
-    """What to do where steps can't be served them; empty: they fetch by themselves then."""
+    """Hint if steps must get their files from this machine; empty if they may download directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildInputs:
-    """What is handed to a build."""
+    """Secrets and arguments of a build."""
 
     secrets: Mapping[str, Path] = field(default_factory=dict)
-    """Files by the id that RUN steps take them under: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
+    """Secret files by id: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """Build arguments that BuildKit itself knows: proxies."""
+    """Predefined build arguments: proxies."""
     address: str = ""
-    """Of this machine, as steps reach it; empty where they fetch by themselves."""
+    """Address of this machine for build steps; empty if they download directly."""
 
 
 @contextlib.contextmanager
@@ -89,9 +89,9 @@ def build_inputs(
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(_served(downloads, report)) if downloads else ""
         if downloads and url:
-            texts, proxies = _fed(url, downloads, ca, report, environment)
+            texts, proxies = _served_inputs(url, downloads, ca, report, environment)
         else:
-            texts, proxies = _direct(mirrors, ca, report, environment)
+            texts, proxies = _direct_inputs(mirrors, ca, report, environment)
         texts["sources"] = _source_list(suites)
         address = urlsplit(url).hostname or ""
         secrets = stack.enter_context(_secrets(texts, state))
@@ -102,7 +102,7 @@ def build_inputs(
 def apt_inputs(
     *, state: Path, ca: Path | None, report: Reporter, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
-    """What steps need that ask the mirrors of a distribution, and nothing else."""
+    """Collect the inputs of steps that only use Debian mirrors."""
     bundle = bundle_of(ca, pip_config.read(environment), environment)
     certificates = _certificates(bundle, report) if bundle else ""
     texts = {"ca": certificates, "apt": _apt_conf(report, has_ca=bool(ca and certificates))}
@@ -112,34 +112,34 @@ def apt_inputs(
 
 @contextlib.contextmanager
 def _served(downloads: Downloads, report: Reporter) -> Iterator[str]:
-    """The URL that a downloads is served at; empty where steps can't reach it."""
+    """Serve downloads and yield the URL; empty if steps cannot reach it."""
     with contextlib.ExitStack() as stack:
         url = ""
-        gateway, why_not = _gateway()
+        gateway, problem = _gateway()
         if gateway:
             try:
                 url = stack.enter_context(file_server.serve(downloads.wanted, downloads.fetcher, gateway))
             except OSError:
-                why_not = f"its network's address {gateway} is not this machine's"
+                problem = f"the address {gateway} of its network is not on this machine"
         if not url and downloads.required_hint:
-            message = "steps of a build can't reach this machine, which has to hand them their files"
-            raise EngineError(Diagnostic(message, reasons=(Reason(why_not),), hint=downloads.required_hint))
+            message = "build steps cannot reach this machine, which must serve their files"
+            raise EngineError(Diagnostic(message, reasons=(Reason(problem),), hint=downloads.required_hint))
         if not url:
-            report(f"the build can't reach this machine, {why_not}: its steps fetch by themselves")
+            report(f"build steps cannot reach this machine ({problem}); they download directly")
         yield url
 
 
-def _fed(
+def _served_inputs(
     url: str, downloads: Downloads, ca: Path | None, report: Reporter, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What steps need that are served by this machine: secrets and proxies."""
+    """Return secrets and proxies of steps that get their files from this machine."""
     apt = {f"Acquire::http::Proxy::{urlsplit(url).hostname}": "DIRECT"}
-    if any(one.kind == "deb" for one in downloads.wanted.files):
-        apt["Acquire::http::Timeout"] = str(_FED_APT_SECONDS)
+    if any(file.kind == "deb" for file in downloads.wanted.files):
+        apt["Acquire::http::Timeout"] = str(_SERVED_APT_SECONDS)
     bundle = bundle_of(ca, pip_config.read(environment), environment)
     certificates = _certificates(bundle, report) if bundle else ""
     texts = {
-        "pip": _FED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_FED_SECONDS),
+        "pip": _SERVED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_SERVED_SECONDS),
         "ca": certificates,
         "mirrors": f"{url}/sha256\n",
         "apt": _apt_conf(report, has_ca=bool(ca and certificates)) + apt_config.written(apt),
@@ -147,10 +147,10 @@ def _fed(
     return texts, _proxies(environment, report)
 
 
-def _direct(
+def _direct_inputs(
     mirrors: Sequence[str], ca: Path | None, report: Reporter, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What steps need that fetch by themselves: secrets and proxies."""
+    """Return secrets and proxies of steps that download directly."""
     pip, mirrors = _reachable(pip_config.read(environment), mirrors, report)
     bundle = bundle_of(ca, pip, environment)
     certificates = _certificates(bundle, report) if bundle else ""
@@ -165,7 +165,7 @@ def _direct(
 
 @contextlib.contextmanager
 def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]:
-    """Texts as files that nobody else may read; none for an empty one."""
+    """Write texts to files that other users cannot read; empty texts get no file."""
     with private_directory(state) as folder:
         secrets = {name: folder / name for name, text in texts.items() if text}
         for name, path in secrets.items():
@@ -175,56 +175,56 @@ def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]
 
 
 def _arguments(proxies: Mapping[str, str], address: str) -> dict[str, str]:
-    given = dict(proxies)
-    if given and address:
-        given["no_proxy"] = ",".join(filter(None, (given.get("no_proxy"), address)))
-    # Some programs read the capital names only, some the small ones.
-    return given | {name.upper(): value for name, value in given.items()}
+    arguments = dict(proxies)
+    if arguments and address:
+        arguments["no_proxy"] = ",".join(filter(None, (arguments.get("no_proxy"), address)))
+    # Some programs read only upper-case names, others only lower-case names.
+    return arguments | {name.upper(): value for name, value in arguments.items()}
 
 
 def _proxies(environment: Mapping[str, str], report: Reporter) -> dict[str, str]:
-    """This machine's proxies, without those that steps can't reach."""
+    """Return this machine's proxies, without those that steps cannot reach."""
     names = (*_PROXIES, "no_proxy")
-    given = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
+    proxies = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
     return {
         name: value
-        for name, value in given.items()
-        if value and (name == "no_proxy" or _leads_out(value, report))
+        for name, value in proxies.items()
+        if value and (name == "no_proxy" or _is_reachable(value, report))
     }
 
 
 def _reachable(pip: PipConfig, mirrors: Sequence[str], report: Reporter) -> tuple[PipConfig, tuple[str, ...]]:
-    """pip's settings and the mirrors without what steps of a build can't reach."""
+    """Return pip's settings and the mirrors, without URLs that steps cannot reach."""
 
     @cache
-    def asks(place: str) -> bool:
-        if urlsplit(place).scheme in ("http", "https"):
-            return _leads_out(place, report)
-        if place:
-            report(f"steps of a build can't reach `{redacted(place)}`: left out")
+    def is_usable(url: str) -> bool:
+        if urlsplit(url).scheme in ("http", "https"):
+            return _is_reachable(url, report)
+        if url:
+            report(f"build steps cannot reach `{redacted(url)}`; skipped")
         return False
 
     pip = replace(
         pip,
-        index_url=pip.index_url if asks(pip.index_url) else "",
-        extra_index_urls=tuple(filter(asks, pip.extra_index_urls)),
-        find_links=tuple(filter(asks, pip.find_links)),
-        proxy=pip.proxy if _leads_out(pip.proxy, report) else "",
+        index_url=pip.index_url if is_usable(pip.index_url) else "",
+        extra_index_urls=tuple(filter(is_usable, pip.extra_index_urls)),
+        find_links=tuple(filter(is_usable, pip.find_links)),
+        proxy=pip.proxy if _is_reachable(pip.proxy, report) else "",
     )
-    return pip, tuple(filter(asks, mirrors))
+    return pip, tuple(filter(is_usable, mirrors))
 
 
-def _leads_out(place: str, report: Reporter) -> bool:
-    """Whether an address is not one that means this machine here, and a step's own container there."""
-    url = urlsplit(place if "://" in place else f"//{place}")
-    if not _LOOPBACK.fullmatch(url.hostname or ""):
+def _is_reachable(url: str, report: Reporter) -> bool:
+    """Return False for loopback addresses, which are the step's own container inside a build."""
+    parts = urlsplit(url if "://" in url else f"//{url}")
+    if not _LOOPBACK.fullmatch(parts.hostname or ""):
         return True
-    report(f"steps of a build can't reach `{url.hostname}:{url.port or 80}`, this machine's own: left out")
+    report(f"build steps cannot reach the loopback address `{parts.hostname}:{parts.port or 80}`; skipped")
     return False
 
 
 def _gateway() -> tuple[str, str]:
-    """The address at which steps of a build reach this machine; or empty, and why there is none."""
+    """Return the address of this machine for build steps; or an empty one and the reason."""
     host = _docker("context", "inspect", "--format", "{{.Endpoints.docker.Host}}").strip()
     if not host.startswith(("unix://", "npipe://")):
         return "", "the engine runs on another machine"
@@ -243,7 +243,7 @@ def _docker(*arguments: str) -> str:
 
 
 def _pip_conf(pip: PipConfig, *, has_ca: bool) -> str:
-    """This machine's pip settings as they hold inside a step."""
+    """Return this machine's pip settings for use inside a step."""
     settings = {
         "index-url": pip.index_url,
         "extra-index-url": " ".join(pip.extra_index_urls),
@@ -262,28 +262,28 @@ def _apt_conf(report: Reporter, *, has_ca: bool) -> str:
     settings = {
         key: value
         for key, value in apt_config.settings().items()
-        if "::proxy" not in key.lower() or _leads_out(value, report)
+        if "::proxy" not in key.lower() or _is_reachable(value, report)
     }
     own = [key for key in settings if "::cainfo" in key.lower()]
     if has_ca or own:
         settings |= dict.fromkeys(own or ["Acquire::https::CaInfo"], CA_IN_STEPS)
-        # apt fetches as a user who may not read a secret.
+        # apt downloads as a user that cannot read secrets.
         settings["APT::Sandbox::User"] = "root"
     return apt_config.written(settings)
 
 
 def _source_list(suites: Iterable[str]) -> str:
-    """Where this machine gets suites from, as a list that apt reads."""
-    wanted = sorted({*suites})
-    known = apt_config.sources() if wanted else ()
-    return "".join(f"{one.line}\n" for suite in wanted for one in apt_config.for_suite(suite, known))
+    """Return this machine's apt sources of suites, in the format of sources.list."""
+    names = sorted({*suites})
+    sources = apt_config.sources() if names else ()
+    return "".join(f"{source.line}\n" for suite in names for source in apt_config.for_suite(suite, sources))
 
 
 def _certificates(bundle: Path, report: Reporter) -> str:
-    """A bundle's certificates, each once and without the words around them."""
+    """Return the certificates of a bundle, without duplicates and comments."""
     text = bundle.read_text(errors="replace")
-    certificates = "".join(f"{one}\n" for one in dict.fromkeys(_CERTIFICATE.findall(text)))
+    certificates = "".join(f"{certificate}\n" for certificate in dict.fromkeys(_CERTIFICATE.findall(text)))
     if len(certificates) > MOST_SECRET_BYTES:
-        report(f"`{bundle}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it")
+        report(f"`{bundle}` is not passed to build steps: BuildKit's limit for secrets is 500 kB")
         return ""
     return certificates

@@ -12,6 +12,7 @@ import pytest
 
 from bakehouse.build import base_image
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.buildkit_events import Tail
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BakehouseError, BuildError, EngineError
 from bakehouse.plan.model import BootstrappedBase
@@ -60,6 +61,19 @@ def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:
     return caught.value, failure_text(caught.value.diagnostics[0])
 
 
+def test_a_silent_step_of_mmdebstrap_is_reported() -> None:
+    lines: list[str] = []
+    seconds = [0.0]
+    log = base_image._LogReader(BASE, Tail(), lines.append, lambda: seconds[-1])
+    seconds.append(5.0)
+    log.write(b"I: installing remaining packages inside the chroot...\n")
+    for now in (14.9, 15.0, 20.0, 25.0):
+        seconds.append(now)
+        log.beat.tick()
+    step = f"base {BASE.reference}: installing remaining packages inside the chroot"
+    assert lines == [step, f"still running: {step} (10 s)", f"still running: {step} (20 s)"]
+
+
 def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: Engine, tmp_path: Path) -> None:
     said: list[str] = []
     ensure(engine, tmp_path, said)
@@ -84,7 +98,7 @@ def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: En
         "history": [{"created": "2026-01-01T00:00:00Z", "created_by": "mmdebstrap bookworm"}],
     }
     assert said == [
-        "base bakehouse/debian:12-12345678: Debian bookworm with ca-certificates, python3",
+        "base bakehouse/debian:12-12345678: bootstrapping Debian bookworm with ca-certificates, python3",
         "base bakehouse/debian:12-12345678: extracting archives",
         "base bakehouse/debian:12-12345678: 5 bytes, 25 bytes compressed; loading",
     ]
@@ -126,7 +140,7 @@ def test_of_two_at_once_one_makes_it(engine: Engine, tmp_path: Path, monkeypatch
     for thread in threads:
         thread.join()
     assert (tmp_path / "made").read_text() == "made\n"
-    assert "another run is making a base: waiting for it" in said
+    assert "waiting for another run that bootstraps a base" in said
 
 
 def test_nothing_is_left_of_a_making_that_failed(
@@ -137,7 +151,7 @@ def test_nothing_is_left_of_a_making_that_failed(
     assert isinstance(error, BuildError)
     assert text.startswith(
         """\
-error: base `bakehouse/debian:12-12345678` could not be made
+error: base `bakehouse/debian:12-12345678` could not be bootstrapped
   mirror  http://mirror.example/debian
     | E: bad things
 """
@@ -154,12 +168,12 @@ def test_a_mirror_that_does_not_answer(
     _, text = failure(engine, tmp_path)
     assert text == (
         """\
-error: base `bakehouse/debian:12-12345678` could not be made: a mirror of `bookworm` can't be reached
+error: base `bakehouse/debian:12-12345678` could not be bootstrapped: a mirror of `bookworm` is not reachable
   mirror  http://mirror.example/debian
     | Err:1 http://mirror.example bookworm InRelease
     |   Could not resolve 'mirror.example'
 
-hint: the mirrors are those of this machine's apt: see that `apt-get update` works
+hint: check that `apt-get update` works: the mirrors are those of this machine's apt
 """
     )
 
@@ -173,9 +187,9 @@ def test_a_machine_without_mmdebstrap(
     assert isinstance(error, EngineError)
     assert text == (
         """\
-error: base `bakehouse/debian:12-12345678` is made with mmdebstrap, which is not on this machine
+error: base `bakehouse/debian:12-12345678` needs mmdebstrap, which is not installed
 
-hint: `apt-get install mmdebstrap`, on Debian or Ubuntu
+hint: run `apt-get install mmdebstrap`, on Debian or Ubuntu
 """
     )
 
@@ -186,10 +200,10 @@ def test_a_machine_that_can_check_no_signature_of_debians(
     put(tmp_path, monkeypatch, mmdebstrap="echo 'W: GPG error: NO_PUBKEY 0E98404D386FA1D9' >&2; exit 1")
     _, text = failure(engine, tmp_path)
     assert text.startswith(
-        "error: base `bakehouse/debian:12-12345678` could not be made: "
-        "nobody vouches for a mirror of `bookworm`\n"
+        "error: base `bakehouse/debian:12-12345678` could not be bootstrapped: the signature of a"
+        " `bookworm` mirror could not be verified\n"
     )
-    assert text.endswith("hint: `apt-get install debian-archive-keyring`\n")
+    assert text.endswith("hint: run `apt-get install debian-archive-keyring`\n")
 
 
 def test_an_engine_that_refuses_the_base(
@@ -199,7 +213,7 @@ def test_an_engine_that_refuses_the_base(
     _, text = failure(engine, tmp_path)
     assert text == (
         """\
-error: the engine did not take base `bakehouse/debian:12-12345678`
+error: the engine could not load base `bakehouse/debian:12-12345678`
     | Error: no space left on device
 """
     )

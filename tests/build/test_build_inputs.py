@@ -20,7 +20,7 @@ OUT_OF_REACH = [
     ("echo tcp://engine.example:2376", "the engine runs on another machine"),
     (
         'case $* in *context*) echo unix:///x ;; *) echo \'[{"Gateway": "198.51.100.1"}]\' ;; esac',
-        "its network's address 198.51.100.1 is not this machine's",
+        "the address 198.51.100.1 of its network is not on this machine",
     ),
     ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
 ]
@@ -137,8 +137,7 @@ def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(
         assert "https://user:word@index.example/simple" in given.texts["pip"]
         assert given.inputs.address == ""
     assert machine.said == [
-        "the build can't reach this machine, the engine runs on another machine: "
-        "its steps fetch by themselves"
+        "build steps cannot reach this machine (the engine runs on another machine); they download directly"
     ]
 
 
@@ -152,7 +151,7 @@ def test_where_nothing_but_a_feed_would_do_steps_have_to_reach_this_machine(
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
-error: steps of a build can't reach this machine, which has to hand them their files
+error: build steps cannot reach this machine, which must serve their files
   because {why}
 
 hint: build without `--offline`
@@ -199,7 +198,7 @@ def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(mac
             "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
         )
     places = [f"file://{machine.folder}/simple", f"{machine.folder}/wheels", "s3://bucket/files"]
-    assert machine.said == [f"steps of a build can't reach `{place}`: left out" for place in places]
+    assert machine.said == [f"build steps cannot reach `{place}`; skipped" for place in places]
 
 
 def test_certificates_come_once_and_alone(machine: Machine) -> None:
@@ -221,9 +220,7 @@ def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
     large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
     with machine.inputs(ca=large) as given:
         assert list(given.texts) == []
-    assert machine.said == [
-        f"`{large}` is larger than the 500 kB that BuildKit takes as a secret: steps go without it"
-    ]
+    assert machine.said == [f"`{large}` is not passed to build steps: BuildKit's limit for secrets is 500 kB"]
 
 
 def test_apt_goes_through_its_proxy_and_trusts_the_same(
@@ -274,8 +271,8 @@ def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) 
         assert given.inputs.arguments == {}
         assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
     assert machine.said == [
-        "steps of a build can't reach `localhost:3141`, this machine's own: left out",
-        "steps of a build can't reach `127.0.0.1:3128`, this machine's own: left out",
+        "build steps cannot reach the loopback address `localhost:3141`; skipped",
+        "build steps cannot reach the loopback address `127.0.0.1:3128`; skipped",
     ]
 
 

@@ -42,7 +42,10 @@ def test_the_base_is_the_one_that_images_start_from(made: list[BootstrappedBase]
 
 def test_an_unknown_base_is_an_error_that_names_the_known_ones(made: list[BootstrappedBase]) -> None:
     workspace = open_workspace(HOME)
-    for name, hint in (("debain-12", "did you mean `debian-12`?"), ("x", "use one of `debian-12`, `debian-13`")):
+    for name, hint in (
+        ("debain-12", "did you mean `debian-12`?"),
+        ("x", "use one of `debian-12`, `debian-13`"),
+    ):
         with pytest.raises(UsageError) as caught:
             workflow.make_base(workspace, name, print)
         [diagnostic] = caught.value.diagnostics

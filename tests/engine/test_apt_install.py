@@ -9,6 +9,8 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import apt_install
 from bakehouse.engine.apt_install import Apt, AptEntry
 from bakehouse.errors import EngineError
+from bakehouse.util import heartbeat
+from tests.support.fake_commands import put
 
 # As apt prints them: another archive uses the release's name too, and Debian has others beside its main one.
 TARGETS = """\
@@ -122,3 +124,15 @@ def test_an_installation_that_fails_shows_what_apt_said(tmp_path: Path) -> None:
     assert failure.message == "apt-get could not install no-such-package"
     assert "no-such-package" in " ".join(failure.tail)
     assert failure.hint == f"read {tmp_path / 'log'}"
+
+
+def test_an_installation_that_takes_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(heartbeat, "_TICK_SECONDS", 0.01)
+    put(tmp_path, monkeypatch, apt_get="sleep 0.3")
+    lines: list[str] = []
+    Apt(tmp_path / "log", tmp_path).update(lines.append)
+    assert lines[:2] == [
+        "apt-get update",
+        f"still running: apt-get update; its log is {tmp_path / 'log'} (0.0 s)",
+    ]
