@@ -1,8 +1,8 @@
-"""Makes stand-ins: small files of the shape of parts that can't be had here, the same bytes every time.
+"""Stubs: small files that replace unavailable downloads, with the same bytes every time.
 
-A component says what its own are like in `stubs/<artifact or package>/`: a tree of files, in which
-`@version@`, and `@name@` of what it provides, are filled in; `file` there is what is no archive. Others get
-what any source or wheel has.
+A component can define its stubs in `stubs/<artifact or package>/`: a tree of files with placeholders such as
+`@version@` and the names that it provides. A file named `file` there is the stub of a download that is not an
+archive. Other downloads get a generic stub.
 """
 
 import base64
@@ -36,36 +36,36 @@ GENERIC = HOME / "templates" / "stubs"
 NOTHING = "bakehouse-rehearsal-nothing"
 _VERSION = "0~rehearsal"
 _APT_ALIASES = (
-    # A distribution's package of another Python is this one's, under that name
+    # The package of another Python is this release's, under that name.
     (re.compile(r"(?P<lib>lib)?python3\.(?P<minor>\d+)(?P<rest>-[a-z-]+)?"), "{lib}python3{rest}"),
     (re.compile(r"(?P<name>gcc|g\+\+|gfortran|cpp|clang)-\d+"), "{name}"),
 )
 
 Tree = dict[str, tuple[bytes, int]]
-"""Files by path, with their modes; a link has mode 0 and its target for content."""
+"""Content and mode of files by path; a link has mode 0 and its target as content."""
 
 
-def make_all(needs: Iterable[StubFile], folder: Path) -> dict[StubFile, Sha256]:
-    """Make stand-ins at `folder`/<sha256>/<file>; gives their checksums."""
-    made = {}
+def make_all(needs: Iterable[StubFile], directory: Path) -> dict[StubFile, Sha256]:
+    """Create stubs at `directory`/<sha256>/<file>, and return their checksums."""
+    digests = {}
     for need in needs:
         data = make(need)
         digest = Sha256(hashlib.sha256(data).hexdigest())
-        place = folder / digest / need.file
-        if not place.is_file():
-            write_whole(place, data)
-        made[need] = digest
-    return made
+        path = directory / digest / need.file
+        if not path.is_file():
+            write_whole(path, data)
+        digests[need] = digest
+    return digests
 
 
 def make(need: StubFile) -> bytes:
-    """The bytes of one stand-in."""
+    """Return the bytes of a stub."""
     if need.file.endswith(".whl"):
         return _wheel(need)
     own = _own_tree(need)
     if need.kind == "sdist":
         return _packed(need, own or _filled(_tree(GENERIC / "sdist"), need), top=_stem(need.file))
-    # What an artifact is that is no archive
+    # The content of an artifact that is not an archive.
     file = own.pop("file", None)
     if need.file.endswith(".deb"):
         return _deb(need.file.split("_")[0], need.file.split("_")[1], own)
@@ -76,23 +76,23 @@ def make(need: StubFile) -> bytes:
 
 
 def has_own(need: StubFile) -> bool:
-    """Whether the need's component says what its stand-in is like."""
-    return bool(_own_folders(need))
+    """Return whether the component defines the stub."""
+    return bool(_own_directories(need))
 
 
 def _packed(need: StubFile, tree: Tree, top: str) -> bytes:
-    tree = {f"{top}/{path}" if top else path: one for path, one in tree.items()}
+    tree = {f"{top}/{path}" if top else path: entry for path, entry in tree.items()}
     if need.file.endswith(".zip"):
         return _zip(tree)
     return next(pack for end, pack in _ARCHIVES.items() if need.file.endswith(end))(tar(tree))
 
 
 def tar(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """An archive of a tree, with all its folders; a link has mode 0."""
+    """Return an archive of a tree with all its directories."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        folders = sorted({str(parent) for path in tree for parent in Path(path).parents} - {"."})
-        for path in folders:
+        directories = sorted({str(parent) for path in tree for parent in Path(path).parents} - {"."})
+        for path in directories:
             _add(archive, path, b"", 0o755, tarfile.DIRTYPE)
         for path, (data, mode) in sorted(tree.items()):
             _add(archive, path, data, mode or 0o777, tarfile.REGTYPE if mode else tarfile.SYMTYPE)
@@ -109,9 +109,9 @@ def _add(archive: tarfile.TarFile, path: str, data: bytes, mode: int, kind: byte
 
 
 def _gzip(data: bytes) -> bytes:
-    """Stored, not compressed: the same bytes with every zlib."""
-    pressed = zlib.compressobj(0, zlib.DEFLATED, 31)
-    return pressed.compress(data) + pressed.flush()
+    """Pack without compression, so that all versions of zlib return the same bytes."""
+    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()
 
 
 def _zip(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
@@ -125,17 +125,17 @@ def _zip(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
 
 
 def _wheel(need: StubFile) -> bytes:
-    """A wheel with the right name, tags and metadata, and an importable package that knows its version."""
+    """Return a wheel with the right name, tags and metadata, and an importable package with its version."""
     name, version, *tags = need.file.removesuffix(".whl").split("-")
     python, abi, platforms = tags[-3:]
     info = f"{name}-{version}.dist-info"
-    lines = [f"Tag: {one}-{abi}-{two}" for one in python.split(".") for two in platforms.split(".")]
+    lines = [f"Tag: {tag}-{abi}-{platform}" for tag in python.split(".") for platform in platforms.split(".")]
     module = name.lower() if name.isidentifier() else re.sub(r"\W", "_", name.lower())
     tree: Tree = {
-        f"{module}/__init__.py": (f'"""A stand-in."""\n\n__version__ = "{version}"\n'.encode(), 0o644),
+        f"{module}/__init__.py": (f'"""A stub."""\n\n__version__ = "{version}"\n'.encode(), 0o644),
         f"{info}/METADATA": (
             f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
-            "Summary: a stand-in of Bakehouse, which takes the place of the real package in a rehearsal\n"
+            "Summary: a stub of Bakehouse, which replaces the real package in a rehearsal\n"
             "License: none\n".encode(),
             0o644,
         ),
@@ -148,12 +148,12 @@ def _wheel(need: StubFile) -> bytes:
     }
     tree |= _own_tree(need)
     for pattern in need.dropped:
-        # What a stage drops lies below its Python's prefix: the wheel's `data` goes there
+        # A stage removes files below its Python's prefix, where the wheel's `data` is installed.
         site = re.fullmatch(r"[^/]+/[^/]+/lib/python[^/]*/site-packages/(.+)", pattern)
-        below = _example(site[1] if site else pattern.partition("/")[2].partition("/")[2])
-        if below:
-            is_file = "." in below.rpartition("/")[2].removeprefix("python3.")
-            path = below if is_file else f"{below}/stand-in"
+        name_below = _example(site[1] if site else pattern.partition("/")[2].partition("/")[2])
+        if name_below:
+            is_file = "." in name_below.rpartition("/")[2].removeprefix("python3.")
+            path = name_below if is_file else f"{name_below}/stub"
             tree[path if site else f"{name}-{version}.data/data/{path}"] = (b"", 0o644)
     record = "".join(
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
@@ -164,43 +164,43 @@ def _wheel(need: StubFile) -> bytes:
 
 
 def _example(pattern: str) -> str:
-    """A name that a pattern of `glob` matches."""
+    """Return a name that a glob pattern matches."""
     return re.sub(r"\[(.).*?\]", r"\1", pattern).replace("*", "x").replace("?", "x")
 
 
 def unpacked(wheel: bytes) -> Tree:
-    """The files of a wheel."""
+    """Return the files of a wheel."""
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        return {one.filename: (archive.read(one), 0o644) for one in archive.infolist()}
+        return {entry.filename: (archive.read(entry), 0o644) for entry in archive.infolist()}
 
 
-def _own_folders(need: StubFile) -> list[Path]:
-    """Where the component says what its stand-in is like, the general first."""
+def _own_directories(need: StubFile) -> list[Path]:
+    """Return the directories of the component's stub, the most general first."""
     names = [need.name, str(canonicalize_name(need.name))]
     if need.kind == "artifact" and need.file.endswith(".whl"):
         names.append(str(canonicalize_name(need.file.split("-")[0])))
-    folders = [need.folder / "stubs" / name for name in dict.fromkeys(names)]
-    return [folder for folder in folders if folder.is_dir()]
+    directories = [need.folder / "stubs" / name for name in dict.fromkeys(names)]
+    return [directory for directory in directories if directory.is_dir()]
 
 
 def _own_tree(need: StubFile) -> Tree:
     tree: Tree = {}
-    for folder in _own_folders(need):
-        tree |= _tree(folder)
+    for directory in _own_directories(need):
+        tree |= _tree(directory)
     return _filled(tree, need)
 
 
-def _tree(folder: Path) -> Tree:
-    found: Tree = {}
-    for path in sorted(folder.rglob("*")):
+def _tree(directory: Path) -> Tree:
+    tree: Tree = {}
+    for path in sorted(directory.rglob("*")):
         if "__pycache__" in path.parts:
             continue
-        name = path.relative_to(folder).as_posix()
+        name = path.relative_to(directory).as_posix()
         if path.is_symlink():
-            found[name] = (str(path.readlink()).encode(), 0)
+            tree[name] = (str(path.readlink()).encode(), 0)
         elif path.is_file():
-            found[name] = (path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
-    return found
+            tree[name] = (path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+    return tree
 
 
 def _filled(tree: Tree, need: StubFile) -> Tree:
@@ -210,9 +210,9 @@ def _filled(tree: Tree, need: StubFile) -> Tree:
     values["number"] = str(_number(need.version))
     values["python"] = _python_tag(need) or values.get("python", "")
 
-    def fill(found: re.Match[bytes]) -> bytes:
-        value = values.get(found[1].decode())
-        return found[0] if value is None else value.encode()
+    def fill(match: re.Match[bytes]) -> bytes:
+        value = values.get(match[1].decode())
+        return match[0] if value is None else value.encode()
 
     return {
         _HOLE.sub(fill, path.encode()).decode(): (_HOLE.sub(fill, data), mode)
@@ -221,37 +221,37 @@ def _filled(tree: Tree, need: StubFile) -> Tree:
 
 
 def _number(version: str) -> int:
-    """A version as NCCL and others tell it: 2.10.3 is 21003."""
-    parts = [int(one) for one in re.findall(r"\d+", version)[:3]]
+    """Return a version as a number, as NCCL and others do: 2.10.3 is 21003."""
+    parts = [int(part) for part in re.findall(r"\d+", version)[:3]]
     major, minor, patch = [*parts, 0, 0, 0][:3]
     return major * 10000 + minor * 100 + patch
 
 
 def _python_tag(need: StubFile) -> str:
-    """`3.10` for a file that is made for CPython 3.10, as its name says."""
-    found = re.search(r"cpython-(3\.\d+)|-cp3(\d+)-", need.file)
-    return (found[1] or f"3.{found[2]}") if found else ""
+    """Return the CPython version in a file name, such as `3.10`; empty without one."""
+    match = re.search(r"cpython-(3\.\d+)|-cp3(\d+)-", need.file)
+    return (match[1] or f"3.{match[2]}") if match else ""
 
 
 def _stem(file: str) -> str:
     return next((file.removesuffix(end) for end in (*_ARCHIVES, ".zip") if file.endswith(end)), file)
 
 
-def apt_repository(names: Iterable[str], folder: Path) -> None:
-    """Empty packages for names that a distribution may not have, in a repository that apt reads.
+def apt_repository(names: Iterable[str], directory: Path) -> None:
+    """Write an apt repository of empty packages, for names that Debian may not have.
 
-    Their version is lower than any: where the distribution has the package, apt takes that one.
+    Their version is lower than any other, so apt prefers Debian's package if there is one.
     """
     stanzas = []
-    for asked in sorted({*names, NOTHING}):
-        name, _, version = asked.partition("=")
+    for requirement in sorted({*names, NOTHING}):
+        name, _, version = requirement.partition("=")
         data = debian_package(name, version or _VERSION)
         file = f"{name}_{(version or _VERSION).replace(':', '-')}_amd64.deb"
-        write_whole(folder / file, data)
+        write_whole(directory / file, data)
         digest = hashlib.sha256(data).hexdigest()
         control = _control(name, version or _VERSION)
         stanzas.append(f"{control}Filename: ./{file}\nSize: {len(data)}\nSHA256: {digest}\n")
-    write_whole(folder / "Packages", "\n".join(stanzas))
+    write_whole(directory / "Packages", "\n".join(stanzas))
 
 
 def _control(name: str, version: str) -> str:
@@ -260,23 +260,23 @@ def _control(name: str, version: str) -> str:
     return (
         f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: Bakehouse <none@localhost>\n"
         f"{needs}Section: misc\nPriority: optional\n"
-        "Description: a stand-in of Bakehouse for a package of another distribution\n"
+        "Description: a stub of Bakehouse for a package of another distribution\n"
     )
 
 
 def _alias(name: str) -> str:
     for pattern, text in _APT_ALIASES:
-        if found := pattern.fullmatch(name):
-            words = {key: value or "" for key, value in found.groupdict().items()}
-            return text.format(**words)
+        if match := pattern.fullmatch(name):
+            groups = {key: value or "" for key, value in match.groupdict().items()}
+            return text.format(**groups)
     return ""
 
 
 def debian_package(name: str, version: str) -> bytes:
-    """A package that has nothing in it but what its name promises."""
+    """Return a package that contains only the programs of its name."""
     tree: Tree = {}
-    if found := re.fullmatch(r"python3\.(\d+)(?:-minimal)?", name):
-        tree[f"usr/bin/python3.{found[1]}"] = (b"python3", 0)
+    if match := re.fullmatch(r"python3\.(\d+)(?:-minimal)?", name):
+        tree[f"usr/bin/python3.{match[1]}"] = (b"python3", 0)
     elif re.fullmatch(r"(gcc|g\+\+|gfortran|cpp|clang)-\d+", name):
         tree[f"usr/bin/{name}"] = (name.rpartition("-")[0].encode(), 0)
     return _deb(name, version, tree)
@@ -289,8 +289,8 @@ def _deb(name: str, version: str, tree: Tree) -> bytes:
         "control.tar.gz": _gzip(tar({"control": (_control(name, version).encode(), 0o644)})),
         "data.tar.gz": _gzip(tar(tree)),
     }
-    parts = [b"!<arch>\n"]
+    chunks = [b"!<arch>\n"]
     for file, data in members.items():
         head = f"{file:<16}{EPOCH:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
-        parts += [head, data, b"\n" if len(data) % 2 else b""]
-    return b"".join(parts)
+        chunks += [head, data, b"\n" if len(data) % 2 else b""]
+    return b"".join(chunks)

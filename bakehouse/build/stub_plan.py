@@ -1,7 +1,7 @@
-"""Turns a Plan into its rehearsal: the same stages and steps, with stand-ins for what can't be had here.
+"""Plan of a rehearsal: the same stages and steps, with stubs for unavailable files.
 
-Only checksums, bases and labels differ from the real plan. A rehearsal has keys, tags and bases of its own:
-no step of it is ever a step of a real build.
+Only checksums, bases and labels differ from the real plan. A rehearsal has its own keys, tags and bases, so
+that its steps are never reused by a real build.
 """
 
 import json
@@ -23,35 +23,35 @@ LABEL = "org.bakehouse.rehearsed"
 REPOSITORY = "bakehouse/rehearsal"
 BASES = "bakehouse/rehearsal-base"
 OUTPUT = "type=image,compression=zstd,compression-level=1"
-"""Nobody keeps a rehearsed image for long: what is fastest."""
-MOST_BYTES = 20_000_000
-"""A larger wheel gets a stand-in: a rehearsal tries steps, not downloads."""
-HEAVY_STAGE, MOST_BYTES_OF_HEAVY = 200_000_000, 2_000_000
-"""Of a stage that weighs more, such as a framework with CUDA, wheels from that size on get one."""
+"""The fastest compression, because rehearsed images are short-lived."""
+MAX_BYTES = 20_000_000
+"""Larger wheels become stubs: a rehearsal tests steps, not downloads."""
+HEAVY_STAGE, MAX_BYTES_OF_HEAVY = 200_000_000, 2_000_000
+"""In stages larger than the first number, such as CUDA frameworks, wheels above the second become stubs."""
 
 _FINISH = re.compile(r"(?<![\w/-])finish-layer +(?P<words>[^&\n]*)")
 _APT = re.compile(r"\bapt-get install (?P<words>.*)")
 _COPIES = re.compile(r"^COPY --from=(\S+)", re.MULTILINE)
 _OWN_PYTHON = "3.11"
-"""Of the Debian that all stand-ins of bases are made of."""
+"""Python of the Debian release of all base stubs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StubFile:
-    """One file that has to have a stand-in."""
+    """File that needs a stub."""
 
     kind: Literal["wheel", "sdist", "artifact"]
     part: Part
-    """Whose stage wants it."""
+    """Component of the stage that installs the file."""
     folder: Path
-    """The component's folder, which may say what its stand-ins are like."""
+    """Directory of the component, which may define its stubs."""
     name: str
-    """The artifact's name, or the package's."""
+    """Name of the artifact or package."""
     version: str
     file: str
     facts: tuple[tuple[str, str], ...] = ()
     dropped: tuple[str, ...] = ()
-    """Patterns of which the stage drops what it installed: something has to be there."""
+    """Patterns of installed files that the stage removes; the stub needs a file for each."""
 
     @property
     def text(self) -> str:
@@ -60,11 +60,11 @@ class StubFile:
 
 @dataclass(frozen=True, slots=True)
 class StubBase:
-    """One base that has to have a stand-in."""
+    """Base that needs a stub."""
 
     part: Part
     bootstrapped: BootstrappedBase | None
-    """The real base, where it can be made here: it only gets a mark."""
+    """Real base if it can be bootstrapped; the stub only adds a mark to it."""
     is_build_base: bool = False
     facts: tuple[tuple[str, str], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -78,7 +78,7 @@ class StubBase:
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stand-ins that were made: checksums of files, references of bases."""
+    """Created stubs: checksums of files, references of bases."""
 
     files: Mapping[StubFile, Sha256]
     bases: Mapping[StubBase, str]
@@ -86,7 +86,7 @@ class Stubs:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """An image with stand-ins in it, and the image that it stands for."""
+    """Image with stubs, and the real image."""
 
     real: Image
     image: Image
@@ -95,66 +95,74 @@ class Rehearsal:
 
     @property
     def reference(self) -> str:
-        """The name of the rehearsed image on this machine."""
+        """Name of the rehearsed image on this machine."""
         return f"{REPOSITORY}/{self.real.name}:{self.image.key[:8]}"
 
     @property
     def stubs(self) -> tuple[str, ...]:
-        """The components that are not the real ones, in the order of the image."""
+        """Components that are stubs, in the order of the image."""
         base = [self.real.base_part.component] if isinstance(self.real.base, RegistryBase) else []
         return tuple(dict.fromkeys([*base, *(need.part.component for need, _ in self.files)]))
 
     def is_real(self, name: str) -> bool:
-        """Whether an answer about a part, or about what one provides, proves anything: all of it is real."""
-        is_away = isinstance(self.real.base, RegistryBase) or "python" in self.stubs
-        brought_by = {part.component for part in self.real.all_parts if name in dict(part.provides)}
-        return not is_away and not {name, *brought_by} & {*self.stubs}
+        """Return whether a component, or the provider of a name, is entirely real."""
+        has_stub_base = isinstance(self.real.base, RegistryBase) or "python" in self.stubs
+        providers = {part.component for part in self.real.all_parts if name in dict(part.provides)}
+        return not has_stub_base and not {name, *providers} & {*self.stubs}
 
 
 def required_bases(image: Image) -> tuple[StubBase, ...]:
-    """The bases of an image: every one gets a stand-in, or a mark, so that no step is a real build's."""
-    made = image.base if isinstance(image.base, BootstrappedBase) else None
+    """Return the bases of an image; each gets a stub or a mark, so that no step is that of a real build."""
+    bootstrapped = image.base if isinstance(image.base, BootstrappedBase) else None
     facts = tuple(sorted(image.base_facts.items()))
-    base = StubBase(image.base_part, made, facts=facts)
+    base = StubBase(image.base_part, bootstrapped, facts=facts)
     return (base, replace(base, is_build_base=True)) if image.build_base else (base,)
 
 
 def required_files(
     image: Image, stage_texts: Mapping[str, str], *, real: bool = False
 ) -> dict[str, list[StubFile]]:
-    """The files of each stage that have to have stand-ins; `real` keeps every package of a lock."""
-    native = _interpreter_is_real(image)
-    found: dict[str, list[StubFile]] = {}
+    """Return the files of each stage that need stubs; `real` keeps all locked packages."""
+    is_native = _has_real_python(image)
+    stubs: dict[str, list[StubFile]] = {}
     for stage in image.stages:
         patterns = dropped(stage_texts.get(stage.name, ""))
-        needs = [_artifact_need(stage, one, patterns) for one in stage.artifacts.values() if _is_away(one)]
+        needs = [
+            _artifact_need(stage, artifact, patterns)
+            for artifact in stage.artifacts.values()
+            if _is_unavailable(artifact)
+        ]
         if not real:
             packages = [*stage.wheels, *stage.sdists]
-            is_heavy = sum(one.bytes for one in packages) > HEAVY_STAGE
-            most = MOST_BYTES_OF_HEAVY if is_heavy else MOST_BYTES
-            packages = [one for one in packages if one.bytes > most or _is_foreign(one, native)]
-            # What is compiled against a stand-in is one too, and what needs the library of a newer Python
+            is_heavy = sum(package.bytes for package in packages) > HEAVY_STAGE
+            limit = MAX_BYTES_OF_HEAVY if is_heavy else MAX_BYTES
+            packages = [
+                package
+                for package in packages
+                if package.bytes > limit or _is_foreign(package, is_native=is_native)
+            ]
+            # Packages cannot be compiled against stubs, nor for the library of a newer Python.
             below = _COPIES.findall(stage_texts.get(stage.name, ""))
-            if any(map(found.get, below)) or _is_ahead(image):
-                packages += [one for one in stage.sdists if one not in packages]
-            needs += [_package_need(stage, one, patterns) for one in packages]
-        # What the stage drops has to come from one of them, and one is enough.
+            if any(map(stubs.get, below)) or _has_newer_python(image):
+                packages += [sdist for sdist in stage.sdists if sdist not in packages]
+            needs += [_package_need(stage, package, patterns) for package in packages]
+        # One of the stubs must contain the files that the stage removes.
         first = next((need for need in needs if need.file.endswith(".whl")), None)
-        found[stage.name] = [need if need is first else replace(need, dropped=()) for need in needs]
-    return found
+        stubs[stage.name] = [need if need is first else replace(need, dropped=()) for need in needs]
+    return stubs
 
 
-def rehearse(image: Image, needs: Mapping[str, list[StubFile]], made: Stubs) -> Rehearsal:
-    """The image with the checksums and bases of the stand-ins that were made for it."""
-    bases = [(need, made.bases[need]) for need in required_bases(image)]
-    files = [(need, made.files[need]) for stage in image.stages for need in needs[stage.name]]
-    stages = tuple(_stage(stage, needs[stage.name], made, bases) for stage in image.stages)
+def rehearse(image: Image, needs: Mapping[str, list[StubFile]], stubs: Stubs) -> Rehearsal:
+    """Return the image with the checksums and bases of its stubs."""
+    bases = [(need, stubs.bases[need]) for need in required_bases(image)]
+    files = [(need, stubs.files[need]) for stage in image.stages for need in needs[stage.name]]
+    stages = tuple(_stage(stage, needs[stage.name], stubs, bases) for stage in image.stages)
     key = ImageKey(_key(image.key, [reference for _, reference in bases], [stage.key for stage in stages]))
     reference = bases[0][1]
     if isinstance(image.base, BootstrappedBase):
         on_base = replace(image, base=replace(image.base, reference=reference))
     else:
-        # What is locked fits the real base alone: on its stand-in steps take what the mirrors have
+        # The apt lock fits only the real base; on its stub, steps install the packages of the mirrors.
         stages = tuple(replace(stage, debs=()) for stage in stages)
         on_base = replace(image, base=RegistryBase(reference, None), apt_debs=(), toolchain_debs=())
     rehearsed = replace(
@@ -169,7 +177,7 @@ def rehearse(image: Image, needs: Mapping[str, list[StubFile]], made: Stubs) -> 
 
 
 def dropped(stage_text: str) -> tuple[str, ...]:
-    """The patterns of which `finish` drops what a stage has installed."""
+    """Return the patterns of the installed files that `finish` removes in a stage."""
     matches = _FINISH.finditer(stage_text.replace("\\\n", " "))
     commands = [shlex.split(match["words"], comments=True) for match in matches]
     named = (pattern.removeprefix("!") for _, *patterns in commands for pattern in patterns)
@@ -177,23 +185,23 @@ def dropped(stage_text: str) -> tuple[str, ...]:
 
 
 def apt_names(dockerfile: str) -> frozenset[str]:
-    """The distribution's packages that a Dockerfile asks for, pinned ones with their versions."""
+    """Return the Debian packages that a Dockerfile installs, with the versions of pinned ones."""
     names: set[str] = set()
-    for found in _APT.finditer(dockerfile.replace("\\\n", " ")):
-        words = shlex.split(found["words"].partition("&&")[0].partition(";")[0], comments=True)
+    for match in _APT.finditer(dockerfile.replace("\\\n", " ")):
+        words = shlex.split(match["words"].partition("&&")[0].partition(";")[0], comments=True)
         names.update(word for word in words if re.fullmatch(r"[a-z0-9][a-z0-9.+-]+(=\S+)?", word))
     return frozenset(names)
 
 
 def stage_texts(dockerfile: str) -> dict[str, str]:
-    """The text of each stage, by the stage's name."""
+    """Return the text of each stage by name."""
     pieces = re.split(r"^(?=FROM )", dockerfile, flags=re.MULTILINE)
-    found = (re.match(r"FROM \S+ AS (\S+)", piece) for piece in pieces)
-    return {match[1]: piece for match, piece in zip(found, pieces, strict=True) if match}
+    matches = (re.match(r"FROM \S+ AS (\S+)", piece) for piece in pieces)
+    return {match[1]: piece for match, piece in zip(matches, pieces, strict=True) if match}
 
 
 def lock_text(rehearsal: Rehearsal) -> str:
-    """What stands for what in an image, by checksum: the rehearsal lock."""
+    """Return the lock of a rehearsal: checksums of stubs, and the files and bases that they replace."""
     rows = [
         {"component": need.part.component, "file": need.file, "stub": digest, "for": need.text}
         for need, digest in rehearsal.files
@@ -207,7 +215,7 @@ def lock_text(rehearsal: Rehearsal) -> str:
 
 
 def python_of(provides: Mapping[str, str]) -> str:
-    """The Python that a base's `python3` is, or would be once its distribution's package is installed."""
+    """Return the Python version of a base's `python3`, or of its package if it is not installed."""
     if "python" in provides:
         return ".".join(provides["python"].split(".")[:2])
     return _PYTHONS.get(provides.get("ubuntu", "")) or _OWN_PYTHON
@@ -223,44 +231,46 @@ _PYTHONS = {
     "bookworm": "3.11",
     "trixie": "3.13",
 }
-"""What `python3` is in releases of Ubuntu and Debian."""
+"""Version of `python3` in releases of Ubuntu and Debian."""
 
 
-def _interpreter_is_real(image: Image) -> bool:
-    """Whether the base's own Python runs what the locks were made for."""
+def _has_real_python(image: Image) -> bool:
+    """Return whether the base's Python is the one of the locks."""
     if not isinstance(image.base, BootstrappedBase):
         return False
-    wanted = [part.version for part in image.parts if part.component == "python"]
-    fetched = any(_is_away(one) for stage in image.stages for one in _of_python(stage))
-    return not fetched and wanted in ([], [_PYTHONS.get(image.base.suite)])
+    versions = [part.version for part in image.parts if part.component == "python"]
+    has_stub = any(
+        _is_unavailable(artifact) for stage in image.stages for artifact in _python_artifacts(stage)
+    )
+    return not has_stub and versions in ([], [_PYTHONS.get(image.base.suite)])
 
 
-def _is_ahead(image: Image) -> bool:
-    """Whether its Python is newer than the one that stands in: build tools ask for what that doesn't have."""
-    wanted = [part.version for part in image.parts if part.component == "python"]
-    wanted = wanted or [python_of(dict(image.base_part.provides))]
+def _has_newer_python(image: Image) -> bool:
+    """Return whether the image's Python is newer than the stub; build tools need newer modules then."""
+    versions = [part.version for part in image.parts if part.component == "python"]
+    versions = versions or [python_of(dict(image.base_part.provides))]
     own = _PYTHONS.get(image.base.suite, "") if isinstance(image.base, BootstrappedBase) else ""
-    return _minor(wanted[0]) > _minor(own or _OWN_PYTHON)
+    return _minor(versions[0]) > _minor(own or _OWN_PYTHON)
 
 
 def _minor(version: str) -> int:
     return int(version.split(".")[1])
 
 
-def _of_python(stage: Stage) -> Iterable[Artifact]:
+def _python_artifacts(stage: Stage) -> Iterable[Artifact]:
     return stage.artifacts.values() if stage.name == "python" else ()
 
 
-def _is_away(artifact: Artifact) -> bool:
-    """Whether a file can't be had wherever packages of Python and Debian can be had."""
+def _is_unavailable(artifact: Artifact) -> bool:
+    """Return whether a file comes from neither a Python index nor a Debian mirror."""
     return artifact.kind == "url"
 
 
-def _is_foreign(package: Package, native: bool) -> bool:
-    """What is compiled for a Python that isn't here: nothing could import it."""
+def _is_foreign(package: Package, *, is_native: bool) -> bool:
+    """Return whether a package is compiled for another Python, which cannot import it."""
     tags = package.file.removesuffix(".whl").split("-")[-3:]
     is_compiled = not package.is_sdist and tags[-1] != "any" and "abi3" not in tags and tags[0] != "py3"
-    return is_compiled and not native
+    return is_compiled and not is_native
 
 
 def _artifact_need(stage: Stage, artifact: Artifact, patterns: tuple[str, ...]) -> StubFile:
@@ -278,23 +288,23 @@ def _package_need(stage: Stage, package: Package, patterns: tuple[str, ...]) -> 
 
 
 def _stage(
-    stage: Stage, needs: Iterable[StubFile], made: Stubs, bases: Iterable[tuple[StubBase, str]]
+    stage: Stage, needs: Iterable[StubFile], stubs: Stubs, bases: Iterable[tuple[StubBase, str]]
 ) -> Stage:
-    artifacts = {need.name: made.files[need] for need in needs if need.kind == "artifact"}
-    packages = {need.file: made.files[need] for need in needs if need.kind != "artifact"}
+    artifacts = {need.name: stubs.files[need] for need in needs if need.kind == "artifact"}
+    packages = {need.file: stubs.files[need] for need in needs if need.kind != "artifact"}
 
-    def exchanged(one: Package) -> Package:
-        return replace(one, sha256=packages[one.file]) if one.file in packages else one
+    def with_stub(package: Package) -> Package:
+        return replace(package, sha256=packages[package.file]) if package.file in packages else package
 
     return replace(
         stage,
         key=StageKey(_key(stage.key, artifacts, packages, [reference for _, reference in bases])),
         artifacts={
-            name: replace(one, sha256=artifacts[name]) if name in artifacts else one
-            for name, one in stage.artifacts.items()
+            name: replace(artifact, sha256=artifacts[name]) if name in artifacts else artifact
+            for name, artifact in stage.artifacts.items()
         },
-        wheels=tuple(map(exchanged, stage.wheels)),
-        sdists=tuple(map(exchanged, stage.sdists)),
+        wheels=tuple(map(with_stub, stage.wheels)),
+        sdists=tuple(map(with_stub, stage.sdists)),
     )
 
 
