@@ -48,9 +48,7 @@ _BARE = re.compile(r"[\s(:\[]")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
 """What a base has beside the essential and the required packages."""
-_RESTORE = (
-    "take the file back from version control; or delete it, and `./bake lock` makes it of today's packages"
-)
+_RESTORE = "restore the file from version control, or delete it and run `bake lock` to lock today's packages"
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Deb:
 class _Entry:
     deb: Deb
     needs: tuple[tuple[str, ...], ...]
-    """Each group of names one of which has to be there."""
+    """Each group of names one of which must be there."""
     exactly: tuple[tuple[str, str], ...]
     """Names that it needs in one version alone."""
     provides: tuple[str, ...]
@@ -230,10 +228,10 @@ def stanzas(
             match = _FIELD.fullmatch(line.rstrip())
             name = match["name"] if match else ""
             if not match:
-                damaged(number, "this is no field of a package")
+                damaged(number, "invalid field of a package")
                 continue
             if name in fields:
-                damaged(number, f"a package has two fields `{name}`")
+                damaged(number, f"a package has `{name}` twice")
             fields[name] = match["value"]
 
 
@@ -250,7 +248,7 @@ def _read(path: Path) -> Mapping[str, _Entry]:
     try:
         status = path.stat()
     except OSError as error:
-        raise RecipeError(Diagnostic(f"can't read `{path.name}`", Location(path, 1, 1))) from error
+        raise RecipeError(Diagnostic(f"cannot read `{path.name}`", Location(path, 1, 1))) from error
     return _read_once(path, status.st_mtime_ns, status.st_size)
 
 
@@ -259,7 +257,7 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"can't read `{path.name}` as UTF-8 text"
+        message = f"cannot read `{path.name}` as UTF-8 text"
         raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
 
     def damaged(line: int, message: str) -> None:
@@ -270,23 +268,23 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
         location = Location(path, line, 1)
         entry = _entry(fields, location)
         if entry is None:
-            reason = Reason(f"a package has {', '.join(NEEDED)}")
+            reason = Reason(f"a package needs {', '.join(NEEDED)}")
             raise RecipeError(
-                Diagnostic("this is no package of a lock", location, reasons=(reason,), hint=_RESTORE)
+                Diagnostic("incomplete package in a lock", location, reasons=(reason,), hint=_RESTORE)
             )
         architecture = fields.get("Architecture", _ARCHITECTURES[0])
         if architecture not in _ARCHITECTURES:
-            damaged(line, f"package `{entry.deb.name}` is one for {architecture}, and images are for amd64")
+            damaged(line, f"package `{entry.deb.name}` is for {architecture}, but images are for amd64")
         if entry.deb.name in found:
-            message = f"package `{entry.deb.name}` stands twice in `{path.name}`"
-            first = Reason("it is described before", found[entry.deb.name].location)
+            message = f"duplicate package `{entry.deb.name}` in `{path.name}`"
+            first = Reason("first entry", found[entry.deb.name].location)
             raise RecipeError(Diagnostic(message, location, reasons=(first,), hint=_RESTORE))
         found[entry.deb.name] = entry
     return found
 
 
 def deb_of(fields: Mapping[str, str]) -> Deb | None:
-    """The file of a package in an index; None where a field is missing or not what it has to be."""
+    """The file of a package in an index; None where a field is missing or not what it must be."""
     name, version, path, size, digest = (fields.get(key, "") for key in NEEDED)
     site = fields.get("Site", "")
     is_well_formed = (
@@ -333,6 +331,6 @@ def _check_versions(entries: Mapping[str, _Entry]) -> None:
         for needed, version in entry.exactly:
             other = entries.get(needed)
             if other and other.deb.version != version:
-                message = f"`{name}` needs `{needed}` {version}, and {other.deb.version} is locked"
-                hint = f"`./bake lock --upgrade {needed}` locks them together"
+                message = f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked"
+                hint = f"run `bake lock --upgrade {needed}` to lock them together"
                 raise RecipeError(Diagnostic(message, entry.location, hint=hint))

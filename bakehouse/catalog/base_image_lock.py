@@ -17,7 +17,7 @@ FOLDER = "apt/bases"
 BASE, STEP, ADDS = "Base", "Step", "Adds"
 """The fields of the stanzas that are no package's."""
 _PINNED = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
-_RESTORE = "take the file back from version control; or delete it, and lock the images on that base again"
+_RESTORE = "restore the file from version control, or delete it and lock the images on that base again"
 Step = tuple[str, ...]
 """What has been asked of the distribution when a step is done, sorted."""
 
@@ -67,25 +67,28 @@ class BaseLock:
             if STEP in fields:
                 step = tuple(fields[STEP].split())
                 if ADDS not in fields:
-                    damaged(line, f"a step says with `{ADDS}` what it adds, which may be nothing")
+                    damaged(line, f"a step needs `{ADDS}`, which may be empty")
                 if step in added:
-                    damaged(line, f"step `{fields[STEP]}` stands twice in `{self.path.name}`")
+                    damaged(line, f"duplicate step `{fields[STEP]}` in `{self.path.name}`")
                 added[step] = line, fields[ADDS].split()
             elif BASE in fields:
                 if fields[BASE] != self.pinned:
-                    damaged(line, f"`{self.path.name}` is of two bases")
+                    damaged(line, f"`{self.path.name}` belongs to two bases")
             else:
                 deb = deb_of(fields)
                 if deb is None:
                     raise _mistake(
-                        self.path, line, "this is no package of a lock", f"a package has {', '.join(NEEDED)}"
+                        self.path,
+                        line,
+                        "incomplete package in a lock",
+                        f"a package needs {', '.join(NEEDED)}",
                     )
                 if deb.name in debs:
-                    damaged(line, f"package `{deb.name}` stands twice in `{self.path.name}`")
+                    damaged(line, f"duplicate package `{deb.name}` in `{self.path.name}`")
                 debs[deb.name] = deb
         for line, names in added.values():
             if missing := [name for name in names if name not in debs]:
-                damaged(line, f"a step adds `{missing[0]}`, which is not described below")
+                damaged(line, f"a step adds `{missing[0]}`, but the lock does not describe it")
         return debs, {step: tuple(debs[name] for name in sorted(names)) for step, (_, names) in added.items()}
 
 
@@ -148,7 +151,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _mistake(path, 1, f"can't read `{path.name}` as UTF-8 text") from error
+        raise _mistake(path, 1, f"cannot read `{path.name}` as UTF-8 text") from error
 
 
 def _mistake(path: Path, line: int, message: str, reason: str = "") -> RecipeError:

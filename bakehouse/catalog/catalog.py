@@ -163,11 +163,11 @@ def _load_component(folder: Path, problems: Problems) -> Component:
 
 def read_component(fields: Fields, folder: Path) -> Component:
     """The component that a folder's `component.yaml` and the files beside it describe."""
-    name_problem = "" if _NAME.fullmatch(folder.name) else "small letters, digits, single hyphens"
+    name_problem = "" if _NAME.fullmatch(folder.name) else "lowercase letters, digits and single hyphens"
     if folder.name in _RESERVED or folder.name.endswith(_RESERVED_END):
         name_problem = "a stage of every Dockerfile"
     if name_problem:
-        fields.report(f"`{folder.name}` is no component name", fields.location, name_problem)
+        fields.report(f"`{folder.name}` is not a component name", fields.location, name_problem)
     summary = fields.text("summary", required=True)
     stage_order = fields.number("stage_order", 50)
     layer_order = fields.number("layer_order", stage_order)
@@ -176,7 +176,9 @@ def read_component(fields: Fields, folder: Path) -> Component:
     hosts, kept = registries(fields), frozen(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
-            fields.report(f"`{launcher}` is no launcher", fields.place("launchers"), "`mpirun` or `torchrun`")
+            fields.report(
+                f"`{launcher}` is not a launcher", fields.place("launchers"), "`mpirun` or `torchrun`"
+            )
     common = read_spec(fields, folder, VariantSpec())
     releases = [_release(child, folder, common) for child in fields.children("releases", "a release")]
     if not releases:
@@ -184,7 +186,9 @@ def read_component(fields: Fields, folder: Path) -> Component:
     _check_once(fields, [(release.version, release.location) for release in releases], "release")
     bases = {bool(variant.spec.base) for release in releases for variant in release.variants}
     if len(bases) > 1:
-        fields.report(f"only a part of `{folder.name}` is a base", fields.location, "all variants or none")
+        fields.report(
+            f"only some variants of `{folder.name}` are bases", fields.location, "all variants or none"
+        )
     fields.finish()
     smoke = folder / "smoke.py"
     return Component(
@@ -209,7 +213,7 @@ def _template(path: Path, problems: Problems) -> str:
     try:
         return path.read_text(encoding="utf-8") if path.is_file() else ""
     except (OSError, UnicodeDecodeError):
-        problems.add(Diagnostic(f"can't read `{path.name}` as UTF-8 text", Location(path, 1, 1)))
+        problems.add(Diagnostic(f"cannot read `{path.name}` as UTF-8 text", Location(path, 1, 1)))
         return ""
 
 
@@ -223,10 +227,10 @@ def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
         try:
             files[name] = path.read_bytes()
         except OSError:
-            problems.add(Diagnostic(f"can't read `{name}`", Location(path, 1, 1)))
+            problems.add(Diagnostic(f"cannot read `{name}`", Location(path, 1, 1)))
             continue
         if not _FILE.fullmatch(name):
-            problems.add(Diagnostic(f"`{name}` is no plain file name", Location(path, 1, 1)))
+            problems.add(Diagnostic(f"`{name}` is not a plain file name", Location(path, 1, 1)))
     return files
 
 
@@ -235,7 +239,7 @@ def _check_once(fields: Fields, found: Iterable[tuple[str, Location]], what: str
     for name, location in found:
         if name not in ("", _NO_VERSION) and first.setdefault(name, location) != location:
             label = f"first on line {first[name].line}"
-            fields.report(f"{what} `{name}` stands twice in {fields.what}", location, label)
+            fields.report(f"duplicate {what} `{name}` in {fields.what}", location, label)
 
 
 def _release(fields: Fields, folder: Path, common: VariantSpec) -> Release:
@@ -258,7 +262,7 @@ def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant
             for one in variants(node, fields.problems)
         ]
         if len({variant.name for variant in made}) < len(made):
-            hint = "put all its variables into `name`"
+            hint = "use all its variables in `name`"
             fields.report("two variants of one `matrix` have the same name", node.location, hint=hint)
         found += made
     _check_once(fields, [(variant.name, variant.location) for variant in found], "variant")
@@ -268,7 +272,7 @@ def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant
 def _variant(fields: Fields, folder: Path, common: VariantSpec) -> Variant:
     name = fields.text("name", required=True)
     if name and not _VARIANT.fullmatch(name):
-        fields.report(f"`{name}` is no variant name", fields.place("name"), "letters, digits and `._+-`")
+        fields.report(f"`{name}` is not a variant name", fields.place("name"), "letters, digits and `._+-`")
     fields.what = f"variant `{name}` of `{folder.name}`"
     evidence(fields)
     own = read_spec(fields, folder, common)
@@ -280,7 +284,7 @@ def _version(fields: Fields, key: str) -> str:
     text = fields.text(key, required=True)
     if not is_version(text):
         if text:
-            fields.report(f"`{text}` is no version", fields.place(key))
+            fields.report(f"`{text}` is not a version", fields.place(key))
         return _NO_VERSION
     return text
 
@@ -303,7 +307,7 @@ def _check_names(catalog: Catalog, problems: Problems) -> None:
 
 
 def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnostic]:
-    """A stage that another one builds on has to be in the same Dockerfile, above it."""
+    """A stage that another one builds on must be in the same Dockerfile, above it."""
     specs = [variant.spec for release in component.releases for variant in release.variants]
     for name in component.builds_on:
         below = catalog.components.get(name)
@@ -314,9 +318,9 @@ def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnost
             )
             hint = suggestion(name, catalog.components)
         elif not all(name in {one.name for one in brought.requires} for brought in specs):
-            message = f"`{component.name}` builds on `{name}` and does not require it"
+            message = f"`{component.name}` builds on `{name}` but does not require it"
         elif (below.stage_order, name) >= (component.stage_order, component.name):
-            message = f"`{component.name}` builds on `{name}`, which comes after it"
+            message = f"`{component.name}` builds on `{name}`, but `{name}` comes later"
             hint = f"give `{name}` a smaller `stage_order`"
         if message:
             yield Diagnostic(message, component.location, hint=hint)

@@ -22,7 +22,7 @@ ArtifactKind = Literal["url", "pypi", "debian"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """That a component, or what another one provides, has to be of certain versions."""
+    """That a component, or what another one provides, must be of certain versions."""
 
     name: str
     specifier: str
@@ -72,7 +72,7 @@ class Incompatibility:
     """Parts that are known not to work together, with the public source of that."""
 
     parts: tuple[Requirement, ...]
-    """All of them have to be in the image for it to hold."""
+    """All of them must be in the image for it to hold."""
     reason: str
     source: str
     is_certain: bool

@@ -40,8 +40,8 @@ def past(project: Project, revision: str) -> Iterator[Past]:
     try:
         commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except UsageError as error:
-        hint = "`git log --oneline` shows them"
-        raise UsageError(Diagnostic(f"there is no commit `{revision}`", hint=hint)) from error
+        hint = "run `git log --oneline` to list the commits"
+        raise UsageError(Diagnostic(f"commit `{revision}` does not exist", hint=hint)) from error
     with tempfile.TemporaryDirectory(prefix="bakehouse-") as temporary:
         folder = Path(temporary).resolve()
         tree = _Tree(top, commit.decode().strip(), folder)
@@ -57,7 +57,7 @@ def past(project: Project, revision: str) -> Iterator[Past]:
             if spot and spot.path.is_relative_to(folder):
                 # As git names it: the temporary file will be gone when somebody reads this
                 spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(folder).as_posix()}"))
-            message = f"the recipes of `{revision}` can't be read: {first.message}"
+            message = f"cannot read the recipes of `{revision}`: {first.message}"
             raise UsageError(Diagnostic(message, spot)) from error
 
 
@@ -161,7 +161,7 @@ class _Tree:
             end = answer.index(b"\n", start)
             size = answer[start:end].decode().rpartition(" ")[2]
             if not size.isdecimal():
-                hint = "`git fetch` may bring it"
+                hint = "run `git fetch`"
                 raise UsageError(Diagnostic(f"git has no object `{name}`", hint=hint))
             found[name] = answer[end + 1 : end + 1 + int(size)]
             start = end + int(size) + 2
@@ -207,8 +207,8 @@ def _git(folder: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
             Diagnostic("`git` is not installed", hint="install it, or compare two images")
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise UsageError(Diagnostic(f"git did not tell within {_SECONDS} s what `{folder}` was")) from error
+        raise UsageError(Diagnostic(f"git did not read `{folder}` within {_SECONDS} s")) from error
     if ended.returncode != 0:
         tail = tuple(ended.stderr.decode(errors="replace").strip().splitlines()[-3:])
-        raise UsageError(Diagnostic(f"git can't tell what `{folder}` was", tail=tail))
+        raise UsageError(Diagnostic(f"git cannot read `{folder}`", tail=tail))
     return ended.stdout

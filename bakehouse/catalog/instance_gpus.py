@@ -33,12 +33,12 @@ class InstanceGpus:
     def unfit(self, *, gpu: bool, architecture: str) -> str:
         """Why an image doesn't run on it, as a clause; empty where it does."""
         if gpu and not self.gpu:
-            return f"is for GPUs, and `{self.name}` has none"
+            return f"is for GPUs, but `{self.name}` has none"
         if self.gpu and not gpu:
-            return f"is for CPUs alone, and `{self.name}` has GPUs"
+            return f"is for CPUs only, but `{self.name}` has GPUs"
         if self.architecture and not is_within(self.architecture, architecture):
             return (
-                f"has code for GPUs of architecture {architecture}, and `{self.name}` has {self.architecture}"
+                f"has code for GPUs of architecture {architecture}, but `{self.name}` has {self.architecture}"
             )
         return ""
 
@@ -49,16 +49,16 @@ def find_gpus(name: str) -> InstanceGpus:
         return InstanceGpus(name, gpu=name == "local_gpu")
     if is_arm(name) or _NEURON.match(name):
         why = "its processor is Arm, the images are for x86" if is_arm(name) else "it has Neuron devices"
-        hint = "types with NVIDIA's GPUs, or with none, are for these images"
-        raise UsageError(Diagnostic(f"no image is for `{name}`: {why}", hint=hint))
+        hint = "use an instance type with NVIDIA GPUs or without GPUs"
+        raise UsageError(Diagnostic(f"no image runs on `{name}`: {why}", hint=hint))
     known = _known()
     found = known.get(name)
     if found is None:
-        hint = meant(name) or "name an image, as `./bake list` shows them"
+        hint = meant(name) or "name an image; `bake list` lists them"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
     if found == "unknown":
-        message = f"nobody has written down which GPUs `{name}` has"
-        raise UsageError(Diagnostic(message, hint="name an image, as `./bake list` shows them"))
+        message = f"the catalogue does not record the GPUs of `{name}`"
+        raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
     return InstanceGpus(name, gpu=found != "none", architecture="" if found == "none" else found)
 
 

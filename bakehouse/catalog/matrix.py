@@ -54,7 +54,7 @@ def cells(fields: Fields) -> list[Variables]:
             left = [cell for cell in kept if not _matches(cell, wanted)]
             if len(left) == len(kept):
                 pattern.report(
-                    "this excludes no cell", pattern.location, hint="take it out, or mend its values"
+                    "this item excludes nothing", pattern.location, hint="remove it or correct its values"
                 )
             kept = left
     for extra in fields.children(INCLUDE, "an item of `include`"):
@@ -63,7 +63,7 @@ def cells(fields: Fields) -> list[Variables]:
             kept = [*kept, cell]
     fields.finish()
     if found and not kept:
-        fields.report("the matrix has no cells left", fields.location)
+        fields.report("the matrix has no combinations left", fields.location)
     return kept
 
 
@@ -88,7 +88,7 @@ def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
             return match[0][1:]
         name, filters = match["name"], match["filters"].split("|")[1:]
         if name not in cell:
-            hint = suggestion(name, cell) or "write `$${` for a `${` that stays"
+            hint = suggestion(name, cell) or "write `$${` for a literal `${`"
             problems.add(Diagnostic(f"unknown variable `{name}`", scalar.location, hint=hint))
             return ""
         text = cell[name].text
@@ -115,8 +115,8 @@ def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Vari
         )
         return []
     if size > MAX_CELLS:
-        message = f"{size:,} cells; at most {MAX_CELLS:,} are allowed"
-        fields.report(message, fields.location, hint="`exclude` doesn't count here: split the recipe")
+        message = f"{size:,} combinations; at most {MAX_CELLS:,} are allowed"
+        fields.report(message, fields.location, hint="split the recipe: `exclude` does not lower this number")
         return []
     _check_apart(fields, [items[0] for items in lists if items])
     return [{name: value for part in parts for name, value in part.items()} for parts in product(*lists)]
@@ -126,9 +126,9 @@ def _axis(fields: Fields, name: str) -> list[Variables]:
     node = fields.node(name)
     spot = fields.place(name)
     if not VARIABLE_NAME.fullmatch(name):
-        fields.report(f"`{name}` is no name of a variable", spot, "letters, digits, `-` and `_`")
+        fields.report(f"`{name}` is not a variable name", spot, "letters, digits, `-` and `_`")
     if not isinstance(node, Sequence) or not node.items:
-        fields.report(f"axis `{name}` has to be a list of values", spot)
+        fields.report(f"axis `{name}` must be a list of values", spot)
         return []
     items: list[Variables] = []
     for item in node.items:
@@ -176,7 +176,7 @@ def _is_whole(fields: Fields, given: Variables, known: Iterable[str]) -> bool:
     missing = [name for name in known if name not in given]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        fields.report(f"an item of `include` sets no {names}", fields.location)
+        fields.report(f"an item of `include` does not set {names}", fields.location)
     return not missing
 
 

@@ -104,7 +104,7 @@ def _table(path: Path) -> dict[str, object] | None:
         tools = tomllib.loads(text).get("tool", {})
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise RecipeError(Diagnostic(f"can't read `{path.name}`: {reason}", Location(path, 1, 1))) from error
+        raise RecipeError(Diagnostic(f"cannot read `{path.name}`: {reason}", Location(path, 1, 1))) from error
     except UnicodeDecodeError as error:
         raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1))) from error
     except tomllib.TOMLDecodeError as error:
@@ -113,7 +113,7 @@ def _table(path: Path) -> dict[str, object] | None:
         return None
     table = tools["bakehouse"]
     if not isinstance(table, dict):
-        message = "`tool.bakehouse` has to be a table of names and values"
+        message = "`tool.bakehouse` must be a table of names and values"
         raise RecipeError(Diagnostic(message, key_location(path, "bakehouse", "tool")))
     return table
 
@@ -127,14 +127,14 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
     def text(key: str, default: str) -> str:
         value = table.get(key, default)
         if not isinstance(value, str):
-            report(key, f"`{key}` in [tool.bakehouse] has to be a text")
+            report(key, f"`{key}` in [tool.bakehouse] must be a string")
             return default
         return value
 
     def texts(key: str) -> tuple[str, ...]:
         value = table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            report(key, f"`{key}` in [tool.bakehouse] has to be a list of texts")
+            report(key, f"`{key}` in [tool.bakehouse] must be a list of strings")
             return ()
         return tuple(value)
 
@@ -147,7 +147,7 @@ def _read(root: Path, path: Path, table: dict[str, object], environment: Mapping
     roots = [HOME / "recipes"]
     for folder in texts("recipes"):
         if not is_folder(root / folder):
-            report("recipes", f"`recipes` in [tool.bakehouse] names `{folder}`, which is no folder")
+            report("recipes", f"`recipes` in [tool.bakehouse] names `{folder}`, which is not a directory")
         roots.append(root / folder)
     ca = environment.get("BAKEHOUSE_CA", text("ca", ""))
     project = Project(
@@ -183,8 +183,8 @@ def _folder(text: str) -> Path | None:
 
 
 def _port(table: Mapping[str, object], environment: Mapping[str, str], path: Path, problems: Problems) -> int:
-    """The environment's port, else the table's; each has to be one."""
-    expected = "has to be a port number, from 1 to 65535"
+    """The environment's port, else the table's; each must be one."""
+    expected = "must be a port number, from 1 to 65535"
     port = table.get("registry_port", _DEFAULT_PORT)
     if type(port) is not int or not 0 < port < 65536:
         spot = _place(path, "registry_port")
@@ -208,8 +208,10 @@ def _cache(root: Path, folder: str, environment: Mapping[str, str]) -> Path:
 
 def _ledger(address: str, path: Path, problems: Problems) -> str:
     if address and not _LEDGER.fullmatch(address):
-        message = f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3"
-        problems.add(Diagnostic(message, _place(path, "ledger"), hint="such as `s3://our-bucket/releases`"))
+        message = f"`ledger` in [tool.bakehouse] is `{address}`, which is not an S3 URL"
+        problems.add(
+            Diagnostic(message, _place(path, "ledger"), hint="use a URL such as `s3://our-bucket/releases`")
+        )
         return ""
     return address
 
@@ -233,9 +235,9 @@ def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict
         if isinstance(price, int | float) and price > 0 and not isinstance(price, bool):
             found[name] = float(price)
         else:
-            message = f"`{name}` in [tool.bakehouse.prices] has to be a number above 0"
+            message = f"`{name}` in [tool.bakehouse.prices] must be a number above 0"
             if name == "prices":
-                message = "`prices` in [tool.bakehouse] has to be a table of instance types and prices"
+                message = "`prices` in [tool.bakehouse] must be a table of instance types and prices"
             problems.add(Diagnostic(message, _place(path, name)))
     return found
 

@@ -102,8 +102,8 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
-        message = f"there is no lock `{path.name}`"
-        problems.add(Diagnostic(message, named_at, hint="make it with `./bake lock`"))
+        message = f"lock `{path.name}` does not exist"
+        problems.add(Diagnostic(message, named_at, hint="run `bake lock`"))
         return ()
     except UnicodeDecodeError:
         problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)))
@@ -115,13 +115,13 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
         spot = Location(path, number, 1, len(line), line)
         match = _LOCK_LINE.fullmatch(line)
         if match is None:
-            label, hint = "name==version --hash=sha256:…  # file bytes", "make it again with `./bake lock`"
-            problems.add(Diagnostic("this is no line of a lock", spot, label, hint=hint))
+            label, hint = "name==version --hash=sha256:…  # file bytes", "run `bake lock`"
+            problems.add(Diagnostic("invalid line in a lock", spot, label, hint=hint))
             continue
         name, size = match["name"], int(match["bytes"])
         package = Package(name, match["version"], match["sha256"], match["file"], size, spot)
         first = packages.setdefault(normal_name(name), package)
         if first is not package:
-            message = f"package `{name}` stands twice in `{path.name}`"
+            message = f"duplicate package `{name}` in `{path.name}`"
             problems.add(Diagnostic(message, spot, f"first on line {first.location.line}"))
     return tuple(packages.values())

@@ -114,7 +114,9 @@ def _load_recipes(
     for root in roots:
         for path in sorted((root / "images").glob("*.yml")):
             hint = f"rename it to `{path.stem}.yaml`"
-            problems.add(Diagnostic(f"`{path.name}` would not be read", Location(path, 1, 1), hint=hint))
+            problems.add(
+                Diagnostic(f"`{path.name}` is not read as a recipe", Location(path, 1, 1), hint=hint)
+            )
         for path in sorted((root / "images").glob("*.yaml")):
             try:
                 families[path.stem] = _load_family(path, load(path), catalog, problems, locked)
@@ -126,8 +128,8 @@ def _load_recipes(
         first = recipes.setdefault(recipe.name, recipe)
         if first is not recipe and is_clean:
             message = f"two images are called `{recipe.name}`"
-            label = f"the other stands in {first.location.path.name}"
-            hint = "put more of the matrix's variables into `name`" if first.family == recipe.family else ""
+            label = f"the other one is in {first.location.path.name}"
+            hint = "use more variables of the matrix in `name`" if first.family == recipe.family else ""
             problems.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
     return recipes
 
@@ -160,16 +162,18 @@ def _load_recipe(
 def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool) -> Recipe:
     """The recipe of one image, from a file of which `matrix` is taken out."""
     if not _NAME.fullmatch(name) or len(name) > 100:
-        label = "small letters and digits, single `-`, `.` and `_` between them"
-        fields.report(f"`{name}` is no image name", fields.place("name"), label)
+        label = "lowercase letters and digits, single `-`, `.` and `_` between them"
+        fields.report(f"`{name}` is not an image name", fields.place("name"), label)
     if fields.text("name", name) != name:
         fields.report(
-            "only a recipe with a matrix has a `name`", fields.place("name"), "its file's name is it"
+            "only a recipe with a matrix has a `name`",
+            fields.place("name"),
+            "the file name is the image name",
         )
     user = fields.text("user", "root")
     if user not in ("root", "0"):
         message = f"image `{path.stem}` sets user `{user}`"
-        hint = "leave `user` out: SageMaker starts training as root, and its toolkit writes below /opt/ml"
+        hint = "remove `user`: SageMaker starts training as root, and its toolkit writes to /opt/ml"
         fields.report(message, fields.place("user"), "training images run as root", hint)
     named = [*fields.text_pairs("components")]
     requires = [one for key, value in named if (one := requirement(key, value, fields.problems))]
@@ -207,8 +211,8 @@ def _required(fields: Fields) -> tuple[str, ...] | None:
     named = fields.scalars("required")
     for one in named:
         if one.text not in _CHECKS and not _PART_CHECK.fullmatch(one.text):
-            hint = suggestion(one.text, _CHECKS) or "`./bake smoke` tells the checks' names"
-            fields.report(f"there is no smoke check `{one.text}`", one.location, hint=hint)
+            hint = suggestion(one.text, _CHECKS) or "`bake smoke` prints the names of the checks"
+            fields.report(f"unknown smoke check `{one.text}`", one.location, hint=hint)
     return tuple(dict.fromkeys(one.text for one in named))
 
 
@@ -240,13 +244,13 @@ def is_driver(one: Scalar, problems: Problems) -> bool:
     """Whether a text is the version of a driver; told where it is none."""
     if is_version(one.text):
         return True
-    message = f"`{one.text}` is no version of a driver"
-    problems.add(Diagnostic(message, one.location, hint="such as `550.163.01`"))
+    message = f"`{one.text}` is not a driver version"
+    problems.add(Diagnostic(message, one.location, hint="use a version such as `550.163.01`"))
     return False
 
 
 def _base(fields: Fields, catalog: Catalog) -> Requirement:
-    given = fields.name_or_pair("base", "a component's name, or one name and its versions")
+    given = fields.name_or_pair("base", "a component name, or one name with versions")
     if given is None:
         return Requirement("", "", fields.location)
     name, value = given
@@ -264,7 +268,7 @@ def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
     keys = [key for key, _ in fields.pairs("variants")]
     for name in (*named, *keys, *fields.scalars("exclude")):
         if name.text not in known:
-            hint = suggestion(name.text, known) or "components are folders under recipes/components"
+            hint = suggestion(name.text, known) or "components are directories below recipes/components"
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
@@ -300,7 +304,7 @@ def _requirements(fields: Fields, recipe: Path, locked: bool) -> tuple[tuple[Pac
     try:
         data = path.read_bytes()
     except OSError:
-        fields.report(f"there is no file `{path.name}` beside the recipe", spot)
+        fields.report(f"file `{path.name}` does not exist next to the recipe", spot)
         return (), None
     if path.suffix == ".lock":
         return load_lock(path, spot, fields.problems), None
@@ -308,12 +312,12 @@ def _requirements(fields: Fields, recipe: Path, locked: bool) -> tuple[tuple[Pac
         return (), path
     lock = path.with_name(path.name + ".lock")
     if not is_file(lock):
-        hint = f"make the lock with `./bake lock {recipe.stem}` and commit it"
+        hint = f"run `bake lock {recipe.stem}` and commit the lock"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
     first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
     if first != lock_heading(path.name, data):
-        hint = f"make it again with `./bake lock {recipe.stem}` and commit it"
+        hint = f"run `bake lock {recipe.stem}` and commit the lock"
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
     return load_lock(lock, spot, fields.problems), path

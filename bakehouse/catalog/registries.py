@@ -19,9 +19,9 @@ def registries(fields: Fields) -> Registries | None:
     hosts = {}
     for region, host in fields.text_pairs("registries"):
         if not _REGION.fullmatch(region.text):
-            fields.report(f"`{region.text}` is no name of a region", region.location)
+            fields.report(f"`{region.text}` is not the name of a region", region.location)
         if not _HOST.fullmatch(host.text):
-            fields.report(f"`{host.text}` is no host of a registry", host.location)
+            fields.report(f"`{host.text}` is not the host of a registry", host.location)
         hosts[region.text] = host.text
     other = fields.text("registries_of")
     if hosts:
@@ -34,8 +34,8 @@ def frozen(fields: Fields) -> tuple[Frozen, ...]:
     found = []
     for name, value in fields.text_pairs("frozen"):
         if not _PACKAGES.fullmatch(name.text):
-            label = "small letters, digits, `-` and `*`"
-            fields.report(f"`{name.text}` names no Python packages", name.location, label)
+            label = "lowercase letters, digits, `-` and `*`"
+            fields.report(f"`{name.text}` is not a name or glob of Python packages", name.location, label)
         found.append(Frozen(name.text, "" if value.text == _ANY else value.text, name.location))
     return tuple(found)
 

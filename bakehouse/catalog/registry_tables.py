@@ -32,17 +32,17 @@ _ORGANIZATION = re.compile("o-[a-z0-9]{10,32}")
 def read(tables: object, path: Path, problems: Problems) -> dict[str, RegistrySettings]:
     """The settings of each registry by its name; what is wrong is added to `problems`."""
     if not isinstance(tables, dict):
-        message = "`registries` in [tool.bakehouse] has to be a table of tables"
+        message = "`registries` in [tool.bakehouse] must be a table of tables"
         problems.add(Diagnostic(message, key_location(path, "registries", "tool.bakehouse")))
         return {}
     found = {}
     for name, table in tables.items():
         spot = key_location(path, name, _ROOT)
         if not isinstance(table, dict):
-            problems.add(Diagnostic(f"`{name}` in [{_ROOT}] has to be a table", spot))
+            problems.add(Diagnostic(f"`{name}` in [{_ROOT}] must be a table", spot))
         elif not _NAME.fullmatch(name) or name in _TAKEN:
-            message = f"`{name}` can't be the name of a registry"
-            hint = "small letters, digits, `-` and `_`; `local` and `ecr` mean something already"
+            message = f"`{name}` is not a registry name"
+            hint = "use lowercase letters, digits, `-` and `_`; `local` and `ecr` are reserved"
             problems.add(Diagnostic(message, spot, hint=hint))
         else:
             found[name] = _registry(name, _Table(table, f"{_ROOT}.{name}", path, problems))
@@ -69,7 +69,7 @@ class _Table:
         if not isinstance(value, str):
             self._wrong(key, "a text")
         elif value and pattern and not pattern.fullmatch(value):
-            self.report(key, f"`{key}` in [{self.name}] can't be `{value}`", hint)
+            self.report(key, f"`{key}` in [{self.name}] is invalid: `{value}`", hint)
         else:
             return value
         return ""
@@ -81,7 +81,7 @@ class _Table:
             return ()
         for item in value:
             if not fits(item):
-                self.report(key, f"`{key}` in [{self.name}] can't hold `{item}`", hint)
+                self.report(key, f"`{key}` in [{self.name}] has an invalid item: `{item}`", hint)
         return tuple(dict.fromkeys(item for item in value if fits(item)))
 
     def truth(self, key: str) -> bool:
@@ -113,7 +113,7 @@ class _Table:
         return _Table(value, f"{self.name}.{key}", self.path, self._problems)
 
     def _wrong(self, key: str, kind: str) -> None:
-        self.report(key, f"`{key}` in [{self.name}] has to be {kind}")
+        self.report(key, f"`{key}` in [{self.name}] must be {kind}")
 
 
 def _registry(name: str, table: _Table) -> RegistrySettings:
@@ -122,19 +122,21 @@ def _registry(name: str, table: _Table) -> RegistrySettings:
     if host:
         _check(table, "host", host, "team")
         for key in (key for key in _ECR_ONLY if key in table.table):
-            message = f"`{key}` in [{table.name}] is for Amazon ECR, and `host` names another registry"
-            table.report(key, message, "name ECR's registries by `account` and `regions`")
+            message = (
+                f"`{key}` in [{table.name}] applies to Amazon ECR only, but `host` names another registry"
+            )
+            table.report(key, message, "set `account` and `regions` for a registry in Amazon ECR")
     prefix = table.text("prefix")
     if prefix:
         _check(table, "prefix", "registry.example.com", prefix)
     role = table.text("role", _ROLE, "such as `arn:aws:iam::123456789012:role/Pusher`")
-    account = table.text("account", _ACCOUNT, "an account's number has 12 digits")
+    account = table.text("account", _ACCOUNT, "an account number has 12 digits")
     if role and not account:
         account = role.split(":")[4]
     if not host and not account:
-        table.report("account", f"[{table.name}] names neither `account` nor `role` nor `host`")
+        table.report("account", f"[{table.name}] needs `account`, `role` or `host`")
     if account and not table.table.get("regions"):
-        table.report("regions", f"[{table.name}] names no `regions`", 'such as `regions = ["eu-west-1"]`')
+        table.report("regions", f"[{table.name}] has no `regions`", 'such as `regions = ["eu-west-1"]`')
     return RegistrySettings(
         name=name,
         host=host,
@@ -167,9 +169,7 @@ def _creation(table: _Table) -> Creation:
     table.knows(CREATE)
     days, lifecycle = table.number("untagged_days"), table.text("lifecycle")
     if days and lifecycle:
-        table.report(
-            "lifecycle", f"`lifecycle` and `untagged_days` in [{table.name}] say the same thing twice"
-        )
+        table.report("lifecycle", f"[{table.name}] has both `lifecycle` and `untagged_days`")
     accounts = table.texts("pull_accounts", lambda one: _ACCOUNT.fullmatch(one) is not None, "12 digits")
     return Creation(
         scan_on_push=table.truth("scan_on_push"),
@@ -193,13 +193,13 @@ def _policy(table: _Table, name: str) -> Path | None:
         rules = json.loads(path.read_text(encoding="utf-8"))["rules"]
         statuses = [str(rule["selection"]["tagStatus"]) for rule in rules]
     except OSError as error:
-        table.report("lifecycle", f"can't read `{name}`: {(error.strerror or str(error)).lower()}")
+        table.report("lifecycle", f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")
         return None
     except (ValueError, KeyError, TypeError):
-        table.report("lifecycle", f"`{name}` is no lifecycle policy", "see `docs/how-to/use-ecr.md`")
+        table.report("lifecycle", f"`{name}` is not a lifecycle policy", "see `docs/how-to/use-ecr.md`")
         return None
     for status in statuses:
         if status != "untagged":
-            message = f"`{name}` has a rule for {status} images: it would expire what the ledger holds"
-            table.report("lifecycle", message, "let all its rules be for untagged images")
+            message = f"`{name}` has a rule for {status} images, which would expire released images"
+            table.report("lifecycle", message, "limit all rules to untagged images")
     return path

@@ -35,10 +35,10 @@ def read_budgets(fields: Fields, components: Collection[str]) -> tuple[Budget, .
         match = _SIZE.fullmatch(value.text)
         if name.text not in names:
             hint = suggestion(name.text, names) or "`image` is the whole image"
-            fields.report(f"`{name.text}` in `budget` is no component", name.location, hint=hint)
+            fields.report(f"`{name.text}` in `budget` is not a component", name.location, hint=hint)
         elif match is None:
-            hint = "such as `700 MB` or `1.2 GB`"
-            fields.report(f"`{value.text}` is no size", value.location, "a number and kB, MB or GB", hint)
+            hint = "use a size such as `700 MB` or `1.2 GB`"
+            fields.report(f"`{value.text}` is not a size", value.location, "a number and kB, MB or GB", hint)
         else:
             size = round(float(match["number"]) * _UNITS[match["unit"]])
             found.append(Budget(name.text, size, value.text, value.location))

@@ -33,7 +33,7 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
-    "url": (_URL, "an http(s) address, with everything unusual in it as `%…`"),
+    "url": (_URL, "an http(s) URL with special characters percent-encoded"),
     "pypi": (re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+"), "name==version"),
     "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
 }
@@ -83,7 +83,7 @@ def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirem
         SpecifierSet(text)
     except InvalidSpecifier:
         hint = 'write versions as ">=2.9,<3" or "2.9.1"; "*" is any'
-        problems.add(Diagnostic(f"`{specifier.text}` is no version range", specifier.location, hint=hint))
+        problems.add(Diagnostic(f"`{specifier.text}` is not a version range", specifier.location, hint=hint))
         return None
     return Requirement(name.text, text, specifier.location)
 
@@ -93,13 +93,13 @@ def environment(fields: Fields) -> dict[str, str]:
     found = {}
     for name, value in fields.text_pairs("environment"):
         if not _VARIABLE.fullmatch(name.text):
-            fields.report(f"`{name.text}` is no variable name", name.location)
+            fields.report(f"`{name.text}` is not a variable name", name.location)
         elif "\n" in value.text:
-            fields.report(f"the value of `{name.text}` has to be one line", value.location)
+            fields.report(f"the value of `{name.text}` must be one line", value.location)
         elif name.text in ("PATH", "LD_LIBRARY_PATH") and "$" in value.text:
             hint = "/usr/local/bin and /opt/ml/code are on PATH already: put programs there"
-            label = "taken as it stands"
-            fields.report(f"`{name.text}` can't refer to variables", value.location, label, hint)
+            label = "variables are not expanded"
+            fields.report(f"`{name.text}` cannot refer to variables", value.location, label, hint)
         found[name.text] = value.text
     return found
 
@@ -128,7 +128,7 @@ def _facts(fields: Fields) -> dict[str, str]:
     for name, value in fields.text_pairs("facts"):
         if "\n" in value.text:
             hint = "`>-` joins the lines of a text"
-            fields.report(f"fact `{name.text}` has to be one line", value.location, hint=hint)
+            fields.report(f"fact `{name.text}` must be one line", value.location, hint=hint)
         found[name.text] = value.text
     return found
 
@@ -142,17 +142,17 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
     requirements = fields.texts("requirements")
     if not (name := fields.text("lock")):
         if requirements:
-            hint = "`lock` names the file that they are locked in"
+            hint = "set `lock` to the file that pins them"
             fields.report("`requirements` without `lock`", fields.place("requirements"), hint=hint)
         return None
     path = folder / name
     if not _BELOW.fullmatch(name):
-        label = "letters, digits and `._+-` between slashes, below the component's folder"
-        fields.report(f"`{name}` is no plain path of a lock", fields.place("lock"), label)
+        label = "letters, digits and `._+-` between slashes, below the component's directory"
+        fields.report(f"`{name}` is not a relative path of a lock", fields.place("lock"), label)
     # One that can be made is missed by those who need it.
     elif not requirements and not is_file(path):
-        hint = "make it with `./bake lock`"
-        fields.report(f"there is no lock `{path.name}`", fields.place("lock"), hint=hint)
+        hint = "run `bake lock`"
+        fields.report(f"lock `{path.name}` does not exist", fields.place("lock"), hint=hint)
     return Lock(path, fields.place("lock"), requirements)
 
 
@@ -161,7 +161,7 @@ def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
     for child in fields.children("conflicts", "a conflict"):
         parts = _requirements(child, "with")
         if not parts and child.require("with"):
-            child.report("`with` names no part", child.place("with"))
+            child.report("`with` is empty", child.place("with"))
         reason, source = child.text("reason", required=True), child.text("source", required=True)
         certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
         child.finish()
@@ -175,7 +175,7 @@ def _provides(fields: Fields) -> dict[str, str]:
         if is_version(value.text):
             provided[name.text] = value.text
         else:
-            fields.report(f"`{value.text}` is no version", value.location)
+            fields.report(f"`{value.text}` is not a version", value.location)
     return provided
 
 
@@ -197,7 +197,7 @@ def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
     source = fields.text(kind)
     pattern, form = _SOURCES[kind]
     if not pattern.fullmatch(source):
-        fields.report(f"`{source}` is no `{kind}` of an artifact", fields.place(kind), form)
+        fields.report(f"`{source}` is not a valid `{kind}` of an artifact", fields.place(kind), form)
     last = unquote(re.split("[?#]", source)[0].rsplit("/", 1)[-1])
     file = fields.text("file", last if kind == "url" else "")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", file):
@@ -218,7 +218,7 @@ def _size_place(fields: Fields) -> Location | None:
 def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
     if fields.lacks("sha256"):
         place = fields.place("url") if fields.has("url") else fields.location
-        hint = "write `sha256: unknown`, run `./bake lock`, compare with the publisher's, then commit it"
+        hint = "write `sha256: unknown`, run `bake lock`, compare with the publisher's, then commit it"
         message = f"artifact `{name}` of {owner.what} has no `sha256`"
         fields.report(message, place, "every artifact is pinned by content", hint)
         return None
@@ -226,8 +226,8 @@ def _sha256(fields: Fields, name: str, owner: Fields) -> str | None:
     if text == UNKNOWN:
         return None
     if not _SHA256.fullmatch(text):
-        label = f"{len(text)} characters; 64 of 0-9 and a-f belong here, or `unknown`"
-        fields.report(f"`{text}` is no sha256", fields.place("sha256"), label)
+        label = f"{len(text)} characters; use 64 of 0-9 and a-f, or `unknown`"
+        fields.report(f"`{text}` is not a sha256", fields.place("sha256"), label)
     return text
 
 
@@ -237,10 +237,10 @@ def _base(fields: Fields) -> BaseSource | None:
         return None
     suite, reference = child.text("bootstrap"), child.text("image")
     if bool(suite) == bool(reference):
-        child.report("`base` needs one of `bootstrap` and `image`", child.location)
+        child.report("`base` needs either `bootstrap` or `image`", child.location)
     digest = child.text("digest", UNKNOWN)
     if digest != UNKNOWN and not _DIGEST.fullmatch(digest):
-        message = f"`{digest}` is no digest: `sha256:` and 64 hex digits, or `unknown`"
+        message = f"`{digest}` is not a digest: use `sha256:` and 64 hex digits, or `unknown`"
         child.report(message, child.place("digest"))
     source = BaseSource(
         suite=suite,
@@ -250,14 +250,14 @@ def _base(fields: Fields) -> BaseSource | None:
         build_reference=child.text("build_image"),
     )
     if suite and not _SUITE.fullmatch(suite):
-        child.report(f"`{suite}` is no suite of a distribution", child.place("bootstrap"))
+        child.report(f"`{suite}` is not the name of a suite", child.place("bootstrap"))
     for key, name in (("image", source.reference), ("build_image", source.build_reference)):
         if name and not _IMAGE.fullmatch(name):
-            child.report(f"`{name}` is no name of an image", child.place(key))
+            child.report(f"`{name}` is not an image name", child.place(key))
     if "@" in source.reference:
-        child.report("the digest of a base is written as `digest`", child.place("image"))
+        child.report("write the digest of a base as `digest`", child.place("image"))
     if "@" in source.build_reference and not _DIGEST.fullmatch(source.build_reference.partition("@")[2]):
-        message = f"`{source.build_reference}` has no digest behind its `@`"
+        message = f"`{source.build_reference}` has no digest after `@`"
         child.report(message, child.place("build_image"), "`sha256:` and 64 hex digits")
     child.finish()
     return source

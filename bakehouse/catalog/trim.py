@@ -46,7 +46,7 @@ def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
         child.finish()
         if name.text not in KINDS:
             hint = suggestion(name.text, KINDS) or f"they are {', '.join(KINDS)}"
-            child.report(f"`{name.text}` is no kind of file to trim", name.location, hint=hint)
+            child.report(f"`{name.text}` is not a kind of file to trim", name.location, hint=hint)
         elif trim.files and not trim.reason:
             label = "here, or for all the component's releases"
             child.report(f"`{name.text}` in `trim` has no `reason`", name.location, label)

@@ -50,14 +50,14 @@ def read_files(fields: Fields, folder: Path) -> Placed:
         spot = child.place("to")
         if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
             label = "letters, digits and `._+@-` between slashes"
-            child.report(f"`{target}` is no plain absolute path", spot, label)
+            child.report(f"`{target}` is not a plain absolute path", spot, label)
         elif is_folder(source):
             found += _folder(source, target.rstrip("/"), child, spot)
         elif is_file(source):
             name = f"{target}{source.name}" if target.endswith("/") else target
             found += _file(source, name, child, spot)
         else:
-            child.report(f"there is no `{child.text('from')}` beside the recipe", child.place("from"))
+            child.report(f"`{child.text('from')}` does not exist next to the recipe", child.place("from"))
     return found
 
 
@@ -72,22 +72,24 @@ def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
     if source is None or not entry_point:
         return [], None
     if not is_folder(source):
-        message = f"there is no folder `{child.text('directory')}` beside the recipe"
+        message = f"directory `{child.text('directory')}` does not exist next to the recipe"
         child.report(message, child.place("directory"))
         return [], None
     if not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
-        child.report(f"`{entry_point}` is no plain path", child.place("entry_point"), label)
+        child.report(f"`{entry_point}` is not a plain relative path", child.place("entry_point"), label)
     elif not is_file(source / entry_point):
-        child.report(f"`{child.text('directory')}` holds no `{entry_point}`", child.place("entry_point"))
+        child.report(
+            f"`{child.text('directory')}` does not contain `{entry_point}`", child.place("entry_point")
+        )
     return _folder(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
 
 
 def beside(fields: Fields, key: str, folder: Path) -> Path | None:
-    """The path that `key` names, which has to be relative: a recipe is read on other machines too."""
+    """The path that `key` names, which must be relative: a recipe is read on other machines too."""
     text = fields.text(key, required=True)
     if text.startswith("/"):
-        fields.report(f"`{key}` has to be relative to the recipe's folder", fields.place(key))
+        fields.report(f"`{key}` must be relative to the recipe's directory", fields.place(key))
     return folder / text if text and not text.startswith("/") else None
 
 
@@ -95,11 +97,11 @@ def _folder(source: Path, target: str, fields: Fields, spot: Location) -> Placed
     try:
         paths = sorted(islice(source.rglob("*"), MAX_FILES + 1))
     except OSError as error:
-        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
+        fields.report(f"cannot read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
         return []
     if len(paths) > MAX_FILES:
-        message = f"`{source.name}` holds more than {MAX_FILES:,} files"
-        fields.report(message, spot, hint="name a smaller folder")
+        message = f"`{source.name}` contains more than {MAX_FILES:,} files"
+        fields.report(message, spot, hint="name a smaller directory")
         return []
     found: Placed = []
     for path in paths:
@@ -112,12 +114,12 @@ def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
     try:
         status = source.stat()
         if status.st_size > MAX_BYTES:
-            message = f"`{source.name}` has more than {MAX_BYTES // 1_000_000} MB"
-            fields.report(message, spot, hint="fetch it in a step of `run`, or when the job starts")
+            message = f"`{source.name}` is larger than {MAX_BYTES // 1_000_000} MB"
+            fields.report(message, spot, hint="download it in a `run` step or when the job starts")
             return []
         return [(File(target, source.read_bytes(), bool(status.st_mode & 0o100)), spot)]
     except OSError as error:
-        fields.report(f"can't read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
+        fields.report(f"cannot read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
         return []
 
 
@@ -127,11 +129,11 @@ def check_targets(placed: Placed, fields: Fields) -> None:
     folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
     for file, spot in placed:
         if file.target in taken:
-            fields.report(f"two files would be `{file.target}`", spot)
+            fields.report(f"two files have the target `{file.target}`", spot)
         elif file.target in folders:
-            fields.report(f"`{file.target}` would be a file and a folder", spot)
+            fields.report(f"`{file.target}` is the path of a file and of a directory", spot)
         taken.add(file.target)
         for link, folder in _LINKS.items():
             if PurePosixPath(file.target).is_relative_to(link):
-                message = f"`{file.target}` lies below `{link}`, which is a link in every base"
+                message = f"`{file.target}` is below `{link}`, a link in every base"
                 fields.report(message, spot, hint=f"write `{folder}{file.target.removeprefix(link)}`")

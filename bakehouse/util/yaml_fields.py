@@ -25,12 +25,12 @@ class Fields:
         self._values: dict[str, tuple[Scalar, Node]] = {}
         self._asked: set[str] = set()
         if not isinstance(node, Mapping):
-            self.report(f"{what} has to be a mapping of names to values", node.location)
+            self.report(f"{what} must be a mapping of names to values", node.location)
             return
         for key, value in node.entries:
             if key.text in self._values:
                 first = self._values[key.text][0].location
-                message = f"key `{key.text}` stands twice in {what}"
+                message = f"duplicate key `{key.text}` in {what}"
                 self.report(message, key.location, f"first on line {first.line}")
             else:
                 self._values[key.text] = (key, value)
@@ -47,7 +47,7 @@ class Fields:
         return key in self._values
 
     def lacks(self, key: str) -> bool:
-        """Whether a key is missing that has to be there; the caller has words of its own for it."""
+        """Whether a key is missing that must be there; the caller has words of its own for it."""
         return key not in self._values
 
     def place(self, key: str) -> Location:
@@ -83,7 +83,7 @@ class Fields:
     def number(self, key: str, default: int) -> int:
         text = self.text(key, str(default))
         if not re.fullmatch("[0-9]{1,9}", text):
-            self.report(f"`{key}` has to be a whole number", self.place(key))
+            self.report(f"`{key}` must be a whole number", self.place(key))
             return default
         return int(text)
 
@@ -97,16 +97,16 @@ class Fields:
         if text == unknown:
             return None
         if not re.fullmatch("[1-9][0-9]{0,17}", text):
-            label = "digits alone, and more than 0"
-            hint = f"where nobody knows it, write `{unknown}` or leave `{key}` out"
-            self.report(f"`{text}` is no number of bytes", self.place(key), label, hint)
+            label = "a whole number above 0"
+            hint = f"write `{unknown}` or remove `{key}` if it is unknown"
+            self.report(f"`{text}` is not a number of bytes", self.place(key), label, hint)
             return None
         return int(text)
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         text = self.text(key, default)
         if text not in allowed:
-            self.report(f"`{text}` is no {key}", self.place(key), hint=suggestion(text, allowed))
+            self.report(f"`{text}` is not a valid `{key}`", self.place(key), hint=suggestion(text, allowed))
             return default
         return text
 
@@ -117,13 +117,15 @@ class Fields:
         if not isinstance(self.node(key), Sequence):
             if (text := self.text(key, default)) not in items:
                 return self.choice(key, words, default)
-            self.report(f"`{text}` is no {key}", self.place(key), hint=f"a list: `{key}: [{text}]`")
+            self.report(
+                f"`{text}` is not a valid `{key}`", self.place(key), hint=f"write a list: `{key}: [{text}]`"
+            )
             return default
         named = self.scalars(key)
         for one in named:
             if one.text not in items:
                 hint = suggestion(one.text, items) or f"they are {', '.join(items)}"
-                self.report(f"`{one.text}` in `{key}` is no kind of file", one.location, hint=hint)
+                self.report(f"`{one.text}` in `{key}` is not a kind of file", one.location, hint=hint)
         return tuple(one.text for one in named if one.text in items)
 
     def one_of(self, keys: Iterable[Key]) -> Key | None:
@@ -150,7 +152,7 @@ class Fields:
         items = self.scalars(key)
         for item in items:
             if not pattern.fullmatch(item.text):
-                self.report(f"`{item.text}` is no {what}", item.location)
+                self.report(f"`{item.text}` is not a valid {what}", item.location)
         return tuple(item.text for item in items)
 
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
@@ -171,14 +173,14 @@ class Fields:
         return tuple(found)
 
     def name_or_pair(self, key: str, form: str) -> tuple[Scalar, Scalar | None] | None:
-        """A text, or a mapping of one text to another; `form` says what they are. It has to be there."""
+        """A text, or a mapping of one text to another; `form` says what they are. It must be there."""
         node = self.require(key)
         if isinstance(node, Scalar):
             return node, None
         if isinstance(node, Mapping) and len(node.entries) == 1 and isinstance(node.entries[0][1], Scalar):
             return node.entries[0][0], node.entries[0][1]
         if node is not None:
-            self.report(f"`{key}` is {form}", node.location)
+            self.report(f"`{key}` must be {form}", node.location)
         return None
 
     def nodes(self, key: str) -> tuple[Node, ...]:
@@ -187,7 +189,7 @@ class Fields:
         if node is None:
             return ()
         if not isinstance(node, Sequence):
-            self.report(f"`{key}` has to be a list", node.location)
+            self.report(f"`{key}` must be a list", node.location)
             return ()
         return node.items
 
@@ -214,5 +216,5 @@ class Fields:
         if isinstance(node, Scalar):
             return node.text
         kind = "a list" if isinstance(node, Sequence) else "a mapping"
-        self.report(f"{what} has to be one text, not {kind}", node.location)
+        self.report(f"{what} must be one text, not {kind}", node.location)
         return ""

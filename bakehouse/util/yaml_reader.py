@@ -64,7 +64,7 @@ def load(path: Path) -> Node:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        message = f"can't read `{path.name}`: {reason.lower()}"
+        message = f"cannot read `{path.name}`: {reason.lower()}"
         raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
     return parse(data, path)
 
@@ -72,7 +72,7 @@ def load(path: Path) -> Node:
 def parse(data: bytes, path: Path) -> Node:
     """The root node of YAML text; `path` is what locations name."""
     if len(data) > MAX_BYTES:
-        message = f"`{path.name}` has more than the {MAX_BYTES:,} bytes that are allowed"
+        message = f"`{path.name}` is larger than {MAX_BYTES:,} bytes"
         raise RecipeError(Diagnostic(message, Location(path, 1, 1)))
     try:
         text = data.decode()
@@ -149,12 +149,12 @@ class _Reader:
                 items = []
                 continue
             elif isinstance(event, yaml.AliasEvent):
-                hint = "write the value out: aliases are not read; a value that starts with `*` needs quotes"
+                hint = "write the value out; put quotes around a value that starts with `*`"
                 raise self._refuse(event, "a YAML alias", hint)
             else:
                 documents += isinstance(event, yaml.DocumentStartEvent)
                 if documents > 1:
-                    raise self._refuse(event, "a second YAML document", "one file holds one document")
+                    raise self._refuse(event, "a second YAML document", "use one file for each document")
                 continue
             nodes += 1
             if nodes > MAX_NODES:
@@ -165,7 +165,9 @@ class _Reader:
         return items[0]
 
     def _refuse_tag(self, event: yaml.Event) -> RecipeError:
-        return self._refuse(event, "a YAML tag or anchor", "a value that starts with `!` or `&` needs quotes")
+        return self._refuse(
+            event, "a YAML tag or anchor", "put quotes around a value that starts with `!` or `&`"
+        )
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         value, start, end = event.value, event.start_mark, event.end_mark
@@ -174,10 +176,10 @@ class _Reader:
         location = self._location(start, length)
         if self._may_hide and (found := _HIDDEN.search(value)):
             name = found[0].encode("unicode_escape").decode()
-            raise RecipeError(Diagnostic(f"a text can't hold the character `{name}`", location))
+            raise RecipeError(Diagnostic(f"a text contains the character `{name}`", location))
         if len(value) > MAX_TEXT:
-            message = f"one text has more than {MAX_TEXT:,} characters"
-            raise RecipeError(Diagnostic(message, location, hint="put it into a file"))
+            message = f"a text has more than {MAX_TEXT:,} characters"
+            raise RecipeError(Diagnostic(message, location, hint="move it to a file"))
         return Scalar(value, location)
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
@@ -187,7 +189,7 @@ class _Reader:
         entries = []
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, Scalar):
-                raise RecipeError(Diagnostic("a key has to be one word or a quoted text", key.location))
+                raise RecipeError(Diagnostic("a key must be a word or a quoted text", key.location))
             entries.append((key, value))
         return Mapping(tuple(entries), location)
 

@@ -109,10 +109,9 @@ def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "apt/bookworm.packages"
     path.write_text("# a comment\n\n" + path.read_text().replace("Size: 1000", "Size: many", 1))
     assert mistake(lock) == (
-        f"error: this is no package of a lock\n  --> {path}:3:1\n"
-        "  because a package has Package, Version, Filename, Size, SHA256\n\n"
-        "hint: take the file back from version control; or delete it, and `./bake lock` makes it of today's "
-        "packages\n"
+        f"error: incomplete package in a lock\n  --> {path}:3:1\n"
+        "  because a package needs Package, Version, Filename, Size, SHA256\n\n"
+        "hint: restore the file from version control, or delete it and run `bake lock` to lock today's packages\n"
     )
 
 
@@ -121,19 +120,19 @@ def test_a_merge_that_was_not_finished_is_told_with_its_line(tmp_path: Path) -> 
     path = tmp_path / "apt/bookworm.packages"
     ours, theirs = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
     path.write_text(path.read_text().replace(ours, theirs, 1))
-    assert mistake(lock).startswith(f"error: this is no field of a package\n  --> {path}:4:1\n")
+    assert mistake(lock).startswith(f"error: invalid field of a package\n  --> {path}:4:1\n")
 
 
 def test_two_packages_that_lost_the_line_between_them_are_not_one(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
     path.write_text(path.read_text().replace("\n\nPackage: libc6\n", "\nPackage: libc6\n"))
-    assert mistake(lock).startswith("error: a package has two fields `Package`\n")
+    assert mistake(lock).startswith("error: a package has `Package` twice\n")
 
 
 def test_a_package_for_other_machines_is_refused(tmp_path: Path) -> None:
     lock = locked(tmp_path, {**PACKAGES, "vim": {"Architecture": "arm64"}})
-    assert mistake(lock).startswith("error: package `vim` is one for arm64, and images are for amd64\n")
+    assert mistake(lock).startswith("error: package `vim` is for arm64, but images are for amd64\n")
 
 
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
@@ -145,21 +144,21 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
 
 def test_a_path_that_leads_out_of_a_mirror_is_no_package(tmp_path: Path) -> None:
     lock = locked(tmp_path, {"evil": {"Filename": "pool/../../evil.deb"}})
-    assert "this is no package of a lock" in mistake(lock)
+    assert "incomplete package in a lock" in mistake(lock)
 
 
 def test_a_package_stands_once(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
     path.write_text(path.read_text() + "\n" + stanza("gpgv", {}))
-    assert "package `gpgv` stands twice in `bookworm.packages`" in mistake(lock)
+    assert "duplicate package `gpgv` in `bookworm.packages`" in mistake(lock)
 
 
 def test_locks_that_were_mixed_are_refused(tmp_path: Path) -> None:
     lock = locked(tmp_path, {**PACKAGES, "cpp-12": {"Version": "12.3"}})
     text = mistake(lock)
-    assert "error: `gcc-12` needs `cpp-12` 12.2, and 12.3 is locked" in text
-    assert "hint: `./bake lock --upgrade cpp-12` locks them together" in text
+    assert "error: `gcc-12` needs `cpp-12` 12.2, but 12.3 is locked" in text
+    assert "hint: run `bake lock --upgrade cpp-12` to lock them together" in text
 
 
 def test_what_is_written_is_read_again_and_sorted() -> None:

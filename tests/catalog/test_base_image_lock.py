@@ -26,7 +26,7 @@ Adds: gcc
 {stanza("curl", {"Site": SITE})}
 {stanza("gcc", {"Site": SITE})}
 {stanza("libcurl4", {"Site": SITE})}"""
-HINT = "take the file back from version control; or delete it, and lock the images on that base again"
+HINT = "restore the file from version control, or delete it and lock the images on that base again"
 
 
 def read(folder: Path, text: str = LOCK) -> BaseLock:
@@ -90,32 +90,37 @@ def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
 
 def test_a_step_that_adds_what_is_not_described_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
-    assert "error: a step adds `gcc-13`, which is not described below\n" in found
+    assert "error: a step adds `gcc-13`, but the lock does not describe it\n" in found
     assert "12.8.1-base-abababab.packages:8:1\n" in found
 
 
 def test_a_package_without_a_sha256_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK.replace("SHA256", "SHA1"))
-    assert "error: this is no package of a lock\n" in found
+    assert "error: incomplete package in a lock\n" in found
     assert "12.8.1-base-abababab.packages:11:1\n" in found
-    assert "a package has Package, Version, Filename, Size, SHA256" in found
+    assert "a package needs Package, Version, Filename, Size, SHA256" in found
 
 
 def test_a_package_that_stands_twice_is_refused(tmp_path: Path) -> None:
     found = refused(tmp_path, LOCK + "\n" + stanza("gcc", {}))
-    assert "error: package `gcc` stands twice in `nvidia-cuda-12.8.1-base-abababab.packages`" in found
+    assert "error: duplicate package `gcc` in `nvidia-cuda-12.8.1-base-abababab.packages`" in found
 
 
 def test_a_site_that_is_no_address_is_refused(tmp_path: Path) -> None:
-    assert "this is no package of a lock" in refused(tmp_path, LOCK.replace("http://", "$(id)"))
+    assert "incomplete package in a lock" in refused(tmp_path, LOCK.replace("http://", "$(id)"))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("Adds: gcc\n", "", 8, "a step says with `Adds` what it adds, which may be nothing"),
-        ("Step: curl gcc\n", "Step: gcc\n", 8, "step `gcc` stands twice in `{name}`"),
-        ("Step: gcc\n", f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: gcc\n", 8, "`{name}` is of two bases"),
+        ("Adds: gcc\n", "", 8, "a step needs `Adds`, which may be empty"),
+        ("Step: curl gcc\n", "Step: gcc\n", 8, "duplicate step `gcc` in `{name}`"),
+        (
+            "Step: gcc\n",
+            f"Base: {PINNED.replace('ab', 'cd')}\n\nStep: gcc\n",
+            8,
+            "`{name}` belongs to two bases",
+        ),
     ],
 )
 def test_a_lock_that_was_merged_badly_is_refused(

@@ -196,7 +196,7 @@ def unpinned(artifact: Artifact) -> str:
 def test_an_address_with_unusual_signs_is_refused(url: str, empty: Tree) -> None:
     artifact = f'{{url: "{url}", file: f, sha256: unknown}}'
     text = f'summary: x\nreleases: [{{version: "1", artifacts: {{a: {artifact}}}}}]\n'
-    with pytest.raises(RecipeError, match="is no `url` of an artifact"):
+    with pytest.raises(RecipeError, match="is not a valid `url` of an artifact"):
         spec(empty, text)
 
 

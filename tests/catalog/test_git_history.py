@@ -103,18 +103,18 @@ def test_folders_outside_the_repository_are_taken_as_they_are(
 
 @pytest.mark.parametrize("revision", ["nope", "--all"])
 def test_a_commit_that_does_not_exist_is_told(repository: Tree, revision: str) -> None:
-    assert asked(repository, revision) == f"there is no commit `{revision}`"
+    assert asked(repository, revision) == f"commit `{revision}` does not exist"
 
 
 def test_recipes_that_can_not_be_read_are_told_with_the_commit(repository: Tree) -> None:
     repository.write("mine/images/small.yaml", "summary: [")
     git(repository.root, "commit", "--quiet", "-am", "broken")
 
-    assert asked(repository, "HEAD") == "the recipes of `HEAD` can't be read: this is not YAML"
+    assert asked(repository, "HEAD") == "cannot read the recipes of `HEAD`: this is not YAML"
 
 
 def test_a_folder_without_git_is_told(tree: Tree) -> None:
-    assert asked(tree, "HEAD").startswith("git can't tell")
+    assert asked(tree, "HEAD").startswith("git cannot read")
 
 
 def test_mistakes_of_a_commit_are_placed_as_git_names_the_file(repository: Tree) -> None:
@@ -292,4 +292,4 @@ def test_a_git_that_hangs_is_told(repository: Tree, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", f"{repository.root}/bin{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(git_history, "_SECONDS", 0.05)
 
-    assert asked(repository, "HEAD") == f"git did not tell within 0.05 s what `{repository.root}` was"
+    assert asked(repository, "HEAD") == f"git did not read `{repository.root}` within 0.05 s"

@@ -29,26 +29,26 @@ def test_what_is_known_of_a_type() -> None:
     ("name", "told", "hint"),
     [
         ("ml.p4d.24xlagre", "unknown instance type `ml.p4d.24xlagre`", "did you mean `ml.p4d.24xlarge`?"),
-        ("x", "unknown instance type `x`", "name an image, as `./bake list` shows them"),
+        ("x", "unknown instance type `x`", "name an image; `bake list` lists them"),
         (
             "ml.g7.2xlarge",
-            "nobody has written down which GPUs `ml.g7.2xlarge` has",
-            "name an image, as `./bake list` shows them",
+            "the catalogue does not record the GPUs of `ml.g7.2xlarge`",
+            "name an image; `bake list` lists them",
         ),
         (
             "ml.c7g.xlarge",
-            "no image is for `ml.c7g.xlarge`: its processor is Arm, the images are for x86",
-            "types with NVIDIA's GPUs, or with none, are for these images",
+            "no image runs on `ml.c7g.xlarge`: its processor is Arm, the images are for x86",
+            "use an instance type with NVIDIA GPUs or without GPUs",
         ),
         (
             "ml.p6e-gb200.36xlarge",
-            "no image is for `ml.p6e-gb200.36xlarge`: its processor is Arm, the images are for x86",
-            "types with NVIDIA's GPUs, or with none, are for these images",
+            "no image runs on `ml.p6e-gb200.36xlarge`: its processor is Arm, the images are for x86",
+            "use an instance type with NVIDIA GPUs or without GPUs",
         ),
         (
             "ml.trn1.2xlarge",
-            "no image is for `ml.trn1.2xlarge`: it has Neuron devices",
-            "types with NVIDIA's GPUs, or with none, are for these images",
+            "no image runs on `ml.trn1.2xlarge`: it has Neuron devices",
+            "use an instance type with NVIDIA GPUs or without GPUs",
         ),
     ],
 )
@@ -65,7 +65,7 @@ def test_gpus_that_an_image_has_code_for(ranges: str) -> None:
 
 @pytest.mark.parametrize("ranges", [">=8.6", ">=3.5,<8", "==7.5.*", "!=8.0", ">8.0", "<=7.5", ">=10"])
 def test_gpus_that_an_image_has_no_code_for(ranges: str) -> None:
-    told = f"has code for GPUs of architecture {ranges}, and `ml.p4d.24xlarge` has 8.0"
+    told = f"has code for GPUs of architecture {ranges}, but `ml.p4d.24xlarge` has 8.0"
     assert AMPERE.unfit(gpu=True, architecture=ranges) == told
 
 
@@ -89,7 +89,7 @@ def test_ranges_are_read_as_packaging_reads_them(sign: str) -> None:
 
 
 def test_images_for_cpus_and_images_for_gpus() -> None:
-    assert AMPERE.unfit(gpu=False, architecture="") == "is for CPUs alone, and `ml.p4d.24xlarge` has GPUs"
+    assert AMPERE.unfit(gpu=False, architecture="") == "is for CPUs only, but `ml.p4d.24xlarge` has GPUs"
     plain = InstanceGpus("ml.c5.xlarge", gpu=False)
-    assert plain.unfit(gpu=True, architecture=">=7.5") == "is for GPUs, and `ml.c5.xlarge` has none"
+    assert plain.unfit(gpu=True, architecture=">=7.5") == "is for GPUs, but `ml.c5.xlarge` has none"
     assert plain.unfit(gpu=False, architecture="") == ""

@@ -21,21 +21,21 @@ from tests.recipes.test_mistakes import MISTAKES
 
 ABOUT_SHAPES = (
     "unknown key",
-    "has to be a list",
-    "has to be a mapping",
-    "has to be one text",
+    "must be a list",
+    "must be a mapping",
+    "must be one text",
     "has no `",
     "has an empty `",
     "needs one of",
     "is `true` or `false`",
-    "has to be a whole number",
-    "is no status",
-    "is no confidence",
-    "is no apt package name",
-    "`base` is a component's name",
+    "must be a whole number",
+    "is not a valid `status`",
+    "is not a valid `confidence`",
+    "is not a valid apt package name",
+    "`base` must be a component name",
 )
 """What a schema can see too: it knows of no other file, and of no key that stands twice."""
-NOT_SEEN = ("`base` needs one of", "has no releases", "has no version range", "has no axes")
+NOT_SEEN = ("`base` needs either", "has no releases", "has no version range", "has no axes")
 EVERY = [*HOME.glob("recipes/images/*.yaml"), *HOME.glob("recipes/components/*/component.yaml")]
 MISTAKEN = sorted(path for path in MISTAKES.rglob("recipes/**/*.yaml") if path.is_file())
 

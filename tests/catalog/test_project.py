@@ -121,7 +121,7 @@ def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
         project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": text})
 
     assert said(caught.value) == (
-        f"error: `BAKEHOUSE_REGISTRY_PORT` is `{text}`; it has to be a port number, from 1 to 65535\n"
+        f"error: `BAKEHOUSE_REGISTRY_PORT` is `{text}`; it must be a port number, from 1 to 65535\n"
     )
 
 
@@ -166,14 +166,14 @@ def test_prices_of_instance_types(empty: Tree) -> None:
 def test_a_price_is_a_number(price: str, empty: Tree) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse.prices]\n"ml.c5.xlarge" = {price}\n')
     with pytest.raises(
-        RecipeError, match=r"`ml\.c5\.xlarge` in \[tool\.bakehouse\.prices\] has to be a number"
+        RecipeError, match=r"`ml\.c5\.xlarge` in \[tool\.bakehouse\.prices\] must be a number"
     ):
         project.find(empty.root, {})
 
 
 def test_prices_are_a_table(empty: Tree) -> None:
     empty.write("pyproject.toml", "[tool.bakehouse]\nprices = 3\n")
-    with pytest.raises(RecipeError, match="has to be a table of instance types and prices"):
+    with pytest.raises(RecipeError, match="must be a table of instance types and prices"):
         project.find(empty.root, {})
 
 
@@ -204,7 +204,7 @@ def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
     with pytest.raises(RecipeError) as caught:
         project.find(empty.root, {})
 
-    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is no address in S3" in said(caught.value)
+    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is not an S3 URL" in said(caught.value)
 
 
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:

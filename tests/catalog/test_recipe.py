@@ -90,7 +90,7 @@ def test_code_and_files_must_not_meet(tree: Tree) -> None:
     tree.write("images/src/train.py", "pass\n")
     text = "code: {directory: src, entry_point: train.py}\nfiles: [{from: src/train.py, to: /opt/ml/code/}]\n"
 
-    assert refusal(tree, text) == "two files would be `/opt/ml/code/train.py`"
+    assert refusal(tree, text) == "two files have the target `/opt/ml/code/train.py`"
 
 
 def test_sources_may_lie_beside_the_recipes_but_not_at_a_place_of_this_machine(tree: Tree) -> None:
@@ -98,7 +98,7 @@ def test_sources_may_lie_beside_the_recipes_but_not_at_a_place_of_this_machine(t
 
     assert content(tree, "code: {directory: ../src, entry_point: train.py}\n").code
     text = f"code: {{directory: {tree.root}/src, entry_point: train.py}}\n"
-    assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
+    assert refusal(tree, text) == "`directory` must be relative to the recipe's directory"
 
 
 def test_a_folder_of_very_many_files_is_refused_before_they_are_read(
@@ -111,20 +111,20 @@ def test_a_folder_of_very_many_files_is_refused_before_they_are_read(
     assert len(content(tree, text).files) == 4
 
     monkeypatch.setattr(user_files, "MAX_FILES", 3)
-    assert refusal(tree, text) == "`src` holds more than 3 files"
+    assert refusal(tree, text) == "`src` contains more than 3 files"
 
 
 def test_a_very_large_file_is_refused_before_it_is_read(tree: Tree) -> None:
     with tree.write("images/model.bin", "").open("wb") as file:
         file.truncate(200_000_001)
 
-    assert refusal(tree, "files: [{from: model.bin, to: /opt/}]\n") == "`model.bin` has more than 200 MB"
+    assert refusal(tree, "files: [{from: model.bin, to: /opt/}]\n") == "`model.bin` is larger than 200 MB"
 
 
 def test_the_whole_machine_is_not_read(tree: Tree) -> None:
     text = "code: {directory: /, entry_point: init}\n"
 
-    assert refusal(tree, text) == "`directory` has to be relative to the recipe's folder"
+    assert refusal(tree, text) == "`directory` must be relative to the recipe's directory"
 
 
 def test_a_lock_may_be_the_requirements_themselves(tree: Tree) -> None:
@@ -174,7 +174,7 @@ def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: 
     if target == "/a/":
         assert content(tree, text).files[0].target == "/a/note"
     else:
-        assert refusal(tree, text) == f"`{target}` is no plain absolute path"
+        assert refusal(tree, text) == f"`{target}` is not a plain absolute path"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_an_entry_point_lies_below_its_folder(tree: Tree, entry_point: str) -> N
     tree.write("images/src/train.py", "")
     text = f'code: {{directory: src, entry_point: "{entry_point}"}}\n'
 
-    assert refusal(tree, text) == f"`{entry_point}` is no plain path"
+    assert refusal(tree, text) == f"`{entry_point}` is not a plain relative path"
 
 
 @pytest.mark.parametrize("name", ["a", "pytorch-cu130", "a_b", "1"])
@@ -197,7 +197,7 @@ def test_image_names_are_what_registries_and_bake_take(tree: Tree, name: str) ->
 @pytest.mark.parametrize("name", ["A", "a..b", "a--b", "-a", "a-", "a b", "ä", "a" * 101, "a_-b"])
 def test_others_are_refused(tree: Tree, name: str) -> None:
     tree.image(IMAGE, name)
-    with pytest.raises(RecipeError, match="is no image name"):
+    with pytest.raises(RecipeError, match="is not an image name"):
         tree.recipes()
 
 
@@ -226,7 +226,7 @@ def test_required_checks_are_jobs_or_what_components_answer(tree: Tree) -> None:
 
 
 def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:
-    assert refusal(tree, "required: [nccl]\n") == "there is no smoke check `nccl`"
+    assert refusal(tree, "required: [nccl]\n") == "unknown smoke check `nccl`"
 
 
 def test_what_is_required_is_no_part_of_the_key(tree: Tree) -> None:

@@ -71,8 +71,8 @@ def test_registries_of_a_component_that_has_none(regions: Tree) -> None:
 def test_regions_and_hosts_are_plain_words(regions: Tree) -> None:
     regions.component("vendor", BASE.replace("eu-west-1:", "EU:").replace("1111", "a b/"))
 
-    assert "`EU` is no name of a region" in regions.mistakes()
-    assert "is no host of a registry" in regions.mistakes()
+    assert "`EU` is not the name of a region" in regions.mistakes()
+    assert "is not the host of a registry" in regions.mistakes()
 
 
 def test_amazon_linux_has_no_apt(regions: Tree) -> None:

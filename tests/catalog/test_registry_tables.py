@@ -80,14 +80,14 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
         (
             'role = "Pusher"',
             (4, 1),
-            "`role` in [{}] can't be `Pusher`",
+            "`role` in [{}] is invalid: `Pusher`",
             "such as `arn:aws:iam::123456789012:role/Pusher`",
         ),
         (
             'host = "registry.example.com"',
             (2, 1),
-            "`account` in [{}] is for Amazon ECR, and `host` names another registry",
-            "name ECR's registries by `account` and `regions`",
+            "`account` in [{}] applies to Amazon ECR only, but `host` names another registry",
+            "set `account` and `regions` for a registry in Amazon ECR",
         ),
         (
             '  prefix = "Team"',
@@ -99,34 +99,34 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
         (
             'scan = "bad"',
             (4, 1),
-            "`scan` in [{}] can't be `bad`",
+            "`scan` in [{}] is invalid: `bad`",
             "one of CRITICAL, HIGH, MEDIUM, LOW, INFORMATIONAL, UNDEFINED",
         ),
-        ("fips = 1", (4, 1), "`fips` in [{}] has to be true or false", ""),
-        ("create = 1", (4, 1), "`create` in [{}] has to be a table", ""),
-        ("profile = 1", (4, 1), "`profile` in [{}] has to be a text", ""),
+        ("fips = 1", (4, 1), "`fips` in [{}] must be true or false", ""),
+        ("create = 1", (4, 1), "`create` in [{}] must be a table", ""),
+        ("profile = 1", (4, 1), "`profile` in [{}] must be a text", ""),
         (
             "create = {pull_accounts = ['12']}",
             (4, 1),
-            "`pull_accounts` in [{}.create] can't hold `12`",
+            "`pull_accounts` in [{}.create] has an invalid item: `12`",
             "12 digits",
         ),
         (
             "[tool.bakehouse.registries.team.create]\nencryption = 'mine'",
             (5, 1),
-            "`encryption` in [{}.create] can't be `mine`",
+            "`encryption` in [{}.create] is invalid: `mine`",
             "`AES256`, `KMS`, or the ARN of a key",
         ),
         (
             "[tool.bakehouse.registries.team.create]\nuntagged_days = 0",
             (5, 1),
-            "`untagged_days` in [{}.create] has to be a whole number above 0",
+            "`untagged_days` in [{}.create] must be a whole number above 0",
             "",
         ),
         (
             "[tool.bakehouse.registries.team.create]\nlifecycle = 'none.json'",
             (5, 1),
-            "can't read `none.json`: no such file or directory",
+            "cannot read `none.json`: no such file or directory",
             "",
         ),
     ],
@@ -149,7 +149,7 @@ def test_a_table_that_names_no_registry(empty: Tree) -> None:
         read(empty, '[tool.bakehouse.registries.team]\nprefix = "team"\n')
 
     [told] = caught.value.diagnostics
-    assert told.message == "[tool.bakehouse.registries.team] names neither `account` nor `role` nor `host`"
+    assert told.message == "[tool.bakehouse.registries.team] needs `account`, `role` or `host`"
     assert told.location
     assert (told.location.line, told.location.column) == (1, 28)
 
@@ -159,7 +159,7 @@ def test_names_that_mean_something_else(name: str, empty: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         read(empty, f'[tool.bakehouse.registries."{name}"]\nhost = "registry.example.com"\n')
 
-    assert caught.value.diagnostics[0].message == f"`{name}` can't be the name of a registry"
+    assert caught.value.diagnostics[0].message == f"`{name}` is not a registry name"
 
 
 def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> None:
@@ -177,7 +177,7 @@ def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> Non
     with pytest.raises(RecipeError) as caught:
         read(empty, table)
     assert caught.value.diagnostics[0].message == (
-        "`policy.json` has a rule for any images: it would expire what the ledger holds"
+        "`policy.json` has a rule for any images, which would expire released images"
     )
 
 

@@ -172,5 +172,5 @@ def test_one_kind_is_a_list_too(tree: Tree) -> None:
     tree.image(IMAGE + "trim: headers\n")
     with pytest.raises(RecipeError) as caught:
         tree.recipes()
-    assert "error: `headers` is no trim\n" in said(caught.value)
-    assert "hint: a list: `trim: [headers]`\n" in said(caught.value)
+    assert "error: `headers` is not a valid `trim`\n" in said(caught.value)
+    assert "hint: write a list: `trim: [headers]`\n" in said(caught.value)

@@ -111,7 +111,7 @@ def test_an_image_without_layers_needs_no_comparison(vendor: Tree) -> None:
 def test_names_of_packages_are_plain(vendor: Tree) -> None:
     vendor.component("vendor", BASE.replace("torch:", "Torch 2:"))
 
-    assert "`Torch 2` names no Python packages" in vendor.mistakes()
+    assert "`Torch 2` is not a name or glob of Python packages" in vendor.mistakes()
 
 
 def test_a_lock_is_made_for_the_bases_version_and_without_it(

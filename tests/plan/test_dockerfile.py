@@ -487,7 +487,7 @@ def check_values(payload: str, found: list[Instruction], *, is_line: bool) -> No
 def test_a_value_of_several_lines_is_refused_where_a_line_belongs(plain: Tree) -> None:
     plain.image(HEAD + 'environment: {A: "x\\ny"}\n')
 
-    assert "error: the value of `A` has to be one line\n" in plain.mistakes()
+    assert "error: the value of `A` must be one line\n" in plain.mistakes()
 
 
 def test_an_entry_point_adds_no_instruction(plain: Tree) -> None:

@@ -202,8 +202,8 @@ def test_a_lock_of_a_base_whose_digest_nobody_knows_is_a_mistake(pulled: Tree) -
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (DEVEL, "sha256:12", f"`{DEVEL_BASE.replace(DEVEL, 'sha256:12')}` has no digest behind its `@`"),
-        ("nvidia/cuda:12.8", f"nvidia/cuda:12.8@{DIGEST}", "the digest of a base is written as `digest`"),
+        (DEVEL, "sha256:12", f"`{DEVEL_BASE.replace(DEVEL, 'sha256:12')}` has no digest after `@`"),
+        ("nvidia/cuda:12.8", f"nvidia/cuda:12.8@{DIGEST}", "write the digest of a base as `digest`"),
     ],
 )
 def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(

@@ -211,7 +211,7 @@ def test_why_none_fits_is_told_of_each_image(tmp_path: Path, family: dict[str, R
             Reason("`pytorch-cu126` of 2026-11-20 has pytorch 2.9.1"),
             Reason(
                 "`pytorch-cu130` of 2026-11-20 has code for GPUs of architecture >=7.5, "
-                "and `ml.p3.2xlarge` has 7.0"
+                "but `ml.p3.2xlarge` has 7.0"
             ),
         ),
         hint="run `bake releases` to list all releases",
@@ -240,7 +240,7 @@ def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[st
 def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     told = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
     assert told.reasons == (
-        Reason("`pytorch-cu130` of 2026-11-20 is for GPUs, and `ml.c5.2xlarge` has none"),
+        Reason("`pytorch-cu130` of 2026-11-20 is for GPUs, but `ml.c5.2xlarge` has none"),
     )
 
 

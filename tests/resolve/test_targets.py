@@ -89,9 +89,9 @@ def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
     ("targets", "told"),
     [
         ("targets: {instances: [ml.p9]}\n", "unknown instance type `ml.p9`"),
-        ("targets: {driver: new}\n", "`new` is no version of a driver"),
+        ("targets: {driver: new}\n", "`new` is not a driver version"),
         ("targets: {drivers: '5'}\n", "unknown key `drivers` in `targets`"),
-        ("targets: [x]\n", "`targets` has to be a mapping of names to values"),
+        ("targets: [x]\n", "`targets` must be a mapping of names to values"),
     ],
 )
 def test_mistakes_in_targets_are_told(aims: Tree, targets: str, told: str) -> None:

@@ -229,12 +229,12 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
         ),
         (
             "driver=new",
-            "error: `new` is no version of a driver\n  --> --assume driver=new\n\n"
-            "hint: such as `550.163.01`\n",
+            "error: `new` is not a driver version\n  --> --assume driver=new\n\n"
+            "hint: use a version such as `550.163.01`\n",
         ),
         (
             "torch=2,9",
-            "error: `2,9` is no version range\n  --> --assume torch=2,9\n\n"
+            "error: `2,9` is not a version range\n  --> --assume torch=2,9\n\n"
             'hint: write versions as ">=2.9,<3" or "2.9.1"; "*" is any\n',
         ),
         (

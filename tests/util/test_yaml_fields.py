@@ -57,7 +57,7 @@ def test_of_no_mapping_nothing_is_missing() -> None:
     fields.text("a", required=True)
     fields.finish()
 
-    assert messages(problems) == ["the part has to be a mapping of names to values"]
+    assert messages(problems) == ["the part must be a mapping of names to values"]
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "²", "٣", "1e3", "", "9" * 5000, "0x1", "1_0"])
@@ -65,7 +65,7 @@ def test_only_digits_are_a_number(text: str) -> None:
     fields, problems = reading(f"n: '{text}'\n")
 
     assert fields.number("n", 5) == 5
-    assert messages(problems) == ["`n` has to be a whole number"]
+    assert messages(problems) == ["`n` must be a whole number"]
 
 
 @pytest.mark.parametrize("text", ["yes", "True", "1", ""])
@@ -87,11 +87,11 @@ def test_a_value_of_the_wrong_shape_is_reported_once() -> None:
     fields.children("h", "a child")
 
     assert messages(problems) == [
-        "`a` has to be one text, not a list",
-        "`b` has to be one text, not a mapping",
-        "`c` has to be a list",
-        "an item of `d` has to be one text, not a list",
-        "`e` has to be a mapping of names to values",
-        "`g` in `f` has to be one text, not a list",
-        "`h` has to be a list",
+        "`a` must be one text, not a list",
+        "`b` must be one text, not a mapping",
+        "`c` must be a list",
+        "an item of `d` must be one text, not a list",
+        "`e` must be a mapping of names to values",
+        "`g` in `f` must be one text, not a list",
+        "`h` must be a list",
     ]

@@ -91,17 +91,17 @@ def test_nesting_is_taken_up_to_its_limit() -> None:
     [
         (b"", "`a.yaml` is empty"),
         (b"---\n---\n", "a second YAML document is not allowed here"),
-        (b"{[1]: 2}", "a key has to be one word or a quoted text"),
+        (b"{[1]: 2}", "a key must be a word or a quoted text"),
         (b"a: !!python/object/apply:os.system [ls]", "a YAML tag or anchor is not allowed here"),
         (b"&a [*a]", "a YAML tag or anchor is not allowed here"),
         (b"<<: *a", "a YAML alias is not allowed here"),
         (b"a: \x00", "this is not YAML"),
         (b'a: "\\ud800"', "this is not YAML"),
-        (b'a: "\\0"', "a text can't hold the character `\\x00`"),
-        (b'a: "\\r"', "a text can't hold the character `\\r`"),
-        (b'a: "\\N"', "a text can't hold the character `\\x85`"),
-        (b'a: "\\L"', "a text can't hold the character `\\u2028`"),
-        ("a: b\u202ec".encode(), "a text can't hold the character `\\u202e`"),
+        (b'a: "\\0"', "a text contains the character `\\x00`"),
+        (b'a: "\\r"', "a text contains the character `\\r`"),
+        (b'a: "\\N"', "a text contains the character `\\x85`"),
+        (b'a: "\\L"', "a text contains the character `\\u2028`"),
+        ("a: b\u202ec".encode(), "a text contains the character `\\u202e`"),
         (b"\xff\xfea\x00", "`a.yaml` is not UTF-8 text"),
         (b"\xed\xa0\x80", "`a.yaml` is not UTF-8 text"),
         (b"a: 'b", "this is not YAML"),
@@ -113,18 +113,18 @@ def test_what_is_no_recipe_is_refused(data: bytes, message: str) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"can't read `.*`: is a directory"):
+    with pytest.raises(RecipeError, match=r"cannot read `.*`: is a directory"):
         load(tmp_path)
 
 
 def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("nowhere")
-    with pytest.raises(RecipeError, match=r"can't read `a\.yaml`: no such file or directory"):
+    with pytest.raises(RecipeError, match=r"cannot read `a\.yaml`: no such file or directory"):
         load(tmp_path / "a.yaml")
 
 
 def test_endless_files_are_not_read_to_their_end() -> None:
-    with pytest.raises(RecipeError, match="`zero` has more than the 1,000,000 bytes that are allowed"):
+    with pytest.raises(RecipeError, match="`zero` is larger than 1,000,000 bytes"):
         load(Path("/dev/zero"))
 
 
