@@ -111,7 +111,8 @@ def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
     assert mistake(lock) == (
         f"error: incomplete package in a lock\n  --> {path}:3:1\n"
         "  because a package needs Package, Version, Filename, Size, SHA256\n\n"
-        "hint: restore the file from version control, or delete it and run `bake lock` to lock today's packages\n"
+        "hint: restore the file from version control, "
+        "or delete it and run `bake lock` to lock today's packages\n"
     )
 
 
