@@ -53,7 +53,7 @@ def bake_with_inputs(
 def _require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
     for line in downloads.fetcher.lines():
         progress.report(line)
-    users = downloads.wanted.images
+    users = downloads.required.images
     # Files that only other images need do not matter here.
     failed = [
         transfer
@@ -62,4 +62,4 @@ def _require_files(downloads: Downloads, names: Collection[str], progress: Progr
     ]
     if failed:
         images = {name for transfer in failed for name in users[transfer.file]} & {*names}
-        raise ImagesFailed(prefetch.missing_files_error(failed, downloads.wanted), images=frozenset(images))
+        raise ImagesFailed(prefetch.missing_files_error(failed, downloads.required), images=frozenset(images))

@@ -50,7 +50,7 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 class Downloads:
     """Files of a plan, and the fetcher that downloads them."""
 
-    wanted: RequiredFiles
+    required: RequiredFiles
     fetcher: Fetcher
     required_hint: str = ""
     """Hint if steps must get their files from this machine; empty if they may download directly."""
@@ -118,7 +118,7 @@ def _served(downloads: Downloads, report: Reporter) -> Iterator[str]:
         gateway, problem = _gateway()
         if gateway:
             try:
-                url = stack.enter_context(file_server.serve(downloads.wanted, downloads.fetcher, gateway))
+                url = stack.enter_context(file_server.serve(downloads.required, downloads.fetcher, gateway))
             except OSError:
                 problem = f"the address {gateway} of its network is not on this machine"
         if not url and downloads.required_hint:
@@ -134,7 +134,7 @@ def _served_inputs(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return secrets and proxies of steps that get their files from this machine."""
     apt = {f"Acquire::http::Proxy::{urlsplit(url).hostname}": "DIRECT"}
-    if any(file.kind == "deb" for file in downloads.wanted.files):
+    if any(file.kind == "deb" for file in downloads.required.files):
         apt["Acquire::http::Timeout"] = str(_SERVED_APT_SECONDS)
     bundle = bundle_of(ca, pip_config.read(environment), environment)
     certificates = _certificates(bundle, report) if bundle else ""
@@ -166,8 +166,8 @@ def _direct_inputs(
 @contextlib.contextmanager
 def _secrets(texts: Mapping[str, str], state: Path) -> Iterator[dict[str, Path]]:
     """Write texts to files that other users cannot read; empty texts get no file."""
-    with private_directory(state) as folder:
-        secrets = {name: folder / name for name, text in texts.items() if text}
+    with private_directory(state) as directory:
+        secrets = {name: directory / name for name, text in texts.items() if text}
         for name, path in secrets.items():
             path.touch(mode=0o600)
             path.write_text(texts[name])

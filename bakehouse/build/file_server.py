@@ -33,12 +33,12 @@ Find = Callable[[str], "str | Path | None"]
 
 
 @contextlib.contextmanager
-def serve(wanted: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]:
+def serve(files: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]:
     """Serve the files of a plan on a free port of `address`, and yield the URL with its secret prefix.
 
     Raises OSError if this machine does not have the address.
     """
-    index = FileIndex(wanted, fetcher)
+    index = FileIndex(files, fetcher)
     token = secrets.token_urlsafe(24)
 
     def find(path: str) -> str | Path | None:
@@ -77,15 +77,15 @@ def serve_stubs(repository: Path, address: str) -> Iterator[str]:
 class FileIndex:
     """Index of the files of a plan, by checksum and by Python project."""
 
-    def __init__(self, wanted: RequiredFiles, fetcher: Fetcher) -> None:
+    def __init__(self, files: RequiredFiles, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._files = {(str(file.sha256), file.file): file for file in wanted.files if file.sha256}
+        self._files = {(str(file.sha256), file.file): file for file in files.files if file.sha256}
         self._projects: dict[str, list[RequiredFile]] = {}
         for file in self._files.values():
             if file.kind in ("wheel", "sdist"):
                 self._projects.setdefault(canonicalize_name(file.project), []).append(file)
         self._stages: dict[RequiredFile, list[tuple[RequiredFile, ...]]] = {}
-        for stage in wanted.stages:
+        for stage in files.stages:
             for file in stage:
                 self._stages.setdefault(file, []).append(stage)
 

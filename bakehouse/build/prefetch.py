@@ -84,17 +84,17 @@ def open_fetcher(
                 hashes.save()
 
 
-def download_packages(downloads: Downloads, packages: Sequence[Deb], folder: Path) -> None:
+def download_packages(downloads: Downloads, packages: Sequence[Deb], directory: Path) -> None:
     """Download the packages of a base into a directory. Raises BuildError for missing ones."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     transfers = [downloads.fetcher.ask(deb) for deb in debs(packages)]
     for transfer in transfers:
         transfer.done.wait()
     downloads.fetcher.take_failures()
-    require_downloaded(transfers, downloads.wanted)
+    require_downloaded(transfers, downloads.required)
     for transfer in transfers:
         assert transfer.path
-        shutil.copyfile(transfer.path, folder / transfer.file.file)
+        shutil.copyfile(transfer.path, directory / transfer.file.file)
 
 
 def download_all(
@@ -114,10 +114,10 @@ def download_all(
 def require_known(needed: RequiredFiles) -> None:
     """Raise UsageError for files without a sha256."""
     if needed.unknown:
-        rows = tuple((one.file, ", ".join(needed.images[one])) for one in needed.unknown)
+        rows = tuple((file.file, ", ".join(needed.images[file])) for file in needed.unknown)
         message = f"the sha256 of {format_count(len(rows), 'file')} is unknown"
         hint = "run `bake lock` to record it"
-        raise UsageError(Diagnostic(message, tables=(Table("wanted by", rows[:_MAX_FILES]),), hint=hint))
+        raise UsageError(Diagnostic(message, tables=(Table("needed by", rows[:_MAX_FILES]),), hint=hint))
 
 
 def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> None:
@@ -154,7 +154,7 @@ def storage_error(failures: Sequence[Exception]) -> Diagnostic:
     return Diagnostic(message, reasons=reasons, hint=hint)
 
 
-def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, folder: str) -> None:
+def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, directory: str) -> None:
     """Raise BuildError with all files and bases that an offline build lacks."""
     absent = [image for image in images if not engine.image(image.reference)]
     needed = required_files(absent)
@@ -170,7 +170,7 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, fold
         return
     rows = [*_rows(files, needed), *((name, f"base of {image}") for name, image in bases.items())]
     message = f"{len(rows)} files or bases of the build are missing on this machine"
-    to = shlex.quote(folder) if folder_of(folder) else "DIRECTORY"
+    to = shlex.quote(directory) if folder_of(directory) else "DIRECTORY"
     names = " ".join(sorted(image.name for image in absent))
     hint = f"run `bake fetch {names} --to {to}` with a network, then use `--offline --from {to}`"
     if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):
@@ -189,10 +189,10 @@ def summary(transfers: Sequence[Transfer]) -> str:
     """Return counts and sizes of the files by kind, as a table."""
     rows = []
     for kind, name in KINDS.items():
-        of_kind = [one for one in transfers if one.file.kind == kind]
+        of_kind = [transfer for transfer in transfers if transfer.file.kind == kind]
         if of_kind:
-            size = sum(one.path.stat().st_size for one in of_kind if one.path)
-            fetched = sum(one.fetched for one in of_kind)
+            size = sum(transfer.path.stat().st_size for transfer in of_kind if transfer.path)
+            fetched = sum(transfer.fetched for transfer in of_kind)
             new = f", {format_bytes(fetched)} fetched now" if fetched else ""
             rows.append((name, f"{len(of_kind):,}", f"{format_bytes(size)}{new}"))
     return format_table(rows, align="lr")

@@ -52,16 +52,16 @@ def docker_logins(
     if not added:
         yield {}
         return
-    with private_directory(state) as folder:
+    with private_directory(state) as directory:
         # The directory also contains contexts, builders and plugins.
         for path in own.iterdir() if own.is_dir() else ():
             if path.name != _CONFIG:
-                (folder / path.name).symlink_to(path.absolute())
-        file = folder / _CONFIG
+                (directory / path.name).symlink_to(path.absolute())
+        file = directory / _CONFIG
         file.touch(mode=0o600)
         file.write_text(json.dumps(_with_logins(config, added)))
         builders = environment.get("BUILDX_CONFIG") or str(own.absolute() / "buildx")
-        yield {"DOCKER_CONFIG": str(folder.absolute()), "BUILDX_CONFIG": builders}
+        yield {"DOCKER_CONFIG": str(directory.absolute()), "BUILDX_CONFIG": builders}
 
 
 @contextlib.contextmanager

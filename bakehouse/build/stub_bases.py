@@ -58,24 +58,24 @@ def reference(need: StubBase, debian: str) -> str:
 def write(need: StubBase, debian: str, root: Path) -> Path:
     """Write the build context of a base stub; return its bake file, relative to `root`."""
     name = reference(need, debian)
-    folder = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
+    directory = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
     for file in context(need, debian):
-        path = root / folder / file.path
+        path = root / directory / file.path
         write_whole(path, file.content)
         path.chmod(0o755 if file.is_executable else 0o644)
-    (root / folder / "tree").mkdir(exist_ok=True)
-    (root / folder / "debs").mkdir(exist_ok=True)
+    (root / directory / "tree").mkdir(exist_ok=True)
+    (root / directory / "debs").mkdir(exist_ok=True)
     target = {
-        "context": str(folder),
+        "context": str(directory),
         "platforms": ["linux/amd64"],
         "tags": [name],
         "output": [OUTPUT],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }
-    path = root / folder / "docker-bake.json"
+    path = root / directory / "docker-bake.json"
     write_whole(path, json.dumps({"target": {target_name(name): target}}, indent=2) + "\n")
-    return folder / "docker-bake.json"
+    return directory / "docker-bake.json"
 
 
 def target_name(name: str) -> str:
@@ -143,17 +143,17 @@ def _os_release(provides: Mapping[str, str]) -> str:
 
 def _cuda(need: StubBase, provides: Mapping[str, str]) -> Tree:
     minor = ".".join(provides["cuda"].split(".")[:2])
-    folder = f"usr/local/cuda-{minor}"
+    directory = f"usr/local/cuda-{minor}"
     tree: Tree = {
-        f"{folder}/version.json": (json.dumps({"cuda": {"version": provides["cuda"]}}).encode(), 0o644),
+        f"{directory}/version.json": (json.dumps({"cuda": {"version": provides["cuda"]}}).encode(), 0o644),
         "etc/apt/sources.list.d/cuda.list": (b"# NVIDIA's own packages would come from here\n", 0o644),
         "etc/ld.so.conf.d/988_cuda.conf": (b"/usr/local/cuda/targets/x86_64-linux/lib\n", 0o644),
     }
     if need.is_build_base or "devel" in need.part.variant:
         for name in ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "nvml.h"):
-            tree[f"{folder}/include/{name}"] = (b"/* a stub */\n", 0o644)
+            tree[f"{directory}/include/{name}"] = (b"/* a stub */\n", 0o644)
         text = f'#!/bin/sh\necho "Cuda compilation tools, release {minor}, a stub: $*"\n'
-        tree[f"{folder}/bin/nvcc"] = (text.encode(), 0o755)
+        tree[f"{directory}/bin/nvcc"] = (text.encode(), 0o755)
     return tree
 
 
@@ -171,9 +171,9 @@ def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
         stem = package.replace("-", "_")
         file = f"{stem}-{version}-py3-none-any.whl"
         part = Part(name, version, "", provides=tuple(sorted(provides.items())))
-        folder = HOME / "recipes" / "components" / name
-        wheel = make(StubFile("wheel", part, folder, package, version, file))
-        tree |= {f"{site}/{path}": one for path, one in unpacked(wheel).items()}
+        directory = HOME / "recipes" / "components" / name
+        wheel = make(StubFile("wheel", part, directory, package, version, file))
+        tree |= {f"{site}/{path}": entry for path, entry in unpacked(wheel).items()}
     return tree
 
 
@@ -204,12 +204,12 @@ def _libraries(need: StubBase, provides: Mapping[str, str]) -> list[tuple[str, s
     multiarch = "/usr/lib/x86_64-linux-gnu"
     if "cuda" in provides:
         major, minor = (int(number) for number in (*provides["cuda"].split("."), "0")[:2])
-        folder = f"/usr/local/cuda-{major}.{minor}/targets/x86_64-linux/lib"
+        directory = f"/usr/local/cuda-{major}.{minor}/targets/x86_64-linux/lib"
         code = f"int cudaRuntimeGetVersion(int *v) {{ *v = {major * 1000 + minor * 10}; return 0; }}"
-        links = [f"{folder}/libcudart.so.{major}" if major > 11 else f"{folder}/libcudart.so.{major}.0"]
+        links = [f"{directory}/libcudart.so.{major}" if major > 11 else f"{directory}/libcudart.so.{major}.0"]
         if need.is_build_base or "devel" in need.part.variant:
-            links.insert(0, f"{folder}/libcudart.so")
-        libraries.append((f"{folder}/libcudart.so.{provides['cuda']}.0", code, links))
+            links.insert(0, f"{directory}/libcudart.so")
+        libraries.append((f"{directory}/libcudart.so.{provides['cuda']}.0", code, links))
         compat = f"/usr/local/cuda-{major}.{minor}/compat"
         libraries.append(
             (f"{compat}/libcuda.so.1.0", "int cuInit(int f) { return 100; }", [f"{compat}/libcuda.so.1"])

@@ -179,7 +179,7 @@ def _own_directories(need: StubFile) -> list[Path]:
     names = [need.name, str(canonicalize_name(need.name))]
     if need.kind == "artifact" and need.file.endswith(".whl"):
         names.append(str(canonicalize_name(need.file.split("-")[0])))
-    directories = [need.folder / "stubs" / name for name in dict.fromkeys(names)]
+    directories = [need.directory / "stubs" / name for name in dict.fromkeys(names)]
     return [directory for directory in directories if directory.is_dir()]
 
 

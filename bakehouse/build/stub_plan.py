@@ -43,7 +43,7 @@ class StubFile:
     kind: Literal["wheel", "sdist", "artifact"]
     part: Part
     """Component of the stage that installs the file."""
-    folder: Path
+    directory: Path
     """Directory of the component, which may define its stubs."""
     name: str
     """Name of the artifact or package."""

@@ -22,7 +22,7 @@ from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
 ASK_SECONDS = 600.0
-_FOLDER = "/run/bakehouse"
+_DIRECTORY = "/run/bakehouse"
 _CONTENTS = Part("contents", "", "", PROBES / "contents.py")
 """Checks of the whole image: each file has one owner, and no temporary files remain."""
 
@@ -122,32 +122,32 @@ def run_probes(
 ) -> ProbeResults:
     """Run a container in which all components with a smoke file read their version and run their checks."""
     parts = (*image.all_parts, _CONTENTS) if with_checks else image.all_parts
-    asked = tuple(part for part in parts if part.smoke)
+    probed = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
-    if not asked:
+    if not probed:
         return read_results(parts, (), 0.0, log)
     options = (*(("--checks",) if with_checks else ()), "--seconds", str(seconds / 2))
-    files = {f"{_FOLDER}/smoke/{part.component}.py": _bytes(part) for part in asked}
+    files = {f"{_DIRECTORY}/smoke/{part.component}.py": _bytes(part) for part in probed}
     spec = ContainerSpec(
         image=digest,
         command=(
-            *("python3", f"{_FOLDER}/checks.py"),
+            *("python3", f"{_DIRECTORY}/checks.py"),
             *options,
-            *(f"{part.component}={_FOLDER}/smoke/{part.component}.py" for part in asked),
+            *(f"{part.component}={_DIRECTORY}/smoke/{part.component}.py" for part in probed),
         ),
-        files={**files, f"{_FOLDER}/checks.py": (PROBES / "checks.py").read_bytes()},
+        files={**files, f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes()},
         gpus=tuple(range(gpus)),
         image_name=image.name,
     )
     with engine.container(spec) as container:
         container.start(log)
-        ended = container.wait(seconds)
+        outcome = container.wait(seconds)
         container.stop(grace=0)
         lines = container.stdout().splitlines()
     results = read_results(parts, lines, time.monotonic() - started, log)
-    if ended is None:
+    if outcome is None:
         return _cut_short(results, f"no result within {seconds:g} s")
-    return _cut_short(results, f"exited with {ended.exit_code}")
+    return _cut_short(results, f"exited with {outcome.exit_code}")
 
 
 def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, log: Path) -> ProbeResults:

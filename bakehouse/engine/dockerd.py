@@ -121,10 +121,10 @@ def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
     or ends. Other containers then send to the former address, and their connections stall for a minute or
     more: https://github.com/containers/netavark/pull/833. Where udev runs, it sets a fixed address.
     """
-    folder = interfaces / bridge
-    if not folder.is_dir() or (folder / "addr_assign_type").read_text().strip() == _SET:
+    directory = interfaces / bridge
+    if not directory.is_dir() or (directory / "addr_assign_type").read_text().strip() == _SET:
         return ""
-    return (folder / "address").read_text().strip()
+    return (directory / "address").read_text().strip()
 
 
 def address_command(bridge: str, address: str) -> list[str]:
@@ -216,8 +216,8 @@ def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> s
     process = _process_behind(endpoint, paths.pidfile)
     if process is None:
         return None
-    words = _command_line(process).split("\0")
-    files = [word for flag, word in itertools.pairwise(words) if flag == "--config-file"]
+    arguments = _command_line(process).split("\0")
+    files = [argument for flag, argument in itertools.pairwise(arguments) if flag == "--config-file"]
     try:
         settings = json.loads(Path(files[-1] if files else paths.configured).read_text())
     except FileNotFoundError:

@@ -32,9 +32,9 @@ class FakeClock:
         library = directory / "clock.so"
         compile_library(library, self.days)
         real = shutil.which("runc", path=dockerd.program_path()) or "runc"
-        words = [sys.executable, "-I", "-S", runc_wrapper.__file__, real, str(library)]
+        command = [sys.executable, "-I", "-S", runc_wrapper.__file__, real, str(library)]
         program = directory / "runc"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         program.chmod(0o755)
         return directory
 

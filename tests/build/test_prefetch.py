@@ -221,7 +221,7 @@ def test_what_nobody_can_look_for_is_refused(machine: Gathering) -> None:
         """\
 error: the sha256 of 1 file is unknown
 
-wanted by:
+needed by:
   part.tgz  one
 
 hint: run `bake lock` to record it

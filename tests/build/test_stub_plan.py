@@ -301,7 +301,7 @@ def test_steps_get_stand_ins_before_all_else_and_real_files_as_builds_get_them(t
     )
 
     with rehearse.start_downloads([one], DEBIAN, project, print) as downloads:
-        wheels = [file for file in downloads.wanted.files if file.kind == "wheel"]
+        wheels = [file for file in downloads.required.files if file.kind == "wheel"]
         found = {file.file: downloads.fetcher.local(file) for file in wheels}
 
     assert found == {
