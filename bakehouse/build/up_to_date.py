@@ -7,10 +7,12 @@ from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import Engine
-from bakehouse.plan.image_lock import FILE as LOCK
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
+
+_BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
+"""The files and directories of an image that BuildKit reads."""
 
 
 def find_up_to_date(
@@ -53,13 +55,10 @@ def _files(root: Path, image: Image) -> str:
     directory = root / "images" / image.name
     digest = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
-        # The lock only describes the other files.
-        if path.is_file() and path != directory / LOCK:
-            content = path.read_bytes()
-            digest.update(
-                f"{path.relative_to(directory)}\0{path.stat().st_mode:o}\0{len(content)}\0".encode()
-            )
-            digest.update(content)
+        name = path.relative_to(directory)
+        if name.parts[0] in _BUILT_FROM and path.is_file():
+            content, is_executable = path.read_bytes(), bool(path.stat().st_mode & 0o100)
+            digest.update(f"{name}\0{is_executable}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
-from bakehouse.cli import tables
+from bakehouse.cli import image_docs, tables
 from bakehouse.cluster import junit, smoke, smoke_report
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
@@ -93,7 +93,7 @@ def build_images(
     for line in tables.warnings(resolutions).splitlines():
         report(line)
     plan = plan_resolutions(workspace, resolutions)
-    render_images(workspace, plan, report)
+    render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))

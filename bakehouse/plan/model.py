@@ -258,6 +258,14 @@ class Image:
         return (self.base_part, *self.parts) if self.base_part.component else self.parts
 
     @property
+    def download_bytes(self) -> int:
+        """Bytes of all files that a build downloads, as far as the locks record them."""
+        stages = self.stages
+        packages = sum(one.bytes for stage in stages for one in (*stage.wheels, *stage.sdists))
+        artifacts = sum(one.bytes or 0 for stage in stages for one in stage.artifacts.values())
+        return packages + artifacts + sum(deb.bytes for deb in self.debs)
+
+    @property
     def wheel_bytes(self) -> int:
         """Bytes of all Python packages as downloaded: a floor for what the image will weigh."""
         return sum(one.bytes for stage in self.stages for one in (*stage.wheels, *stage.sdists))

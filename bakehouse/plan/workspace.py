@@ -159,13 +159,17 @@ def orphans(workspace: Workspace) -> tuple[str, ...]:
 
 
 def render_images(
-    workspace: Workspace, plan: Plan, say: Reporter, gone: Sequence[str] = ()
+    workspace: Workspace,
+    plan: Plan,
+    report: Reporter,
+    gone: Sequence[str] = (),
+    pages: Sequence[RenderedFile] = (),
 ) -> tuple[RenderedFile, ...]:
-    """Write what of the images' folders has changed, and remove what nothing renders any more.
+    """Write changed files of the images' directories and remove files that are no longer rendered.
 
-    `gone` names folders of images that are no more; their ledgers stay.
+    `gone` names directories of removed images; their ledgers are kept. `pages` are further files of images.
     """
-    files = dockerfile.render(plan, workspace.templates)
+    files = (*dockerfile.render(plan, workspace.templates), *pages)
     names = [*(image.name for image in plan.images), *gone]
     folder = workspace.project.images
     for file in files:
@@ -173,13 +177,13 @@ def render_images(
         mode = 0o755 if file.is_executable else 0o644
         if not path.is_file() or path.read_bytes() != file.content:
             write_whole(path, file.content)
-            say(f"rendered images/{file.path}")
+            report(f"rendered images/{file.path}")
         if path.stat().st_mode & 0o777 != mode:
             path.chmod(mode)
     for path in dockerfile.leftovers(files, folder, names):
         path.unlink()
         _remove_empty(path.parent, folder)
-        say(f"removed {path.relative_to(folder.parent)}, which no recipe renders any more")
+        report(f"removed {path.relative_to(folder.parent)}, which no recipe renders any more")
     return files
 
 
@@ -190,8 +194,10 @@ def _remove_empty(directory: Path, images: Path) -> None:
         directory = directory.parent
 
 
-def check_rendered(workspace: Workspace, plan: Plan, gone: Sequence[str] = ()) -> int:
-    """The number of rendered files, all up to date; raises StaleError with a diff otherwise."""
-    files = dockerfile.render(plan, workspace.templates)
+def check_rendered(
+    workspace: Workspace, plan: Plan, gone: Sequence[str] = (), pages: Sequence[RenderedFile] = ()
+) -> int:
+    """Return the number of rendered files. Raises StaleError with a diff where files are out of date."""
+    files = (*dockerfile.render(plan, workspace.templates), *pages)
     dockerfile.check(files, workspace.project.images, [*(image.name for image in plan.images), *gone])
     return len(files)

@@ -61,9 +61,20 @@ def test_a_file_that_changed_is_built(machine: Machine) -> None:
 
 
 def test_a_file_that_came_to_it_is_built(machine: Machine) -> None:
-    (machine.folder / "more").mkdir()
-    (machine.folder / "more/script.sh").write_text("")
+    (machine.folder / "inputs").mkdir()
+    (machine.folder / "inputs/script.sh").write_text("")
     assert machine.recall() == ()
+
+
+def test_a_file_that_no_build_reads_changes_nothing(machine: Machine) -> None:
+    """The page of the image reports runs and releases, so it changes after a build."""
+    (machine.folder / "README.md").write_text("built")
+    assert machine.recall() != ()
+
+
+def test_a_checkout_under_another_umask_changes_nothing(machine: Machine) -> None:
+    (machine.folder / "Dockerfile").chmod(0o600)
+    assert machine.recall() != ()
 
 
 def test_a_file_that_can_be_run_now_is_built(machine: Machine) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.build import run_log
 from bakehouse.build.run_log import Level
 from bakehouse.catalog.project import Project
-from bakehouse.cli import image_table
+from bakehouse.cli import image_docs, image_table
 from bakehouse.errors import StaleError
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace
@@ -35,12 +35,12 @@ def workspace(tree: Tree) -> Workspace:
     return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
 
 
-def found(workspace: Workspace) -> tuple[image_table.Entry, ...]:
-    return image_table.inventory(workspace, workspace.recipes.values())
+def found(workspace: Workspace) -> tuple[image_table.ImageRow, ...]:
+    return image_docs.collect_rows(workspace, workspace.recipes.values())
 
 
 def write(workspace: Workspace, table: str) -> Path:
-    path = workspace.project.root / "docs/images.md"
+    path = workspace.project.root / "images/README.md"
     write_whole(path, table)
     return path
 
@@ -64,7 +64,7 @@ def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(worksp
 def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) -> None:
     recipe = workspace.recipes["small"]
     broken = replace(recipe, base=replace(recipe.base, specifier="==13"))
-    [entry] = image_table.inventory(workspace, [broken])
+    [entry] = image_docs.collect_rows(workspace, [broken])
 
     assert (entry.versions, entry.level) == (None, Level.RENDERED)
 
@@ -81,8 +81,8 @@ PyTorch with Python 3.11; and 1 more like it
 
 | image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| small-py311 | PyTorch 2.9.1 | 12.8 | 3.11 | - | - | - | - | - | legacy | rendered |
-| small-py312 | PyTorch 2.9.1 | 12.8 | 3.12 | - | - | - | - | - | legacy | rendered |
+| [small-py311](small-py311/README.md) | PyTorch 2.9.1 | 12.8 | 3.11 | - | - | - | - | - | legacy | rendered |
+| [small-py312](small-py312/README.md) | PyTorch 2.9.1 | 12.8 | 3.12 | - | - | - | - | - | legacy | rendered |
 
 ## small
 
@@ -90,30 +90,30 @@ A small image
 
 | image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| small | - | - | 3.11 | - | - | - | - | - | current | rendered |
+| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current | rendered |
 """
     )
 
 
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
-    path = workspace.project.root / "docs" / "images.md"
-    assert not image_table.write_table(workspace)
-    image_table.check_table(workspace)
+    path = workspace.project.root / "images" / "README.md"
+    assert not image_docs.write_table(workspace)
+    image_docs.check_table(workspace)
 
     write_whole(path, b"")
     with pytest.raises(StaleError) as caught:
-        image_table.check_table(workspace)
-    assert caught.value.diagnostics[0].message == "`docs/images.md` is out of date"
-    assert image_table.write_table(workspace)
-    assert not image_table.write_table(workspace)
-    image_table.check_table(workspace)
+        image_docs.check_table(workspace)
+    assert caught.value.diagnostics[0].message == "`images/README.md` is out of date"
+    assert image_docs.write_table(workspace)
+    assert not image_docs.write_table(workspace)
+    image_docs.check_table(workspace)
 
 
 def test_a_file_of_the_users_that_has_the_tables_name_is_left_alone(workspace: Workspace) -> None:
     path = write(workspace, "# Our photographs\n")
 
-    assert not image_table.write_table(workspace)
-    image_table.check_table(workspace)
+    assert not image_docs.write_table(workspace)
+    image_docs.check_table(workspace)
     assert path.read_text() == "# Our photographs\n"
 
 
@@ -126,7 +126,7 @@ def test_bakehouses_images_are_in_no_table_of_a_users_project(
     brought = replace(small.location, path=workspace.project.root / "home/recipes/images/small.yaml")
     recipes = {**workspace.recipes, "small": replace(small, location=brought)}
 
-    image_table.write_table(replace(workspace, recipes=recipes))
+    image_docs.write_table(replace(workspace, recipes=recipes))
 
     assert "\n2 images of 1 recipe; 2 rendered.\n" in path.read_text()
 
@@ -135,17 +135,18 @@ def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_nex
     workspace: Workspace,
 ) -> None:
     project = workspace.project
-    write_whole(project.root / "docs/images.md", "")
-    image_table.write_table(workspace)
+    write_whole(project.root / "images/README.md", "")
+    image_docs.write_table(workspace)
     [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
     run_log.record_runs(
         project.state, {"small": run_log.built_run(image, date(2026, 11, 21))}, project.state / "locks"
     )
 
-    image_table.check_table(workspace)
+    image_docs.check_table(workspace)
     levels = {entry.recipe.name: entry.level for entry in found(workspace)}
     assert levels["small"] is Level.BUILT
-    assert image_table.write_table(workspace)
+    image_docs.record_runs(workspace)
+    assert image_docs.write_table(workspace)
     assert run_log.load_runs(project.images)["small"].key == image.key
 
 
@@ -155,6 +156,6 @@ def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> N
     run_log.record_runs(project.state, {"small": old}, project.state / "locks")
     told = image_table.table(found(workspace))
     assert (
-        "| small | - | - | 3.11 | - | - | - | - | - | current |"
+        "| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current |"
         " rendered (rehearsed 2026-11-20, changed since) |\n" in told
     )

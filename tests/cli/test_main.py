@@ -267,12 +267,12 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     recipe = (HOME / "recipes" / "images" / "mpi-cpu.yaml").read_text()
     (tmp_path / "mine" / "images" / "churn.yaml").write_text(recipe)
     before = bake("render", "--check", cwd=tmp_path)
-    assert bake("render", "churn", cwd=tmp_path).stdout == "16 files of 1 image\n"
+    assert bake("render", "churn", cwd=tmp_path).stdout == "17 files of 1 image\n"
 
     ended = bake("render", "--check", cwd=tmp_path)
 
     assert before.returncode == 4
-    assert (ended.returncode, ended.stdout) == (0, "16 files of 1 image are up to date\n")
+    assert (ended.returncode, ended.stdout) == (0, "17 files of 1 image are up to date\n")
 
 
 def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import sys
 
 from invoke.context import Context
 
-from bakehouse.cli import image_table, json_report, tables
+from bakehouse.cli import image_docs, json_report, tables
 from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, report, show, split
 from bakehouse.plan.workspace import (
     check_rendered,
@@ -38,18 +38,21 @@ def render(context: Context, images: str, check: bool = False) -> None:
     patterns = split(images)
     planned = plan_recipes(workspace, select_kept(workspace, patterns))
     gone = () if patterns else orphans(workspace)
+    if not check:
+        image_docs.record_runs(workspace)
+    pages = image_docs.pages(workspace, planned.images)
     count = f"{len(planned.images)} image{'' if len(planned.images) == 1 else 's'}"
     if not planned.images:
         report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
     if check:
-        files = check_rendered(workspace, planned, gone)
+        files = check_rendered(workspace, planned, gone, pages)
         if not patterns:
-            image_table.check_table(workspace)
+            image_docs.check_table(workspace)
         show(f"{files} files of {count} are up to date\n")
     else:
-        rendered = render_images(workspace, planned, report, gone)
-        if not patterns and image_table.write_table(workspace):
-            report("wrote docs/images.md")
+        rendered = render_images(workspace, planned, report, gone, pages)
+        if not patterns and image_docs.write_table(workspace):
+            report("wrote images/README.md")
         show(f"{len(rendered)} files of {count}\n")
 
 

@@ -5,7 +5,7 @@ import contextlib
 from invoke.context import Context
 
 from bakehouse.catalog import git_history
-from bakehouse.cli import image_table, json_report, tables
+from bakehouse.cli import image_docs, image_table, json_report, tables
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, show, split
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images, resolve_all, select
@@ -25,7 +25,7 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     workspace = open_workspace()
     recipes = select(workspace, split(images))
     if json:
-        show([image_table.as_object(row) for row in image_table.inventory(workspace, recipes)])
+        show([image_table.as_object(row) for row in image_docs.collect_rows(workspace, recipes)])
     else:
         show(tables.listing(recipes))
 

@@ -1,0 +1,118 @@
+"""The page of an image, `images/<image>/README.md`, for people who run jobs with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bakehouse.build.run_log import Level, Run
+from bakehouse.plan.dockerfile import PAGE_BANNER
+from bakehouse.plan.model import Image
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.util.format import format_bytes
+
+_NAMES = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "cuda": "CUDA",
+    "python": "Python",
+    "nccl": "NCCL",
+    "efa": "EFA installer",
+    "open-mpi": "Open MPI",
+    "sagemaker-training": "SageMaker Training Toolkit",
+}
+_RUN = {
+    Level.BUILT: "built with the real packages",
+    Level.REHEARSED: "rehearsed: all build steps ran, with stubs for unavailable files",
+    Level.RENDERED: "not built yet",
+}
+_EXAMPLE_TYPES = {True: "ml.g5.12xlarge", False: "ml.c5.4xlarge"}
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePage:
+    """What the page of an image reports."""
+
+    image: Image
+    level: Level
+    outdated_run: Run | None
+    """How far an earlier version of it was run."""
+    releases: Sequence[ReleaseRecord]
+    """Oldest first."""
+
+
+def page(content: ImagePage) -> str:
+    """Return the page as Markdown."""
+    image = content.image
+    blocks = [
+        f"{PAGE_BANNER}\n\n# {image.name}\n\n{' '.join(image.summary.split())}.",
+        _table(("", ""), _facts(content)),
+        "## Use it\n\n" + _usage(image),
+        "## Components\n\n" + _table(("component", "version", "variant"), _components(image)),
+        "The first lines of the [Dockerfile](Dockerfile) say how to build the image.\n"
+        "[lock.json](lock.json) lists the files that it is built from, by sha256.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _facts(content: ImagePage) -> list[tuple[str, ...]]:
+    image = content.image
+    versions = {name: version for part in image.all_parts for name, version in part.provides}
+    versions |= {part.component: part.version for part in image.all_parts}
+    facts: list[tuple[str, ...]] = []
+    facts += [(title, versions[name]) for name, title in _NAMES.items() if name in versions]
+    facts.append(("Launchers", ", ".join(f"`{name}`" for name in image.launchers) or "none"))
+    facts.append(("Runs on", _hosts(image)))
+    facts.append(("Base image", f"`{image.base.reference}`"))
+    facts += _sizes(content)
+    facts.append(("Tested", _tests(content)))
+    newest = next((record for record in reversed(content.releases) if not record.candidate), None)
+    facts.append(("`image_uri`", f"`{newest.image_uri}`, {newest.date}" if newest else "not released"))
+    return facts
+
+
+def _hosts(image: Image) -> str:
+    if not image.gpu:
+        return "CPU instances"
+    architectures = f" with compute capability {image.gpu_architecture}" if image.gpu_architecture else ""
+    return f"GPU instances{architectures}"
+
+
+def _sizes(content: ImagePage) -> list[tuple[str, ...]]:
+    released = [record.bytes for record in content.releases if record.bytes]
+    sizes: list[tuple[str, ...]] = []
+    if released:
+        sizes.append(("Size", f"{format_bytes(released[-1])} compressed, as last published"))
+    if needed := content.image.download_bytes:
+        sizes.append(("Downloads to build it", format_bytes(needed)))
+    return sizes
+
+
+def _tests(content: ImagePage) -> str:
+    earlier, records = content.outdated_run, content.releases
+    text = _RUN[content.level]
+    if earlier:
+        text = f"{text}; {earlier.level.value} on {earlier.date}, before it last changed"
+    if records and records[-1].tested:
+        text = f"{text}; the published image passed {len(records[-1].checks)} smoke checks"
+    return text
+
+
+def _usage(image: Image) -> str:
+    source = "" if image.entry_point else " --source-dir src --entry-point train.py"
+    return (
+        "Run a training job in local containers that are set up like SageMaker hosts:\n\n"
+        f"```console\n$ bake run {image.name}{source} --hosts 2\n```\n\n"
+        "Once it is released, print Python code that starts the job on SageMaker:\n\n"
+        f"```console\n$ bake estimator {image.name} --instance-type {_EXAMPLE_TYPES[image.gpu]}\n```\n\n"
+        "In your own code:\n\n"
+        "```python\nfrom bakehouse import image_uris\n\n"
+        f'image_uri = image_uris.retrieve("{image.name}")\n```'
+    )
+
+
+def _components(image: Image) -> list[tuple[str, ...]]:
+    return [(part.component, part.version, part.variant or "-") for part in image.all_parts]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [tuple(heads), ("---",) * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
