@@ -297,7 +297,7 @@ def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
     assert ended.returncode == 4
     assert "error: `images/mpi-cpu/Dockerfile` is out of date" in ended.stderr
     assert "    | +FROM base AS toolchain" in ended.stderr
-    assert "hint: run `./bake render` and commit the result" in ended.stderr
+    assert "hint: run `bake render` and commit the result" in ended.stderr
 
 
 def test_the_committed_images_are_those_of_the_recipes() -> None:

@@ -72,7 +72,7 @@ def removals(slug: str) -> list[str]:
 
 
 def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
-    """What `./bake render --check` says."""
+    """What `bake render --check` says."""
     try:
         if (root / "pyproject.toml").is_file():
             project.find(root, variables)
