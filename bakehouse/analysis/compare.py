@@ -1,4 +1,4 @@
-"""Compares an image with what another engine built from the same lock, and names the files that differ."""
+"""Comparison of an image with its build by another engine, down to the files that differ."""
 
 import json
 import shutil
@@ -19,57 +19,57 @@ from bakehouse.util.format import format_table
 from bakehouse.util.oci import Digest
 
 MOST_FILES = 20
-_LOOKED_INTO = 3
-_LOOKED_INTO_BYTES = 50_000_000
+_MOST_DIFFOSCOPE = 3
+_DIFFOSCOPE_BYTES = 50_000_000
 _MOST_LINES = 30
 _LONGEST_VALUE = 300
 _MISSING = "none"
-_COMPRESSED = "as it is compressed"
+_COMPRESSED = "as compressed"
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An engine, and what it is called where two are compared."""
+    """One of two engines that are compared, with the kind of its image store."""
 
     engine: Engine
     store: str
 
     @property
     def has_manifests(self) -> bool:
-        """Whether what it calls an image's digest is that of a manifest."""
+        """Whether its image digests are those of manifests."""
         return self.store == "containerd"
 
 
 @dataclass(frozen=True, slots=True)
 class LayerDifference:
-    """A layer that two engines made differently."""
+    """A layer that differs between two engines."""
 
     number: int
     """From 1, the lowest."""
     owner: str
-    """The component, or the key of the recipe, that it is of."""
+    """The component or recipe key that made it."""
     digests: tuple[str, str]
     files: tuple[EntryDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What became of an image that was built a second time."""
+    """The comparison of two builds of an image."""
 
     image: str
     store: str
-    """The second engine's."""
+    """The image store of the second engine."""
     clock: str
     layers: int
     differing: tuple[LayerDifference, ...] = ()
     digests: tuple[Digest, Digest] | None = None
-    """Of both manifests; None where an engine has none."""
+    """The digests of both manifests; None if an engine has no manifests."""
     documents: tuple[str, ...] = ()
-    """Where digests differ though the layers are the same: what of the manifest does."""
+    """If digests differ but layers do not: the differences of the manifests."""
     looked_into: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What diffoscope said of files."""
+    """The output of diffoscope for files."""
     first_store: str = ""
-    """The first engine's, where it is another kind."""
+    """The image store of the first engine, if it is of another kind."""
 
     @property
     def is_same(self) -> bool:
@@ -77,9 +77,9 @@ class Reproduction:
 
 
 def compare(
-    image: Image, first: Side, second: Side, *, clock: str, templates: Mapping[str, str], folder: Path
+    image: Image, first: Side, second: Side, *, clock: str, templates: Mapping[str, str], directory: Path
 ) -> Reproduction:
-    """Compare the images that two engines have of one name; files to look into are put below `folder`."""
+    """Compare the images of two engines; `directory` receives files for diffoscope."""
     one, other = _stored(image, first), _stored(image, second)
     numbers = [
         number
@@ -87,14 +87,14 @@ def compare(
         if one.layers[number : number + 1] != other.layers[number : number + 1]
     ]
     differing: tuple[LayerDifference, ...] = ()
-    told: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    looked_into: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if numbers:
         differing = _differing(image, (first, one), (second, other), numbers, templates)
-        told = _looked_into(differing, (first, one), (second, other), folder)
+        looked_into = _diffoscope(differing, (first, one), (second, other), directory)
     both = first.has_manifests and second.has_manifests
     documents: tuple[str, ...] = ()
     if both and not numbers and one.digest != other.digest:
-        documents = _documents(*(_saved(side, found) for side, found in ((first, one), (second, other))))
+        documents = _documents(_saved(first, one), _saved(second, other))
     return Reproduction(
         image=image.name,
         store=second.store,
@@ -103,36 +103,36 @@ def compare(
         differing=differing,
         digests=(Digest(one.digest), Digest(other.digest)) if both else None,
         documents=documents,
-        looked_into=told,
+        looked_into=looked_into,
         first_store=first.store if first.store != second.store else "",
     )
 
 
-def table(found: Sequence[Reproduction]) -> str:
-    """A line for each image and engine."""
+def table(reproductions: Sequence[Reproduction]) -> str:
+    """Return a line for each image and engine."""
     rows = [
         (
             one.image,
             f"{one.store} store",
-            f"{one.layers - len(one.differing)} of {one.layers} layers the same",
+            f"{one.layers - len(one.differing)} of {one.layers} layers identical",
             _digest_text(one),
             one.clock,
         )
-        for one in found
+        for one in reproductions
     ]
     return format_table(rows)
 
 
 def diagnostic(found: Reproduction) -> Diagnostic:
-    """The failure of an image that is not the same."""
-    message = f"image `{found.image}` is not the same when an engine with the {found.store} store builds it"
+    """Return the error of an image that differs."""
+    message = f"image `{found.image}` differs when an engine with the {found.store} store builds it"
     if not found.differing:
         assert found.digests
         facts = tuple(zip(("first", "second"), found.digests, strict=True))
-        differing = Table("the layers are the same, and not", tuple((line,) for line in found.documents))
-        hint = (
-            "an engine goes on with a layer that something else compressed before, a plain `docker build` say"
+        differing = Table(
+            "the layers are identical, but these differ", tuple((line,) for line in found.documents)
         )
+        hint = "an engine reuses layers that an earlier build, such as `docker build`, compressed"
         is_known = all(_COMPRESSED in line for line in found.documents)
         return Diagnostic(message, facts=facts, tables=(differing,), hint=hint if is_known else "")
     tables = []
@@ -144,7 +144,7 @@ def diagnostic(found: Reproduction) -> Diagnostic:
     tables += [
         Table(f"{path} differs in", tuple((line,) for line in lines)) for path, lines in found.looked_into
     ]
-    hint = "a step must not write the time, random numbers, or what it fetched without a sha256"
+    hint = "a step must not write the time, random numbers, or downloads without a sha256"
     has_other_content = any(file.has_other_content for layer in found.differing for file in layer.files)
     if found.first_store and not has_other_content:
         option = f"--image-store {found.first_store}"
@@ -153,30 +153,30 @@ def diagnostic(found: Reproduction) -> Diagnostic:
 
 
 def unlocked(image: Image) -> tuple[str, ...]:
-    """Which parts of an image are not in its lock, so that two builds may take different ones."""
-    found = []
+    """Return the inputs of an image that are not locked, so that two builds may differ."""
+    reasons = []
     if isinstance(image.base, RegistryBase) and not image.base.digest:
-        found.append("its base has no digest")
+        reasons.append("its base has no digest")
     if not image.locks_apt and (
         image.installs_apt or image.toolchain or any(one.build_apt for one in image.stages)
     ):
-        found.append("its Debian packages are what the mirrors have")
-    found += [f"nobody knows the sha256 of `{one.file}`" for one in image.unpinned]
+        reasons.append("its Debian packages are not locked")
+    reasons += [f"the sha256 of `{artifact.file}` is unknown" for artifact in image.unpinned]
     if image.content.run:
-        found.append("its own steps may fetch what they like")
-    return tuple(found)
+        reasons.append("its own steps may download anything")
+    return tuple(reasons)
 
 
 def _digest_text(found: Reproduction) -> str:
     if found.digests is None:
-        return "digest not comparable: one store has none"
-    return "digest the same" if len(set(found.digests)) == 1 else "another digest"
+        return "digests not comparable: one store has none"
+    return "digest identical" if len(set(found.digests)) == 1 else "digest differs"
 
 
 def _stored(image: Image, side: Side) -> StoredImage:
-    found = side.engine.image(image.reference)
-    assert found is not None, f"{image.reference} was just built"
-    return found
+    stored = side.engine.image(image.reference)
+    assert stored is not None, f"{image.reference} was just built"
+    return stored
 
 
 def _differing(
@@ -193,7 +193,7 @@ def _differing(
     return tuple(
         LayerDifference(
             number + 1,
-            owners[number] if number < len(owners) else "nobody",
+            owners[number] if number < len(owners) else "unknown",
             (_digest_at(first[1], number), _digest_at(second[1], number)),
             layer_diff.differences(one.get(number, {}), other.get(number, {})),
         )
@@ -211,8 +211,8 @@ def _saved(side: Side, stored: StoredImage) -> SavedImage:
 
 
 def _documents(one: SavedImage, other: SavedImage) -> tuple[str, ...]:
-    """What differs of two images with the same layers: how these are compressed, or the configuration."""
-    found = [
+    """Return the differences of two images with the same layers: compression or configuration."""
+    differences = [
         f"layer {number} {_COMPRESSED}: {first.bytes:,} and {second.bytes:,} bytes"
         for number, (first, second) in enumerate(zip(one.layers, other.layers, strict=True), 1)
         if first.digest != second.digest
@@ -221,8 +221,8 @@ def _documents(one: SavedImage, other: SavedImage) -> tuple[str, ...]:
     for key in sorted({*first_config, *second_config}):
         values = first_config.get(key), second_config.get(key)
         if values[0] != values[1]:
-            found.append(f"`{key}` of the configuration: {_cut(values[0])} and {_cut(values[1])}")
-    return tuple(found) or ("the manifest's own words",)
+            differences.append(f"`{key}` of the configuration: {_cut(values[0])} and {_cut(values[1])}")
+    return tuple(differences) or ("other fields of the manifest",)
 
 
 def _cut(value: object) -> str:
@@ -230,7 +230,7 @@ def _cut(value: object) -> str:
 
 
 def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[int, dict[str, LayerEntry]]:
-    """What the layers of these numbers say of their files."""
+    """Return the entries of the layers with these numbers."""
     read: dict[str, dict[str, LayerEntry]] = {}
 
     def reader_of(digest: str) -> Reader:
@@ -244,36 +244,38 @@ def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[in
     return {number: read[layer.digest] for number, layer in enumerate(saved.layers) if number in numbers}
 
 
-def _looked_into(
+def _diffoscope(
     differing: Sequence[LayerDifference],
     first: tuple[Side, StoredImage],
     second: tuple[Side, StoredImage],
-    folder: Path,
+    directory: Path,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What diffoscope says of some files with another content; nothing where it is not installed."""
+    """Return the output of diffoscope for some files that differ; empty if it is not installed."""
     program = shutil.which("diffoscope")
     paths = [file.path for layer in differing for file in layer.files if file.has_other_content]
     if program is None or not paths:
         return ()
-    found = []
-    for path in paths[:_LOOKED_INTO]:
-        copies = [_copied(path, *side, folder / str(number)) for number, side in enumerate((first, second))]
+    outputs = []
+    for path in paths[:_MOST_DIFFOSCOPE]:
+        copies = [
+            _copied(path, *side, directory / str(number)) for number, side in enumerate((first, second))
+        ]
         if not all(copies):
             continue
-        words = [program, "--text=-", "--text-color=never", "--max-report-size=20000", *map(str, copies)]
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
-        found.append((path, tuple(done.stdout.splitlines()[:_MOST_LINES])))
-    return tuple(found)
+        command = [program, "--text=-", "--text-color=never", "--max-report-size=20000", *map(str, copies)]
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        outputs.append((path, tuple(result.stdout.splitlines()[:_MOST_LINES])))
+    return tuple(outputs)
 
 
-def _copied(path: str, side: Side, stored: StoredImage, folder: Path) -> Path | None:
-    """A file of an image on this machine; None where it is too large, or hidden by a higher layer."""
+def _copied(path: str, side: Side, stored: StoredImage, directory: Path) -> Path | None:
+    """Copy a file of an image to a directory; None if it is too large, or hidden by a higher layer."""
     with side.engine.container(ContainerSpec(image=stored.digest, command=("true",))) as container:
         sizes = container.sizes(path)
-        if len(sizes) != 1 or sum(sizes.values()) > _LOOKED_INTO_BYTES:
+        if len(sizes) != 1 or sum(sizes.values()) > _DIFFOSCOPE_BYTES:
             return None
         (content,) = container.read(path).values()
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = folder / path.rpartition("/")[2]
+    directory.mkdir(parents=True, exist_ok=True)
+    copy = directory / path.rpartition("/")[2]
     copy.write_bytes(content)
     return copy

@@ -1,34 +1,41 @@
-"""Reads an image as the engine saves it, in one pass: no layer is unpacked to disk or held in memory."""
+"""Images as the engine exports them, read in one pass: no layer is unpacked to disk or held in memory."""
 
+import contextlib
 import gzip
+import importlib
 import io
 import json
 import re
+import shutil
+import subprocess
 import tarfile
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Literal
 
-from bakehouse.analysis import layers
-from bakehouse.analysis.decompression import Compression, compression_of, opened
-from bakehouse.analysis.layers import Contents
+from bakehouse.analysis import layers as layer_reader
+from bakehouse.analysis.layers import LayerContents
 from bakehouse.errors import Diagnostic, EngineError
 
 _LARGEST_DOCUMENT = 16 << 20
 _HEAD = 512
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_TAR_OFFSET, _TAR = 257, b"ustar"
 _HASH = re.compile("[0-9a-f]{64}")
 _UNREADABLE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
     *(ValueError, LookupError, TypeError, AttributeError),
 )
-"""What reading damaged archives and documents raises."""
+"""Exceptions that damaged archives and documents raise."""
 
+Compression = Literal["gzip", "zstd", "none"]
 Reader = Callable[[IO[bytes]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class LayerBlob:
     """A layer as the engine stores it."""
 
     digest: str
@@ -38,61 +45,61 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class SavedImage:
-    """The layers of an image, lowest first, and how each was made."""
+    """The layers of an image, lowest first, and the instructions that made them."""
 
-    layers: tuple[Blob, ...]
+    layers: tuple[LayerBlob, ...]
     made_by: tuple[str, ...]
-    """The instruction of each layer; empty where the image doesn't tell."""
+    """The instruction of each layer; empty if the image has no history."""
     other_bytes: int = 0
-    """Of its manifest and its configuration."""
+    """The size of its manifest and its configuration."""
     config: bytes = b""
     """Its configuration, as JSON."""
 
     @property
     def is_as_pushed(self) -> bool:
-        """Whether the engine stores layers compressed, as it pushes them."""
+        """Whether the engine stores layers compressed, in the form that it pushes."""
         return all(layer.compression != "none" for layer in self.layers)
 
     @property
     def bytes(self) -> int:
-        """All that a registry stores for it, where the engine stores it so."""
+        """The size in a registry, if `is_as_pushed`."""
         return self.other_bytes + sum(layer.bytes for layer in self.layers)
 
 
 def read(
     chunks: Iterable[bytes],
-    contents: dict[str, Contents] | None = None,
-    heard: Callable[[int], object] = lambda number: None,
+    contents: dict[str, LayerContents] | None = None,
+    on_progress: Callable[[int], object] = lambda number: None,
 ) -> SavedImage:
-    """The image that comes in pieces; raises EngineError where it can't be read.
+    """Read an image from chunks of its archive. Raises EngineError if it is unreadable.
 
-    What the layers hold goes into `contents` by their digests, and what is there already is not read again;
-    without it layers are only weighed. `heard` is told how many bytes have come.
+    `contents` receives the contents of layers by digest; layers that it has already are not read again.
+    Without it only the sizes of layers are read. `on_progress` receives the number of bytes read so far.
     """
 
     def reader_of(digest: str) -> Reader | None:
         if contents is None or digest in contents:
             return None
-        return lambda layer: contents.update({digest: layers.read(layer)})
+        return lambda layer: contents.update({digest: layer_reader.read(layer)})
 
-    return walk(chunks, reader_of, heard)
+    return walk(chunks, reader_of, on_progress)
 
 
 def walk(
     chunks: Iterable[bytes],
     reader_of: Callable[[str], Reader | None],
-    heard: Callable[[int], object] = lambda number: None,
+    on_progress: Callable[[int], object] = lambda number: None,
 ) -> SavedImage:
-    """The same with a reader for the uncompressed archive of each layer, chosen by the layer's digest."""
-    blobs: dict[str, Blob] = {}
+    """Read an image; `reader_of` returns the reader of a layer's uncompressed archive, or None."""
+    blobs: dict[str, LayerBlob] = {}
     documents: dict[str, bytes] = {}
-    stream = io.BufferedReader(_Chunks(chunks, heard), 1 << 20)
+    stream = io.BufferedReader(_Chunks(chunks, on_progress), 1 << 20)
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             while member := archive.next():
                 if member.isreg():
                     _take(archive, member, blobs, documents, reader_of)
-        # What the engine says after the archive's end has to be heard, or it is cut off.
+        # Read the engine's response to its end; otherwise the connection is aborted
         while stream.read(1 << 20):
             pass
         return _image(blobs, documents)
@@ -102,14 +109,14 @@ def walk(
 
 
 def _unreadable(reason: str) -> Diagnostic:
-    hint = "`docker save IMAGE | tar t` shows what the engine gives"
-    return Diagnostic("the engine saves an image that can't be read", facts=(("reason", reason),), hint=hint)
+    hint = "run `docker save IMAGE | tar t` to see the engine's archive"
+    return Diagnostic("the engine exported an unreadable image", facts=(("reason", reason),), hint=hint)
 
 
 def _take(
     archive: tarfile.TarFile,
     member: tarfile.TarInfo,
-    blobs: dict[str, Blob],
+    blobs: dict[str, LayerBlob],
     documents: dict[str, bytes],
     reader_of: Callable[[str], Reader | None],
 ) -> None:
@@ -121,41 +128,42 @@ def _take(
             documents[member.name] = file.read()
         return
     last = member.name.rpartition("/")[2]
-    # Docker 24's own store names layers after its ids, each `layer.tar`.
+    # Docker's own image store up to version 24 names layers `<id>/layer.tar`
     digest = f"sha256:{last}" if _HASH.fullmatch(last) else member.name
-    blobs[member.name] = Blob(digest, member.size, compression)
+    blobs[member.name] = LayerBlob(digest, member.size, compression)
     if reader := reader_of(digest):
-        with opened(file, compression) as inner:
+        with decompressed(file, compression) as inner:
             reader(inner)
 
 
-def _image(blobs: Mapping[str, Blob], documents: Mapping[str, bytes]) -> SavedImage:
+def _image(blobs: Mapping[str, LayerBlob], documents: Mapping[str, bytes]) -> SavedImage:
     if "manifest.json" not in documents:
-        message = "it lists no image"
+        message = "it contains no image"
         raise ValueError(message)
     (listed,) = json.loads(documents["manifest.json"])
     config = documents[listed["Config"]]
-    found = tuple(blobs[name] for name in listed["Layers"])
+    layers = tuple(blobs[name] for name in listed["Layers"])
     history = json.loads(config).get("history") or ()
-    made_by = tuple(str(one.get("created_by", "")) for one in history if not one.get("empty_layer"))
+    made_by = tuple(str(step.get("created_by", "")) for step in history if not step.get("empty_layer"))
     digest = f"sha256:{listed['Config'].rpartition('/')[2]}"
     manifests = (content for content in documents.values() if _config_of(content) == digest)
     size = len(config) + len(next(manifests, b""))
-    return SavedImage(found, made_by if len(made_by) == len(found) else ("",) * len(found), size, config)
+    has_history = len(made_by) == len(layers)
+    return SavedImage(layers, made_by if has_history else ("",) * len(layers), size, config)
 
 
 def _config_of(content: bytes) -> object:
-    """The digest of the configuration that a manifest names; None where this is none."""
+    """Return the digest of the configuration that a manifest names; None if this is not a manifest."""
     document: Any = json.loads(content)
     config = document.get("config") if isinstance(document, dict) else None
     return config.get("digest") if isinstance(config, dict) else None
 
 
 class _Chunks(io.RawIOBase):
-    """Pieces as a file."""
+    """Chunks of bytes as a file."""
 
-    def __init__(self, chunks: Iterable[bytes], heard: Callable[[int], object]) -> None:
-        self._chunks, self._heard = iter(chunks), heard
+    def __init__(self, chunks: Iterable[bytes], on_progress: Callable[[int], object]) -> None:
+        self._chunks, self._on_progress = iter(chunks), on_progress
         self._left = memoryview(b"")
         self._count = 0
 
@@ -169,8 +177,81 @@ class _Chunks(io.RawIOBase):
             except StopIteration:
                 return 0
             self._count += len(self._left)
-            self._heard(self._count)
+            self._on_progress(self._count)
         size = min(len(buffer), len(self._left))
         buffer[:size] = self._left[:size]
         self._left = self._left[size:]
         return size
+
+
+def compression_of(head: bytes) -> Compression | None:
+    """Return the compression of a tar archive by its first bytes; None if it is not an archive."""
+    if head.startswith(_GZIP):
+        return "gzip"
+    if head.startswith(_ZSTD):
+        return "zstd"
+    is_empty = len(head) >= _HEAD and not any(head[:_HEAD])
+    return "none" if is_empty or head[_TAR_OFFSET:].startswith(_TAR) else None
+
+
+@contextlib.contextmanager
+def decompressed(file: IO[bytes], compression: Compression) -> Iterator[IO[bytes]]:
+    """Open the decompressed content of a file, to be read once."""
+    if compression == "gzip":
+        with gzip.GzipFile(fileobj=file) as inner:
+            yield inner  # type: ignore[misc]  # reads as any file does
+    elif compression == "zstd":
+        with _zstd(file) as inner:
+            yield inner
+    else:
+        yield file
+
+
+@contextlib.contextmanager
+def _zstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    # Part of Python since 3.14
+    with contextlib.suppress(ImportError):
+        with importlib.import_module("compression.zstd").open(file) as inner:
+            yield inner
+        return
+    program = shutil.which("zstd")
+    if program is None:
+        message = "cannot read layers compressed with zstd"
+        raise EngineError(Diagnostic(message, hint="install zstd: `apt-get install zstd`"))
+    with subprocess.Popen(
+        [program, "--decompress", "--stdout", "--quiet"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        read_errors: list[Exception] = []
+        feeder = threading.Thread(target=_feed, args=(file, process.stdin, read_errors), daemon=True)
+        feeder.start()
+        try:
+            yield process.stdout
+        except BaseException as error:
+            process.kill()
+            feeder.join()
+            if read_errors and isinstance(error, Exception):
+                # The archive is incomplete because reading its source failed
+                raise read_errors[0] from error
+            raise
+        feeder.join()
+    if read_errors:
+        raise read_errors[0]
+    if process.returncode:
+        message = f"zstd exited with {process.returncode}"
+        raise EOFError(message)
+
+
+def _feed(file: IO[bytes], program: IO[bytes], errors: list[Exception]) -> None:
+    """Copy a file to a program; errors of reading the file are added to `errors`."""
+    with contextlib.suppress(BrokenPipeError), program:
+        try:
+            shutil.copyfileobj(file, program, 1 << 20)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            errors.append(error)

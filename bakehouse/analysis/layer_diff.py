@@ -1,4 +1,4 @@
-"""What a layer says of each of its files, and where two layers that should be the same differ."""
+"""Entries of a layer, and the differences between two layers that should be identical."""
 
 import hashlib
 import tarfile
@@ -11,7 +11,7 @@ _CHUNK = 1 << 20
 _KINDS = {
     tarfile.REGTYPE: "file",
     tarfile.AREGTYPE: "file",
-    tarfile.DIRTYPE: "folder",
+    tarfile.DIRTYPE: "directory",
     tarfile.SYMTYPE: "symbolic link",
     tarfile.LNKTYPE: "hard link",
 }
@@ -19,7 +19,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class LayerEntry:
-    """All of a file that counts for the layer's digest."""
+    """The properties of a file that affect the digest of its layer."""
 
     kind: str
     mode: int
@@ -29,36 +29,36 @@ class LayerEntry:
     bytes: int = 0
     sha256: str = ""
     attributes: tuple[tuple[str, str], ...] = ()
-    """Extended ones, such as capabilities."""
+    """Extended attributes, such as capabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDifference:
-    """A path that two layers don't agree on."""
+    """A path that differs between two layers."""
 
     path: str
     aspects: tuple[str, ...]
-    """In words, each with both values: `mode 0644 and 0755`."""
+    """Texts with both values, such as `mode 0644 and 0755`."""
     has_other_content: bool = False
 
 
 def read(stream: IO[bytes]) -> dict[str, LayerEntry]:
-    """The entries of an uncompressed layer by path, in their order; the stream is read to its end."""
-    found = {}
+    """Return the entries of an uncompressed layer by path, in order; the stream is read to its end."""
+    entries = {}
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         while member := archive.next():
-            # Else the archive remembers every member it gave.
+            # Without this, the archive keeps every member in memory
             archive.members.clear()  # type: ignore[attr-defined]
-            found["/" + member.name.removeprefix("./").strip("/")] = _entry(member, archive)
+            entries["/" + member.name.removeprefix("./").strip("/")] = _entry(member, archive)
     while stream.read(_CHUNK):
         pass
-    return found
+    return entries
 
 
 def differences(
     first: Mapping[str, LayerEntry], second: Mapping[str, LayerEntry]
 ) -> tuple[EntryDifference, ...]:
-    """Where two layers differ, by path; where only the order of their entries does, that."""
+    """Return the paths that differ; if only the order of entries differs, the first one out of order."""
     found = []
     for path in sorted({*first, *second}):
         one, other = first.get(path), second.get(path)
@@ -71,7 +71,7 @@ def differences(
     if not found and list(first) != list(second):
         pairs = zip(first, second, strict=True)
         path = next(one for one, other in pairs if one != other)
-        found.append(EntryDifference(path, ("another place in the archive",)))
+        found.append(EntryDifference(path, ("another position in the archive",)))
     return tuple(found)
 
 

@@ -1,65 +1,73 @@
-"""Reads what a layer holds from its stream: names and sizes are kept, never content."""
+"""Contents of a layer, read from its stream: names and sizes of files, never their content."""
 
 import hashlib
+import struct
 import tarfile
 from dataclasses import dataclass, replace
 from typing import IO
 
-from bakehouse.analysis import elf
-
 HASHED_BYTES = 16 * 1024
-"""Files from this size on are told apart by their content."""
+"""Files of at least this size are hashed."""
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _CHUNK = 1 << 20
 
+_ELF_MAGIC = b"\x7fELF"
+_ELF_TAIL = 1 << 18
+"""Bytes at the end of an ELF file that are read, because its section table is there."""
+_ELF_IDENT = struct.Struct("<4sBB58x")
+_ELF_SECTION_TABLE = struct.Struct("<40xQ10xHHH")
+_ELF_SECTION = struct.Struct("<II16xQQ24x")
+_ELF_NO_BITS = 8
+_SYMBOL_SECTIONS = (b".symtab", b".strtab", b".debug", b".zdebug", b".gdb_index")
+
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A regular file that a layer brings."""
+class LayerFile:
+    """A regular file of a layer."""
 
     path: str
-    """From the image's root: `/opt/venv/pyvenv.cfg`."""
+    """The absolute path in the image, such as `/opt/venv/pyvenv.cfg`."""
     bytes: int
     sha256: str = ""
     """Empty for small files."""
     symbols: int = 0
-    """Of its bytes, those of symbol tables and debug information."""
+    """Bytes of its symbol tables and debug information."""
     links: tuple[str, ...] = ()
-    """More names of the same file."""
+    """Other names of the same file (hard links)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """All that a layer says."""
+class LayerContents:
+    """Files and removals of one layer."""
 
-    files: tuple[File, ...]
+    files: tuple[LayerFile, ...]
     others: tuple[str, ...] = ()
-    """Symbolic links, devices and the like: they weigh nothing, and hide a file below of the same name."""
+    """Symbolic links, devices and the like: without size, but they hide files of lower layers."""
     removed: tuple[str, ...] = ()
-    """Paths of layers below that are gone."""
+    """Paths of lower layers that are removed."""
     emptied: tuple[str, ...] = ()
-    """Folders of which nothing in layers below is there any more."""
+    """Directories whose contents in lower layers are removed."""
 
     @property
     def bytes(self) -> int:
-        """Of all files, unpacked."""
-        return sum(one.bytes for one in self.files)
+        """The size of all files, unpacked."""
+        return sum(file.bytes for file in self.files)
 
 
-def read(stream: IO[bytes]) -> Contents:
-    """What the layer holds that comes as an uncompressed archive; the stream is read to its end."""
-    files: dict[str, File] = {}
+def read(stream: IO[bytes]) -> LayerContents:
+    """Read the contents of a layer from an uncompressed archive; the stream is read to its end."""
+    files: dict[str, LayerFile] = {}
     others, removed, emptied = set(), [], []
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         while member := archive.next():
-            # Else the archive remembers every member it gave.
+            # Without this, the archive keeps every member in memory
             archive.members.clear()  # type: ignore[attr-defined]
             path = _rooted(member.name)
-            folder, _, name = path.rpartition("/")
+            directory, _, name = path.rpartition("/")
             if name == _OPAQUE:
-                emptied.append(folder or "/")
+                emptied.append(directory or "/")
             elif name.startswith(_WHITEOUT):
-                removed.append(f"{folder}/{name.removeprefix(_WHITEOUT)}")
+                removed.append(f"{directory}/{name.removeprefix(_WHITEOUT)}")
             elif member.isreg():
                 others.discard(path)
                 files[path] = _file(path, member, archive)
@@ -70,23 +78,23 @@ def read(stream: IO[bytes]) -> Contents:
                 others.add(path)
     while stream.read(_CHUNK):
         pass
-    return Contents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
+    return LayerContents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
 
 
 def _rooted(name: str) -> str:
     return "/" + name.removeprefix("./").strip("/")
 
 
-def _link(path: str, target: str, files: dict[str, File]) -> None:
-    """Give a file one more name; its first may be a link itself."""
-    found = files.get(target) or next((one for one in files.values() if target in one.links), None)
-    if found:
-        files[found.path] = replace(found, links=(*found.links, path))
+def _link(path: str, target: str, files: dict[str, LayerFile]) -> None:
+    """Add a name to a file; the target may be a link itself."""
+    file = files.get(target) or next((file for file in files.values() if target in file.links), None)
+    if file:
+        files[file.path] = replace(file, links=(*file.links, path))
 
 
-def _file(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile) -> File:
+def _file(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile) -> LayerFile:
     if member.size < HASHED_BYTES:
-        return File(path, member.size)
+        return LayerFile(path, member.size)
     content = archive.extractfile(member)
     assert content is not None
     digest = hashlib.sha256()
@@ -94,6 +102,35 @@ def _file(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile) -> File:
     while chunk := content.read(_CHUNK):
         digest.update(chunk)
         head = head or chunk[:64]
-        if head.startswith(elf.MAGIC):
-            tail = (tail + chunk)[-elf.TAIL :]
-    return File(path, member.size, digest.hexdigest(), elf.symbol_bytes(head, tail, member.size))
+        if head.startswith(_ELF_MAGIC):
+            tail = (tail + chunk)[-_ELF_TAIL:]
+    return LayerFile(path, member.size, digest.hexdigest(), symbol_bytes(head, tail, member.size))
+
+
+def symbol_bytes(head: bytes, tail: bytes, size: int) -> int:
+    """Return the bytes of symbol tables and debug information in a 64-bit ELF file.
+
+    `head` and `tail` are the beginning and the end of the file of `size` bytes. Returns 0 if `tail` does not
+    contain the section table.
+    """
+    if len(head) < _ELF_SECTION_TABLE.size or _ELF_IDENT.unpack_from(head) != (_ELF_MAGIC, 2, 1):
+        return 0
+    table, entry_size, count, names_index = _ELF_SECTION_TABLE.unpack_from(head)
+    tail_offset = size - len(tail)
+    start = table - tail_offset
+    if (
+        start < 0
+        or entry_size != _ELF_SECTION.size
+        or start + count * entry_size > len(tail)
+        or names_index >= count
+    ):
+        return 0
+    sections = [_ELF_SECTION.unpack_from(tail, start + index * entry_size) for index in range(count)]
+    names_start = sections[names_index][2] - tail_offset
+    if names_start < 0:
+        return 0
+    return sum(
+        length
+        for name, kind, _, length in sections
+        if kind != _ELF_NO_BITS and tail.startswith(_SYMBOL_SECTIONS, names_start + name)
+    )

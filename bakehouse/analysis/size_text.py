@@ -1,25 +1,26 @@
-"""What `sizes` prints: tables for people, one object for programs."""
+"""Output of `sizes`: tables as text, and everything as JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from bakehouse.analysis.fleet_sizes import FleetSize, ReleaseDifference, SizeDifference
-from bakehouse.analysis.sizes import Copies, ImageSize, Placed, TrimSize
+from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 
 _STORED = {True: "as pushed", False: "as stored"}
-_MOST_PLACES = 4
-_MOST_WORDS = 30
-"""Characters of a layer's instruction."""
+_MOST_COPIES = 4
+_MOST_NAMES = 3
+_MOST_CHARACTERS = 30
+"""Length of a layer's instruction."""
 
 
-def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> str:
-    """One image: parts, layers, folders, what is there twice or unseen, and the kinds of files."""
-    told = dict(versions)
-    parts = [
+def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> str:
+    """Return the sizes of one image: components, layers, directories, duplicates and kinds of files."""
+    version_of = dict(versions)
+    components = [
         (
-            f"{part.name} {told.get(part.name, '')}".rstrip(),
+            f"{part.name} {version_of.get(part.name, '')}".rstrip(),
             format_bytes(part.stored),
             format_bytes(part.unpacked),
         )
@@ -37,106 +38,116 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], top: int) -> st
         )
         for number, layer in enumerate(size.layers, 1)
     ]
-    folders = [
-        (format_bytes(one.bytes), format_count(one.files, "file"), one.path) for one in size.folders[:top]
+    directories = [
+        (format_bytes(directory.bytes), format_count(directory.files, "file"), directory.path)
+        for directory in size.folders[:limit]
     ]
     stored = _STORED[size.is_as_pushed]
     blocks = [
         f"{size.image}  {size.digest[:19]}  {format_bytes(size.stored)} {stored}, "
         f"{format_bytes(size.unpacked)} unpacked, {format_count(len(size.layers), 'layer')}\n",
-        _block("part", f"{stored}, unpacked", parts, "lrr"),
+        _block("component", f"{stored}, unpacked", components, "lrr"),
         _block("layer", f"{stored}, unpacked", layers, "rllrrrl"),
-        _block(f"folder (the largest {len(folders)})", "unpacked, with all below it", folders, "rrl"),
+        _block(
+            f"directory (the largest {len(directories)})", "unpacked, with subdirectories", directories, "rrl"
+        ),
         _kinds(size),
         _trims(size.trims),
-        _copies("the same file more than once", size.twice, top, by_name=False),
-        _unseen(size.unseen, top),
-        _copies("a library of one name in several folders", size.libraries, top, by_name=True),
+        _duplicates(size.twice, limit),
+        _hidden(size.unseen, limit),
+        _libraries(size.libraries, limit),
     ]
     if not size.is_as_pushed:
-        blocks.append("this engine stores layers unpacked: what a push sends is not known here\n")
+        blocks.append("this engine stores layers unpacked, so the size of a push is unknown\n")
     return "\n".join(block for block in blocks if block)
 
 
 def _instruction(made_by: str) -> str:
-    """The beginning of what made a layer."""
-    words = " ".join(made_by.split()).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
-    return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
+    """Return the beginning of a layer's instruction."""
+    text = " ".join(made_by.split()).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
-def _block(head: str, what: str, rows: Sequence[Sequence[str]], form: str) -> str:
-    return f"{head}: {what}\n{format_table(rows, align=form, indent='  ')}" if rows else ""
+def _block(title: str, columns: str, rows: Sequence[Sequence[str]], align: str) -> str:
+    return f"{title}: {columns}\n{format_table(rows, align=align, indent='  ')}" if rows else ""
 
 
 def _kinds(size: ImageSize) -> str:
     rows = [
-        (one.kind.value, format_bytes(one.bytes), format_count(one.files, "file"), _owners(one.owners))
-        for one in size.kinds
+        (kind.kind.value, format_bytes(kind.bytes), format_count(kind.files, "file"), _owners(kind.owners))
+        for kind in size.kinds
     ]
     if size.symbols:
         rows.append(("symbol tables in programs and libraries", format_bytes(size.symbols), "", ""))
     return _block("kind of file", "unpacked", rows, "lrrl")
 
 
-def _trims(found: Sequence[TrimSize]) -> str:
-    """What could go, and what went: where a recipe's `trim` says nothing, by what is known of each."""
+def _owners(owners: Sequence[tuple[str, int]]) -> str:
+    texts = [f"{name} {format_bytes(size)}" for name, size in owners[:_MOST_NAMES]]
+    return ", ".join([*texts, *(["…"] if len(owners) > _MOST_NAMES else [])])
+
+
+def _trims(trims: Sequence[TrimSize]) -> str:
+    """Return the removed and removable files of components, each with the reason."""
     rows = [
         (
-            f"{one.kind} of {one.part}",
-            "out" if one.is_taken else format_bytes(one.bytes),
-            "" if one.is_taken else format_count(one.files, "file"),
-            one.because,
+            f"{trim.kind} of {trim.part}",
+            "removed" if trim.is_taken else format_bytes(trim.bytes),
+            "" if trim.is_taken else format_count(trim.files, "file"),
+            trim.because,
         )
-        for one in found
+        for trim in trims
     ]
-    return _block("trim", "what is out, and what `trim` could take out, unpacked", rows, "lrrl")
+    return _block("trim", "removed, or removable with `trim`, unpacked", rows, "lrrl")
 
 
-def _owners(owners: Sequence[tuple[str, int]]) -> str:
-    told = [f"{name} {format_bytes(number)}" for name, number in owners[:3]]
-    return ", ".join([*told, *(["…"] if len(owners) > 3 else [])])
-
-
-def _copies(head: str, found: Sequence[Copies], top: int, *, by_name: bool) -> str:
-    if not found:
+def _duplicates(duplicates: Sequence[Copies], limit: int) -> str:
+    if not duplicates:
         return ""
-    again = sum(one.again for one in found)
-    count = sum(len(one.files) - 1 for one in found)
-    if by_name:
-        lines = [f"{head}: {len(found)}\n"]
-    else:
-        lines = [
-            f"{head}: {format_bytes(again)} in {format_count(count, 'file')} of which there is one already\n"
-        ]
-    for one in found[:top]:
-        name = one.name if by_name else f"{len(one.files)} x {format_bytes(one.files[0].bytes)}"
-        lines.append(f"  {name}\n")
-        places = [f"{_size_if(by_name, file)}{file.path} ({file.owner})" for file in one.files[:_MOST_PLACES]]
-        more = len(one.files) - len(places)
-        lines += [f"    {place}\n" for place in places] + ([f"    and {more} more\n"] if more else [])
-    return "".join(lines) + _more(len(found), top)
+    size = format_bytes(sum(copies.again for copies in duplicates))
+    count = sum(len(copies.files) - 1 for copies in duplicates)
+    head = f"identical files: {size} in {format_count(count, 'additional copy', 'additional copies')}\n"
+    lines = [head]
+    for copies in duplicates[:limit]:
+        lines.append(f"  {len(copies.files)} x {format_bytes(copies.files[0].bytes)}\n")
+        lines += _copy_lines([f"{file.path} ({file.owner})" for file in copies.files])
+    return "".join(lines) + _more(len(duplicates), limit)
 
 
-def _size_if(wanted: bool, file: Placed) -> str:
-    return f"{format_bytes(file.bytes).rjust(9)}  " if wanted else ""
-
-
-def _unseen(found: Sequence[Placed], top: int) -> str:
-    if not found:
+def _libraries(libraries: Sequence[Copies], limit: int) -> str:
+    if not libraries:
         return ""
-    total = format_bytes(sum(one.bytes for one in found))
-    rows = [(format_bytes(one.bytes), f"{one.path} ({one.owner})") for one in found[:top]]
-    files = format_count(len(found), "file")
-    head = f"shipped and never seen: {total} in {files} that a later layer replaces or removes\n"
-    return head + format_table(rows, align="rl", indent="  ") + _more(len(found), top)
+    lines = [f"libraries in several directories: {len(libraries)}\n"]
+    for copies in libraries[:limit]:
+        lines.append(f"  {copies.name}\n")
+        lines += _copy_lines(
+            [f"{format_bytes(file.bytes).rjust(9)}  {file.path} ({file.owner})" for file in copies.files]
+        )
+    return "".join(lines) + _more(len(libraries), limit)
 
 
-def _more(count: int, top: int) -> str:
-    return f"  and {count - top:,} more\n" if count > top else ""
+def _copy_lines(texts: Sequence[str]) -> list[str]:
+    lines = [f"    {text}\n" for text in texts[:_MOST_COPIES]]
+    more = len(texts) - len(lines)
+    return lines + ([f"    and {more} more\n"] if more else [])
 
 
-def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
-    """Several images: each in a line, and what they store once."""
+def _hidden(files: Sequence[OwnedFile], limit: int) -> str:
+    if not files:
+        return ""
+    total = format_bytes(sum(file.bytes for file in files))
+    count = format_count(len(files), "file")
+    rows = [(format_bytes(file.bytes), f"{file.path} ({file.owner})") for file in files[:limit]]
+    head = f"hidden files: {total} in {count} that a later layer replaces or removes\n"
+    return head + format_table(rows, align="rl", indent="  ") + _more(len(files), limit)
+
+
+def _more(count: int, limit: int) -> str:
+    return f"  and {count - limit:,} more\n" if count > limit else ""
+
+
+def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
+    """Return the sizes of several images and of the layers that they share."""
     stored = _STORED[all(size.is_as_pushed for size in sizes)]
     images = [
         (
@@ -144,109 +155,113 @@ def fleet(sizes: Sequence[ImageSize], found: FleetSize, top: int) -> str:
             format_bytes(size.stored),
             format_bytes(size.unpacked),
             format_count(len(size.layers), "layer"),
-            f"{format_bytes(sum(one.again for one in size.twice))} twice",
-            f"{format_bytes(sum(one.bytes for one in size.unseen))} unseen",
+            f"{format_bytes(sum(copies.again for copies in size.twice))} duplicate",
+            f"{format_bytes(sum(file.bytes for file in size.unseen))} hidden",
         )
         for size in sizes
     ]
-    common = [one for one in found.layers if len(one.images) == len(sizes)]
+    common = [layer for layer in shared.layers if len(layer.images) == len(sizes)]
     layers = [
         (
-            f"{len(one.images)} images",
-            one.layer.owner,
-            one.layer.digest[:19],
-            format_bytes(one.layer.stored),
-            format_bytes(one.layer.unpacked),
-            _few(one.images) if len(one.images) < len(sizes) else "all",
+            f"{len(layer.images)} images",
+            layer.layer.owner,
+            layer.layer.digest[:19],
+            format_bytes(layer.layer.stored),
+            format_bytes(layer.layer.unpacked),
+            _few(layer.images) if len(layer.images) < len(sizes) else "all",
         )
-        for one in found.layers[:top]
+        for layer in shared.layers[:limit]
     ]
-    share = found.once_stored / found.all_stored if found.all_stored else 1.0
+    share = shared.once_stored / shared.all_stored if shared.all_stored else 1.0
     return "\n".join(
         (
             _block("image", f"{stored}, unpacked", images, "lrrrrr"),
-            f"all layers of all images: {format_bytes(found.all_stored)} {stored}, "
-            f"{format_bytes(found.all_unpacked)} unpacked\n"
-            f"each layer once: {format_bytes(found.once_stored)} {stored} ({share:.0%}), "
-            f"{format_bytes(found.once_unpacked)} unpacked\n"
+            f"all layers of all images: {format_bytes(shared.all_stored)} {stored}, "
+            f"{format_bytes(shared.all_unpacked)} unpacked\n"
+            f"each layer once: {format_bytes(shared.once_stored)} {stored} ({share:.0%}), "
+            f"{format_bytes(shared.once_unpacked)} unpacked\n"
             f"in every image: {format_count(len(common), 'layer')}, "
-            f"{format_bytes(sum(one.layer.stored for one in common))} {stored}\n",
-            _block("layer", f"{stored}, unpacked", layers, "rllrrl") + _more(len(found.layers), top),
+            f"{format_bytes(sum(layer.layer.stored for layer in common))} {stored}\n",
+            _block("layer", f"{stored}, unpacked", layers, "rllrrl") + _more(len(shared.layers), limit),
         )
     )
 
 
 def _few(names: Sequence[str]) -> str:
-    told = ", ".join(names[:3])
-    return told if len(names) <= 3 else f"{told} and {len(names) - 3} more"
+    text = ", ".join(names[:_MOST_NAMES])
+    return text if len(names) <= _MOST_NAMES else f"{text} and {len(names) - _MOST_NAMES} more"
 
 
-def compared(found: SizeDifference) -> str:
-    """An image beside another, part by part."""
+def compared(difference: SizeDifference) -> str:
+    """Return the difference between two images, component by component."""
     rows = [
-        (one.name, _change(one.stored), format_bytes(one.before.stored), "→", format_bytes(one.after.stored),
-         f"{_change(one.unpacked)} unpacked")
-        for one in found.parts
-    ]  # fmt: skip
-    same = f"{format_count(found.shared_layers, 'layer')} of {format_bytes(found.shared_stored)} in both\n"
+        (
+            part.name,
+            _change(part.stored),
+            format_bytes(part.before.stored),
+            "→",
+            format_bytes(part.after.stored),
+            f"{_change(part.unpacked)} unpacked",
+        )
+        for part in difference.parts
+    ]
+    layers = format_count(difference.shared_layers, "layer")
     head = (
-        f"{found.before} → {found.after}: {_change(found.stored)}, {_change(found.unpacked)} unpacked; {same}"
+        f"{difference.before} → {difference.after}: {_change(difference.stored)}, "
+        f"{_change(difference.unpacked)} unpacked; "
+        f"{layers} ({format_bytes(difference.shared_stored)}) in both\n"
     )
-    return head + (
-        format_table(rows, align="lrrlrr", indent="  ") if rows else "  every part weighs the same\n"
-    )
+    return head + (format_table(rows, align="lrrlrr", indent="  ") or "  all components have the same size\n")
 
 
-def released(found: ReleaseDifference) -> str:
-    """An image beside its last release."""
-    head = f"{found.image}, released {found.date} ({found.digest[:19]})"
-    if found.is_same:
+def released(difference: ReleaseDifference) -> str:
+    """Return the difference between an image and its last release."""
+    head = f"{difference.image}, released {difference.date} ({difference.digest[:19]})"
+    if difference.is_same:
         return f"{head}: the same image\n"
-    change = f"{format_bytes(found.before)}; what it weighs now as pushed is not known on this engine"
-    if found.after is not None:
-        sizes = f"{format_bytes(found.before)} → {format_bytes(found.after)}"
-        change = f"{sizes} ({_change(found.after - found.before)})"
-    rows = [(name, before or "-", "→", after or "-") for name, before, after in found.parts]
-    same = (
-        "  every part has the version it had: how one is made has changed, or what the recipe itself adds\n"
-    )
-    versions = format_table(rows, align="lrll", indent="  ") if rows else same
-    note = "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
-    if found.anew is not None:
-        stored = ", ".join(f"{one.name} {format_bytes(one.stored)}" for one in found.anew) or "none"
-        note = f"  layers that the release has not: {stored}\n"
+    change = f"{format_bytes(difference.before)}; this engine does not know the current size as pushed"
+    if difference.after is not None:
+        sizes = f"{format_bytes(difference.before)} → {format_bytes(difference.after)}"
+        change = f"{sizes} ({_change(difference.after - difference.before)})"
+    rows = [(name, before or "-", "→", after or "-") for name, before, after in difference.parts]
+    same = "  all versions are the same; build steps or the recipe's own additions have changed\n"
+    versions = format_table(rows, align="lrll", indent="  ") or same
+    note = "  the ledger has only the total size of a release, not the sizes of components\n"
+    if difference.anew is not None:
+        new = ", ".join(f"{part.name} {format_bytes(part.stored)}" for part in difference.anew) or "none"
+        note = f"  layers that the release lacks: {new}\n"
     return f"{head}: {change}\n{versions}{note}"
 
 
-def _change(number: int) -> str:
-    return f"{'+' if number > 0 else ''}{format_bytes(number)}" if number else "no change"
+def _change(size: int) -> str:
+    return f"{'+' if size > 0 else ''}{format_bytes(size)}" if size else "no change"
 
 
 def as_json(
     sizes: Sequence[ImageSize],
-    found: FleetSize | None,
-    top: int,
+    shared: FleetSize | None,
+    limit: int,
     against: Iterable[SizeDifference | ReleaseDifference] = (),
 ) -> str:
-    """Everything as one object; lists of files and folders have `top` entries."""
+    """Return everything as one JSON object; lists of files and directories have `limit` items."""
     document = {
         "images": [
             asdict(
                 replace(
                     size,
-                    folders=size.folders[:top],
-                    twice=size.twice[:top],
-                    unseen=size.unseen[:top],
-                    libraries=size.libraries[:top],
+                    folders=size.folders[:limit],
+                    twice=size.twice[:limit],
+                    unseen=size.unseen[:limit],
+                    libraries=size.libraries[:limit],
                 )
             )
             | {
-                "twice_bytes": sum(one.again for one in size.twice),
-                "unseen_bytes": sum(one.bytes for one in size.unseen),
+                "twice_bytes": sum(copies.again for copies in size.twice),
+                "unseen_bytes": sum(file.bytes for file in size.unseen),
             }
             for size in sizes
         ],
-        "fleet": asdict(found) if found else None,
-        "against": [asdict(one) for one in against],
+        "fleet": asdict(shared) if shared else None,
+        "against": [asdict(difference) for difference in against],
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -1,4 +1,4 @@
-"""Computes where the bytes of an image lie, from what its layers hold: by part, layer, folder and kind."""
+"""Sizes of an image by component, layer, directory and kind of file, computed from its layers."""
 
 import re
 from collections import defaultdict
@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bakehouse.analysis.image_archive import SavedImage
-from bakehouse.analysis.layers import Contents, File
+from bakehouse.analysis.layers import LayerContents, LayerFile
 from bakehouse.catalog import trim as trimming
 from bakehouse.catalog.trim import Choice
 
 _MOSTLY = 0.9
-"""A folder of which one folder below is so much is not told: that one is."""
+"""A directory is left out if one subdirectory has this share of it: that one is listed instead."""
 _LIBRARY = re.compile(r"(?P<name>lib[^/]+?)(?:-[0-9a-f]{6,})*\.so(?:\.[0-9]+)*")
 _LIBRARY_BYTES = 1024
-"""What is smaller is a script that tells the linker of a library."""
+"""Smaller files are linker scripts."""
 _HEADER = re.compile(r".*\.(?:h|hh|hpp|hxx|cuh|inl)")
 _SYMBOLS = re.compile(r".*\.(?:debug|dwo|dwp|pdb)|/usr/lib/debug/.*")
 _PACKAGES = re.compile(r".*/(?:site-packages|dist-packages|python3(?:\.[0-9]+)?)/")
 
 
 class FileKind(StrEnum):
-    """What many files of images are, by their names."""
+    """Kinds of files that are recognized by their names."""
 
     STATIC = "static libraries"
     HEADERS = "headers"
@@ -33,10 +33,10 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """One layer."""
+    """The size of one layer."""
 
     owner: str
-    """The component, or what of the recipe brought it."""
+    """The component or recipe key that made the layer."""
     digest: str
     stored: int
     unpacked: int
@@ -46,7 +46,7 @@ class LayerSize:
 
 @dataclass(frozen=True, slots=True)
 class PartSize:
-    """All layers of one component, or of one of the recipe's own keys."""
+    """The size of all layers of one component or recipe key."""
 
     name: str
     layers: int
@@ -55,8 +55,8 @@ class PartSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A file where it lies, and whose layer brought it."""
+class OwnedFile:
+    """A file and the owner of its layer."""
 
     path: str
     owner: str
@@ -65,21 +65,21 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Files that are the same, or that are called the same: the largest first."""
+    """Files with the same content or library name, largest first."""
 
     name: str
-    """The sha256 of their content, or the library's name."""
-    files: tuple[Placed, ...]
+    """The sha256 of their content, or the name of the library."""
+    files: tuple[OwnedFile, ...]
 
     @property
     def again(self) -> int:
-        """Bytes of all but the largest."""
-        return sum(one.bytes for one in self.files[1:])
+        """The size of all files but the largest."""
+        return sum(file.bytes for file in self.files[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class FolderSize:
-    """A folder with all below it."""
+class DirectorySize:
+    """The size of a directory with all subdirectories."""
 
     path: str
     bytes: int
@@ -88,7 +88,7 @@ class FolderSize:
 
 @dataclass(frozen=True, slots=True)
 class KindSize:
-    """All files of a kind, and whose they are: the most bytes first."""
+    """The size of all files of a kind, and of each owner's, largest first."""
 
     kind: FileKind
     bytes: int
@@ -98,137 +98,143 @@ class KindSize:
 
 @dataclass(frozen=True, slots=True)
 class TrimSize:
-    """Files of one kind that a component can go without."""
+    """Files of one kind that a component does not need."""
 
     part: str
     kind: str
     is_taken: bool
     bytes: int
-    """What could still go; what is out already has no weight in the image."""
+    """The removable size; files that are removed already are not in the image."""
     files: int
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSize:
-    """Where the bytes of an image lie; lists begin with the largest, layers with the lowest."""
+    """The sizes of an image; lists start with the largest item, `layers` with the lowest."""
 
     image: str
     digest: str
     stored: int
     is_as_pushed: bool
-    """Whether `stored` is what a push sends and a registry keeps; else layers are stored unpacked."""
+    """Whether `stored` is the size in a registry; otherwise the engine stores layers unpacked."""
     unpacked: int
-    """Of all files of all layers."""
+    """The size of all files of all layers."""
     parts: tuple[PartSize, ...]
     layers: tuple[LayerSize, ...]
-    folders: tuple[FolderSize, ...]
-    """Of what a container sees."""
+    folders: tuple[DirectorySize, ...]
+    """Directories as a container sees them."""
     twice: tuple[Copies, ...]
-    """The same content under several paths."""
-    unseen: tuple[Placed, ...]
+    """Files with the same content under several paths."""
+    unseen: tuple[OwnedFile, ...]
     """Files that a later layer replaces or removes."""
     libraries: tuple[Copies, ...]
-    """Shared libraries of one name in several folders."""
+    """Shared libraries of one name in several directories."""
     kinds: tuple[KindSize, ...]
     symbols: int
-    """Of programs and shared libraries, the bytes of their symbol tables and debug information."""
+    """Bytes of symbol tables and debug information in programs and shared libraries."""
     trims: tuple[TrimSize, ...] = ()
-    """What its components can go without: what could go first."""
+    """Files that components do not need: removable ones first."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    file: File
+class _Owned:
+    file: LayerFile
     owner: str
 
 
 def size_of(
-    image: str, digest: str, saved: SavedImage, owners: Sequence[str], contents: Mapping[str, Contents]
+    image: str, digest: str, saved: SavedImage, owners: Sequence[str], contents: Mapping[str, LayerContents]
 ) -> ImageSize:
-    """The sizes of an image; `owners` has a name for each layer, `contents` what each holds by its digest."""
-    held = [contents[layer.digest] for layer in saved.layers]
+    """Return the sizes of an image; `owners` names the owner of each layer, `contents` is by layer digest."""
+    layer_contents = [contents[layer.digest] for layer in saved.layers]
     layers = tuple(
-        LayerSize(owner, layer.digest, layer.bytes, one.bytes, len(one.files), made_by)
-        for owner, layer, one, made_by in zip(owners, saved.layers, held, saved.made_by, strict=True)
+        LayerSize(owner, layer.digest, layer.bytes, content.bytes, len(content.files), made_by)
+        for owner, layer, content, made_by in zip(
+            owners, saved.layers, layer_contents, saved.made_by, strict=True
+        )
     )
-    seen, unseen = _merged(zip(owners, held, strict=True))
+    visible, hidden = _merged(zip(owners, layer_contents, strict=True))
     return ImageSize(
         image=image,
         digest=digest,
         stored=saved.bytes,
         is_as_pushed=saved.is_as_pushed,
-        unpacked=sum(one.unpacked for one in layers),
+        unpacked=sum(layer.unpacked for layer in layers),
         parts=parts_of(layers),
         layers=layers,
-        folders=_folders(seen),
-        twice=_twice(seen),
-        unseen=tuple(sorted(map(_placed, unseen), key=_largest)),
-        libraries=_libraries(seen),
-        kinds=_kinds(seen),
-        symbols=sum(one.file.symbols for one in seen),
+        folders=_directories(visible),
+        twice=_duplicates(visible),
+        unseen=tuple(sorted(map(_owned_file, hidden), key=_largest)),
+        libraries=_libraries(visible),
+        kinds=_kinds(visible),
+        symbols=sum(owned.file.symbols for owned in visible),
     )
 
 
 def trims_of(
-    choices: Iterable[tuple[str, Choice]], layers: Sequence[tuple[str, Contents]]
+    choices: Iterable[tuple[str, Choice]], layers: Sequence[tuple[str, LayerContents]]
 ) -> tuple[TrimSize, ...]:
-    """What could go of each component's layers, by what it says of itself."""
-    found = []
-    for part, one in choices:
-        meant = [trimming.expression(pattern) for pattern in one.trim.files]
+    """Return the size of files that components declare as not needed."""
+    trims = []
+    for part, choice in choices:
+        patterns = [trimming.expression(pattern) for pattern in choice.trim.files]
         sizes = [
             file.bytes
             for owner, contents in layers
             for file in (contents.files if owner == part else ())
-            if any(pattern.fullmatch(file.path) for pattern in meant)
+            if any(pattern.fullmatch(file.path) for pattern in patterns)
         ]
-        trim = one.trim
-        found.append(TrimSize(part, trim.kind, one.is_taken, sum(sizes), len(sizes), trim.reason))
-    return tuple(sorted(found, key=lambda one: (one.is_taken, -one.bytes, one.part, one.kind)))
+        trim = choice.trim
+        trims.append(TrimSize(part, trim.kind, choice.is_taken, sum(sizes), len(sizes), trim.reason))
+    return tuple(sorted(trims, key=lambda size: (size.is_taken, -size.bytes, size.part, size.kind)))
 
 
 def parts_of(layers: Iterable[LayerSize]) -> tuple[PartSize, ...]:
-    """Layers summed up by what they belong to."""
+    """Return the total size of the layers of each owner."""
     owned: dict[str, list[LayerSize]] = {}
     for layer in layers:
         owned.setdefault(layer.owner, []).append(layer)
     parts = (
-        PartSize(name, len(own), sum(one.stored for one in own), sum(one.unpacked for one in own))
+        PartSize(name, len(own), sum(layer.stored for layer in own), sum(layer.unpacked for layer in own))
         for name, own in owned.items()
     )
-    return tuple(sorted(parts, key=lambda one: (-one.stored, one.name)))
+    return tuple(sorted(parts, key=lambda part: (-part.stored, part.name)))
 
 
-def _merged(layers: Iterable[tuple[str, Contents]]) -> tuple[list[_Seen], list[_Seen]]:
-    """The files that a container sees, and those that it doesn't."""
-    names: dict[str, _Seen] = {}
-    brought: list[_Seen] = []
+def _merged(layers: Iterable[tuple[str, LayerContents]]) -> tuple[list[_Owned], list[_Owned]]:
+    """Return the files that a container sees, and the hidden ones."""
+    names: dict[str, _Owned] = {}
+    files: list[_Owned] = []
     for owner, contents in layers:
-        new = [_Seen(file, owner) for file in contents.files]
+        new = [_Owned(file, owner) for file in contents.files]
         if names:
-            own = {path for one in new for path in (one.file.path, *one.file.links)}
+            own = {path for owned in new for path in (owned.file.path, *owned.file.links)}
             _hide(names, contents, own)
-        brought += new
-        names |= {path: one for one in new for path in (one.file.path, *one.file.links)}
-    # A file of which one name is left is seen, under that name.
+        files += new
+        names |= {path: owned for owned in new for path in (owned.file.path, *owned.file.links)}
+    # A hard-linked file is visible if one of its names is left
     left: dict[int, str] = {}
-    for path, one in names.items():
-        if path == one.file.path or id(one) not in left:
-            left[id(one)] = path
+    for path, owned in names.items():
+        if path == owned.file.path or id(owned) not in left:
+            left[id(owned)] = path
     return (
-        [_Seen(replace(one.file, path=left[id(one)]), one.owner) for one in brought if id(one) in left],
-        [one for one in brought if id(one) not in left and one.file.bytes],
+        [
+            _Owned(replace(owned.file, path=left[id(owned)]), owned.owner)
+            for owned in files
+            if id(owned) in left
+        ],
+        [owned for owned in files if id(owned) not in left and owned.file.bytes],
     )
 
 
-def _hide(names: dict[str, _Seen], contents: Contents, own: set[str]) -> None:
-    """Take away the names of lower layers that this one replaces or removes."""
+def _hide(names: dict[str, _Owned], contents: LayerContents, own: set[str]) -> None:
+    """Remove the names of lower layers that a layer replaces or removes."""
     replaced = {*own, *contents.others, *contents.removed}
-    # What was a file may be a folder now
+    # A directory may replace a file
     for path in replaced.union(*(_above(path) for path in own)):
         names.pop(path, None)
-    # What was a folder may be a file now, or be gone with all below it.
+    # A file may replace a directory, or a directory may be removed
     for path in [path for path in names if not replaced.isdisjoint(_above(path))]:
         del names[path]
     emptied = {*contents.emptied}
@@ -237,66 +243,72 @@ def _hide(names: dict[str, _Seen], contents: Contents, own: set[str]) -> None:
 
 
 def _above(path: str) -> Iterable[str]:
-    """The folders that a path lies in, the root last."""
+    """Yield the parent directories of a path, the root last."""
     while path := path.rpartition("/")[0]:
         yield path
     yield "/"
 
 
-def _placed(one: _Seen) -> Placed:
-    return Placed(one.file.path, one.owner, one.file.bytes)
+def _owned_file(owned: _Owned) -> OwnedFile:
+    return OwnedFile(owned.file.path, owned.owner, owned.file.bytes)
 
 
-def _largest(one: Placed) -> tuple[int, str]:
-    return (-one.bytes, one.path)
+def _largest(file: OwnedFile) -> tuple[int, str]:
+    return (-file.bytes, file.path)
 
 
-def folders_of(layers: Iterable[Contents]) -> tuple[FolderSize, ...]:
-    """The folders of some layers' files by themselves."""
-    return _folders([_Seen(file, "") for contents in layers for file in contents.files])
+def directories_of(layers: Iterable[LayerContents]) -> tuple[DirectorySize, ...]:
+    """Return the directories of some layers, independent of other layers."""
+    return _directories([_Owned(file, "") for contents in layers for file in contents.files])
 
 
-def _folders(seen: Iterable[_Seen]) -> tuple[FolderSize, ...]:
+def _directories(files: Iterable[_Owned]) -> tuple[DirectorySize, ...]:
     sizes: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
-    for one in seen:
-        for folder in _above(one.file.path):
-            sizes[folder] += one.file.bytes
-            counts[folder] += 1
+    for owned in files:
+        for directory in _above(owned.file.path):
+            sizes[directory] += owned.file.bytes
+            counts[directory] += 1
     mostly_below = {
         above
-        for folder, size in sizes.items()
-        if folder != "/" and size >= _MOSTLY * sizes[above := folder.rpartition("/")[0] or "/"]
+        for directory, size in sizes.items()
+        if directory != "/" and size >= _MOSTLY * sizes[above := directory.rpartition("/")[0] or "/"]
     }
-    found = (FolderSize(path, size, counts[path]) for path, size in sizes.items() if path not in mostly_below)
-    return tuple(sorted((one for one in found if one.path != "/"), key=lambda one: (-one.bytes, one.path)))
+    directories = [
+        DirectorySize(path, size, counts[path])
+        for path, size in sizes.items()
+        if path != "/" and path not in mostly_below
+    ]
+    return tuple(sorted(directories, key=lambda directory: (-directory.bytes, directory.path)))
 
 
-def _twice(seen: Iterable[_Seen]) -> tuple[Copies, ...]:
-    same: dict[str, list[Placed]] = {}
-    for one in seen:
-        if one.file.sha256:
-            same.setdefault(one.file.sha256, []).append(_placed(one))
-    return _copies(same)
+def _duplicates(files: Iterable[_Owned]) -> tuple[Copies, ...]:
+    by_content: dict[str, list[OwnedFile]] = {}
+    for owned in files:
+        if owned.file.sha256:
+            by_content.setdefault(owned.file.sha256, []).append(_owned_file(owned))
+    return _copies(by_content)
 
 
-def _libraries(seen: Iterable[_Seen]) -> tuple[Copies, ...]:
-    """Libraries that lie in several folders; several versions in one folder are one library's."""
-    named: dict[str, dict[str, Placed]] = {}
-    for one in sorted(map(_placed, seen), key=_largest):
-        folder, _, name = one.path.rpartition("/")
-        if one.bytes >= _LIBRARY_BYTES and (match := _LIBRARY.fullmatch(name)):
-            named.setdefault(match["name"], {}).setdefault(folder, one)
-    return _copies({f"{name}.so": list(found.values()) for name, found in named.items()})
+def _libraries(files: Iterable[_Owned]) -> tuple[Copies, ...]:
+    """Return libraries that are in several directories; versions in one directory count as one."""
+    named: dict[str, dict[str, OwnedFile]] = {}
+    for file in sorted(map(_owned_file, files), key=_largest):
+        directory, _, name = file.path.rpartition("/")
+        if file.bytes >= _LIBRARY_BYTES and (match := _LIBRARY.fullmatch(name)):
+            named.setdefault(match["name"], {}).setdefault(directory, file)
+    return _copies({f"{name}.so": list(copies.values()) for name, copies in named.items()})
 
 
-def _copies(groups: Mapping[str, list[Placed]]) -> tuple[Copies, ...]:
-    found = [Copies(name, tuple(sorted(own, key=_largest))) for name, own in groups.items() if len(own) > 1]
-    return tuple(sorted(found, key=lambda one: (-one.again, one.name)))
+def _copies(groups: Mapping[str, list[OwnedFile]]) -> tuple[Copies, ...]:
+    copies = [
+        Copies(name, tuple(sorted(files, key=_largest))) for name, files in groups.items() if len(files) > 1
+    ]
+    return tuple(sorted(copies, key=lambda copy: (-copy.again, copy.name)))
 
 
 def kind_of(path: str) -> FileKind | None:
-    """What a file is by its path, if it is of a kind that is summed up; a file has one kind at most."""
+    """Return the kind of a file by its path, or None."""
     below = _PACKAGES.match(path)
     if below and {"test", "tests"} & {*path[below.end() :].split("/")[:-1]}:
         return FileKind.TESTS
@@ -311,16 +323,16 @@ def kind_of(path: str) -> FileKind | None:
     return None
 
 
-def _kinds(seen: Iterable[_Seen]) -> tuple[KindSize, ...]:
-    found: dict[FileKind, list[_Seen]] = {}
-    for one in seen:
-        if kind := kind_of(one.file.path):
-            found.setdefault(kind, []).append(one)
+def _kinds(files: Iterable[_Owned]) -> tuple[KindSize, ...]:
+    by_kind: dict[FileKind, list[_Owned]] = {}
+    for owned in files:
+        if kind := kind_of(owned.file.path):
+            by_kind.setdefault(kind, []).append(owned)
     sizes = []
-    for kind, files in found.items():
+    for kind, kind_files in by_kind.items():
         owners: dict[str, int] = defaultdict(int)
-        for one in files:
-            owners[one.owner] += one.file.bytes
+        for owned in kind_files:
+            owners[owned.owner] += owned.file.bytes
         ordered = tuple(sorted(owners.items(), key=lambda item: (-item[1], item[0])))
-        sizes.append(KindSize(kind, sum(owners.values()), len(files), ordered))
-    return tuple(sorted(sizes, key=lambda one: (-one.bytes, one.kind)))
+        sizes.append(KindSize(kind, sum(owners.values()), len(kind_files), ordered))
+    return tuple(sorted(sizes, key=lambda size: (-size.bytes, size.kind)))

@@ -88,7 +88,7 @@ def _on(
                     Side(engine, store),
                     clock=f"clock {clock_text}" if clock else clock_text,
                     templates=workspace.templates,
-                    folder=folder / "differing" / image.name,
+                    directory=folder / "differing" / image.name,
                 )
                 for image in images
             ]

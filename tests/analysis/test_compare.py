@@ -39,7 +39,9 @@ class Store(FakeEngine):
 
 def compared(first: Store, second: Store, folder: Path, store: str = "overlay2") -> Reproduction:
     sides = Side(first, "containerd"), Side(second, store)
-    return compare.compare(IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), folder=folder)
+    return compare.compare(
+        IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), directory=folder
+    )
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_the_same_layers_are_not_read(tmp_path: Path) -> None:
     assert found.is_same
     assert found.digests is None
     assert compare.table([found]) == (
-        "mine  overlay2 store  1 of 1 layers the same  digest not comparable: one store has none"
+        "mine  overlay2 store  1 of 1 layers identical  digests not comparable: one store has none"
         "  clock 40 days ahead\n"
     )
 
@@ -72,9 +74,9 @@ def test_digests_are_compared_where_both_have_manifests(tmp_path: Path) -> None:
     different = compared(Store(LOWER), Store(LOWER, digest=other), tmp_path, "containerd")
 
     assert same.is_same
-    assert "  digest the same  " in compare.table([same])
+    assert "  digest identical  " in compare.table([same])
     assert not different.is_same
-    assert "  another digest  " in compare.table([different])
+    assert "  digest differs  " in compare.table([different])
     assert different.digests == (fake_engine.DIGEST, Digest(other))
     assert compare.diagnostic(different).facts == (("first", fake_engine.DIGEST), ("second", other))
 
@@ -87,23 +89,23 @@ def test_of_another_digest_with_the_same_layers_the_compression_or_the_settings_
 
     (table,) = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd")).tables
 
-    assert table.title == "the layers are the same, and not"
+    assert table.title == "the layers are identical, but these differ"
     assert [line.partition(":")[0] for (line,) in table.rows] == [
-        "layer 1 as it is compressed",
+        "layer 1 as compressed",
         "`history` of the configuration",
     ]
 
 
 def test_a_layer_that_differs_is_told_with_whose_it_is_and_its_files(found: Reproduction) -> None:
     assert not found.is_same
-    assert compare.table([found]).startswith("mine  overlay2 store  1 of 2 layers the same  ")
+    assert compare.table([found]).startswith("mine  overlay2 store  1 of 2 layers identical  ")
     assert diagnostics.failure_text(compare.diagnostic(found)) == (
-        "error: image `mine` is not the same when an engine with the overlay2 store builds it\n"
+        "error: image `mine` differs when an engine with the overlay2 store builds it\n"
         "\n"
         "layer 2, of run:\n"
         "  /opt/made  content 0342d5c5dcf9 and b60ecd870f50, 11 and 9 bytes\n"
         "\n"
-        "hint: a step must not write the time, random numbers, or what it fetched without a sha256\n"
+        "hint: a step must not write the time, random numbers, or downloads without a sha256\n"
     )
 
 
@@ -147,8 +149,8 @@ def test_what_no_lock_has_is_told() -> None:
 
     assert compare.unlocked(image) == (
         "its base has no digest",
-        "its Debian packages are what the mirrors have",
-        "its own steps may fetch what they like",
+        "its Debian packages are not locked",
+        "its own steps may download anything",
     )
 
 
@@ -156,7 +158,7 @@ def test_an_archive_without_a_sha256_is_told() -> None:
     archive = Artifact("efa", "url", "https://example.com/efa", "efa.tar.gz", None, Location(Path("a"), 1, 1))
     image = replace(fake_engine.image("mine"), unpinned=(archive,))
 
-    assert "nobody knows the sha256 of `efa.tar.gz`" in compare.unlocked(image)
+    assert "the sha256 of `efa.tar.gz` is unknown" in compare.unlocked(image)
 
 
 def test_files_are_looked_into_where_there_is_a_program_for_it(
@@ -185,5 +187,5 @@ def test_where_only_the_compression_differs_it_is_told_how_that_comes(tmp_path: 
     told = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
 
     assert told.hint == (
-        "an engine goes on with a layer that something else compressed before, a plain `docker build` say"
+        "an engine reuses layers that an earlier build, such as `docker build`, compressed"
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis import image_archive
-from bakehouse.analysis.decompression import opened
-from bakehouse.analysis.layers import Contents, File
+from bakehouse.analysis.image_archive import decompressed
+from bakehouse.analysis.layers import LayerContents, LayerFile
 from bakehouse.errors import EngineError
 from tests.conftest import said
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
@@ -30,15 +30,15 @@ def pieces(archive: bytes, size: int = 1000) -> Iterator[bytes]:
 def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
     if form == "zstd" and not shutil.which("zstd"):
         pytest.skip("needs the program `zstd`")
-    contents: dict[str, Contents] = {}
+    contents: dict[str, LayerContents] = {}
 
     found = image_archive.read(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
 
     assert [one.compression for one in found.layers] == [form, form]
     assert [one.bytes for one in found.layers] == [len(compressed(one, form)) for one in (LOWER, UPPER)]
     assert [contents[one.digest].files for one in found.layers] == [
-        (File("/a", 1),),
-        (File("/b", 2), File("/c", 3)),
+        (LayerFile("/a", 1),),
+        (LayerFile("/b", 2), LayerFile("/c", 3)),
     ]
     assert found.made_by == MADE_BY
     assert found.is_as_pushed == (form != "none")
@@ -63,7 +63,7 @@ def test_all_that_a_registry_stores_is_counted() -> None:
 def test_a_layer_that_is_known_is_not_read_again() -> None:
     archive = saved([LOWER, UPPER], MADE_BY)
     first = image_archive.read([archive]).layers[0].digest
-    known = Contents((File("/known", 7),))
+    known = LayerContents((LayerFile("/known", 7),))
     contents = {first: known}
 
     found = image_archive.read([archive], contents)
@@ -77,19 +77,19 @@ def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
 
 def test_it_is_told_how_much_has_come() -> None:
     archive = saved([LOWER], MADE_BY[:1])
-    heard: list[int] = []
+    counts: list[int] = []
 
-    image_archive.read(pieces(archive), heard=heard.append)
+    image_archive.read(pieces(archive), on_progress=counts.append)
 
-    assert heard[0] == 1000
-    assert heard[-1] == len(archive)
+    assert counts[0] == 1000
+    assert counts[-1] == len(archive)
 
 
 @pytest.mark.parametrize(
     ("archive", "reason"),
     [
-        (saved([LOWER], MADE_BY[:1])[:4000], "it lists no image"),
-        (layer(Member("oci-layout", b"{}")), "it lists no image"),
+        (saved([LOWER], MADE_BY[:1])[:4000], "it contains no image"),
+        (layer(Member("oci-layout", b"{}")), "it contains no image"),
         (b"", "empty file"),
         (saved([b"\x1f\x8bno archive"], MADE_BY[:1], "none"), "Unknown compression method"),
     ],
@@ -99,10 +99,10 @@ def test_what_is_damaged_is_told(archive: bytes, reason: str) -> None:
         image_archive.read([archive], {})
 
     assert said(caught.value) == (
-        "error: the engine saves an image that can't be read\n"
+        "error: the engine exported an unreadable image\n"
         f"  reason  {reason}\n"
         "\n"
-        "hint: `docker save IMAGE | tar t` shows what the engine gives\n"
+        "hint: run `docker save IMAGE | tar t` to see the engine's archive\n"
     )
 
 
@@ -115,9 +115,9 @@ def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         image_archive.read([head], {})
 
     assert said(caught.value) == (
-        "error: layers compressed with zstd can't be read here\n"
+        "error: cannot read layers compressed with zstd\n"
         "\n"
-        "hint: install the program `zstd`: `apt-get install zstd`\n"
+        "hint: install zstd: `apt-get install zstd`\n"
     )
 
 
@@ -137,7 +137,7 @@ def test_what_keeps_a_layer_of_zstd_from_being_read_is_raised_and_not_printed(
 ) -> None:
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     whole = subprocess.run(["zstd", "-q", "-c"], input=bytes(100_000), capture_output=True, check=True).stdout
-    opening = opened(Torn(whole[:-9]), "zstd")
+    opening = decompressed(Torn(whole[:-9]), "zstd")
     with pytest.raises(tarfile.ReadError, match="unexpected end of data"), opening as file:
         file.read()
     assert capfd.readouterr() == ("", "")
@@ -153,11 +153,11 @@ def test_layers_that_all_have_one_name_are_told_apart() -> None:
         Member("two/layer.tar", UPPER),
         Member("manifest.json", json.dumps(listed).encode()),
     )
-    contents: dict[str, Contents] = {}
+    contents: dict[str, LayerContents] = {}
 
     found = image_archive.read([archive], contents)
 
     assert [contents[one.digest].files for one in found.layers] == [
-        (File("/a", 1),),
-        (File("/b", 2), File("/c", 3)),
+        (LayerFile("/a", 1),),
+        (LayerFile("/b", 2), LayerFile("/c", 3)),
     ]

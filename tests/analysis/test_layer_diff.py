@@ -68,4 +68,4 @@ def test_a_file_that_only_one_has_is_told() -> None:
 def test_another_order_is_told_at_its_first_file() -> None:
     found = layer_diff.differences(entries(Member("a"), FILE), entries(FILE, Member("a")))
 
-    assert found == (EntryDifference("/a", ("another place in the archive",)),)
+    assert found == (EntryDifference("/a", ("another position in the archive",)),)

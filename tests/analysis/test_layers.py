@@ -4,21 +4,21 @@ import hashlib
 import io
 
 from bakehouse.analysis import layers
-from bakehouse.analysis.layers import HASHED_BYTES, Contents, File
+from bakehouse.analysis.layers import HASHED_BYTES, LayerContents, LayerFile
 from tests.support.layer_archives import Member, layer
 
 LARGE = b"x" * (3 << 20)
 
 
-def read(*members: Member) -> Contents:
+def read(*members: Member) -> LayerContents:
     return layers.read(io.BytesIO(layer(*members)))
 
 
 def test_files_have_their_sizes_and_large_ones_their_sha256() -> None:
     found = read(Member("opt/", folder=True), Member("opt/large", LARGE), Member("./opt/small", b"12345"))
 
-    large = File("/opt/large", len(LARGE), hashlib.sha256(LARGE).hexdigest())
-    assert found == Contents((large, File("/opt/small", 5)))
+    large = LayerFile("/opt/large", len(LARGE), hashlib.sha256(LARGE).hexdigest())
+    assert found == LayerContents((large, LayerFile("/opt/small", 5)))
     assert found.bytes == len(LARGE) + 5
 
 
@@ -31,27 +31,27 @@ def test_a_file_is_told_by_its_content_from_a_size_on() -> None:
 def test_a_hard_link_is_one_more_name_of_its_file_and_weighs_nothing() -> None:
     found = read(Member("bin/a", b"123"), Member("bin/b", hard="bin/a"), Member("bin/c", hard="./bin/b"))
 
-    assert found.files == (File("/bin/a", 3, links=("/bin/b", "/bin/c")),)
+    assert found.files == (LayerFile("/bin/a", 3, links=("/bin/b", "/bin/c")),)
 
 
 def test_a_symbolic_link_is_no_file() -> None:
     found = read(Member("lib/libx.so.1", b"123"), Member("lib/libx.so", link="libx.so.1"))
 
-    assert found == Contents((File("/lib/libx.so.1", 3),), others=("/lib/libx.so",))
+    assert found == LayerContents((LayerFile("/lib/libx.so.1", 3),), others=("/lib/libx.so",))
 
 
 def test_what_a_layer_takes_away_is_told_apart_from_what_it_brings() -> None:
     found = read(Member("etc/.wh.motd"), Member("opt/.wh..wh..opq"), Member("opt/new", b"1"))
 
-    assert found == Contents((File("/opt/new", 1),), removed=("/etc/motd",), emptied=("/opt",))
+    assert found == LayerContents((LayerFile("/opt/new", 1),), removed=("/etc/motd",), emptied=("/opt",))
 
 
 def test_of_an_entry_that_stands_twice_the_last_one_counts() -> None:
     found = read(Member("a", b"1"), Member("a", b"22"), Member("b", b"1"), Member("b", link="a"))
     again = read(Member("b", link="a"), Member("b", b"1"))
 
-    assert found == Contents((File("/a", 2),), others=("/b",))
-    assert again == Contents((File("/b", 1),))
+    assert found == LayerContents((LayerFile("/a", 2),), others=("/b",))
+    assert again == LayerContents((LayerFile("/b", 1),))
 
 
 def test_the_stream_is_read_to_its_end() -> None:

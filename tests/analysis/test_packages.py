@@ -88,15 +88,15 @@ def test_a_container_of_the_digest_is_asked_without_network(tmp_path: Path) -> N
     [
         (Run(exit_code=127), "exited with 127"),
         (Run(exit_code=None), "no answer within 300 s"),
-        (Run(prints="Segmentation fault"), "its answer is no list of packages"),
-        (Run(prints='{"python": []}'), "its answer is no list of packages"),
+        (Run(prints="Segmentation fault"), "the output is not a list of packages"),
+        (Run(prints='{"python": []}'), "the output is not a list of packages"),
     ],
 )
 def test_an_image_that_can_not_be_listed(tmp_path: Path, run: Run, answer: str) -> None:
     with pytest.raises(PublishError) as caught:
         list_installed(FakeEngine(lambda _: run), image(), DIGEST, tmp_path / "log")
     facts = (("answer", answer), ("full log", str(tmp_path / "log")))
-    message = "what is installed in `mpi-cpu` can't be listed"
+    message = "the packages of image `mpi-cpu` cannot be listed"
     assert caught.value.diagnostics == (Diagnostic(message, facts=facts),)
 
 

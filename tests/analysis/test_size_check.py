@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.image_archive import Blob, SavedImage
+from bakehouse.analysis.image_archive import LayerBlob, SavedImage
 from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import StoredImage
@@ -45,7 +45,7 @@ def built(image: Image) -> BuiltImage:
 
 
 def saved_layers(*made_by: str) -> SavedImage:
-    return SavedImage(tuple(Blob(str(number), 1, "gzip") for number in range(len(made_by))), made_by)
+    return SavedImage(tuple(LayerBlob(str(number), 1, "gzip") for number in range(len(made_by))), made_by)
 
 
 def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
@@ -109,11 +109,11 @@ def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
         layer_names(tree.one(), saved_layers(*made_by), templates())
 
     assert said(caught.value) == (
-        "error: the layers of `small` in the engine are not those of its Dockerfile\n"
+        "error: the layers of image `small` in the engine do not match its Dockerfile\n"
         f"  in the engine      {len(made_by)}\n"
-        "  in the Dockerfile  3 and the base's\n"
+        "  in the Dockerfile  3, without those of the base\n"
         "\n"
-        "hint: run `./bake build small`\n"
+        "hint: run `bake build small`\n"
     )
 
 
@@ -135,9 +135,9 @@ def test_an_image_that_is_not_built_is_told_with_the_command(tree: Tree) -> None
         stored_images(Empty(lambda spec: Run()), [tree.one()], ["small"], print)
 
     assert said(caught.value) == (
-        "error: image `small` is not built on this machine as its recipe is now\n"
+        "error: image `small` is missing: it was not built from its current recipe\n"
         "\n"
-        "hint: run `./bake build small`\n"
+        "hint: run `bake build small`\n"
     )
 
 
@@ -153,7 +153,7 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
     found = stored_images(One(lambda spec: Run()), [image, other], ["*"], heard.append)
 
     assert found == ((other, Digest(DIGEST)),)
-    assert heard == ["1 of 2 images are not built on this machine as their recipes are now"]
+    assert heard == ["1 of 2 images are missing: not built from their current recipes"]
 
 
 def budget(tree: Tree, text: str) -> Image:
@@ -170,7 +170,7 @@ def test_an_image_within_its_budget_is_fine(tree: Tree, tmp_path: Path) -> None:
 def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{python: 1 MB, torch: 0.1 kB}")
     machine = Machine()
-    weights = machine.scale.weights(image, DIGEST)
+    weights = machine.scale.pushed_sizes(image, DIGEST)
     assert weights is not None
     weight = weights["torch"]
 
@@ -178,24 +178,24 @@ def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, t
         require_budgets(machine.scale, [built(image)], tmp_path)
 
     assert said(caught.value) == (
-        "error: `torch` of image `small` is over its budget\n"
+        "error: `torch` of image `small` exceeds its size budget\n"
         "  --> images/small.yaml:5:31\n"
         "   |\n"
         " 5 | budget: {python: 1 MB, torch: 0.1 kB}\n"
-        f"   |                               ^^^^^^ it weighs {weight} bytes as pushed,"
+        f"   |                               ^^^^^^ the size as pushed is {weight} bytes,"
         f" {weight - 100} bytes more\n"
         "\n"
-        "its largest folders, unpacked:\n"
+        "largest directories, unpacked:\n"
         "  /opt/torch/lib  4 kB\n"
         "\n"
-        "hint: `./bake sizes small` tells where its bytes lie\n"
+        "hint: run `bake sizes small` for details\n"
     )
     assert caught.value.exit_code == 5
 
 
 def test_a_whole_image_over_its_budget_is_told_with_its_largest_parts(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{image: 0.1 kB}")
-    weights = Machine().scale.weights(image, DIGEST)
+    weights = Machine().scale.pushed_sizes(image, DIGEST)
     assert weights is not None
 
     with pytest.raises(BuildError) as caught:
@@ -204,8 +204,8 @@ def test_a_whole_image_over_its_budget_is_told_with_its_largest_parts(tree: Tree
     ordered = sorted((name for name in weights if name != "image"), key=lambda name: -weights[name])
     width = max(map(len, ordered))
     rows = "".join(f"  {name.ljust(width)}  {weights[name]} bytes\n" for name in ordered)
-    assert "error: image `small` is over its budget\n" in said(caught.value)
-    assert f"\nits largest parts as pushed:\n{rows}" in said(caught.value)
+    assert "error: image `small` exceeds its size budget\n" in said(caught.value)
+    assert f"\nlargest components as pushed:\n{rows}" in said(caught.value)
 
 
 def test_weights_are_remembered_by_digest(tree: Tree, tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_an_engine_that_stores_layers_unpacked_is_not_taken_for_one_within_budge
     require_budgets(machine.scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
 
     assert machine.said == [
-        "note: the budget of small is not checked: this engine stores layers unpacked, "
-        "and what they weigh as pushed is not known here"
+        "note: the size budget of small is not checked, "
+        "because this engine stores layers unpacked"
     ]
     assert not list(tmp_path.glob("sizes/*"))
 

@@ -7,13 +7,13 @@ from bakehouse.analysis import size_text as size_tables
 from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
 from bakehouse.analysis.sizes import (
     Copies,
+    DirectorySize,
     FileKind,
-    FolderSize,
     ImageSize,
     KindSize,
     LayerSize,
+    OwnedFile,
     PartSize,
-    Placed,
     TrimSize,
     parts_of,
 )
@@ -39,18 +39,18 @@ SIZE = ImageSize(
     unpacked=1_865_946_370,
     parts=parts_of(LAYERS),
     layers=LAYERS,
-    folders=(FolderSize("/opt/venv", 900_000_000, 20_000), FolderSize("/usr", 100_000, 1)),
+    folders=(DirectorySize("/opt/venv", 900_000_000, 20_000), DirectorySize("/usr", 100_000, 1)),
     twice=(
-        Copies("0" * 64, tuple(Placed(f"/{name}/libx", "torch", 2_000_000) for name in "abcdef")),
-        Copies("1" * 64, (Placed("/a/y", "debian", 20_000), Placed("/b/y", "torch", 20_000))),
+        Copies("0" * 64, tuple(OwnedFile(f"/{name}/libx", "torch", 2_000_000) for name in "abcdef")),
+        Copies("1" * 64, (OwnedFile("/a/y", "debian", 20_000), OwnedFile("/b/y", "torch", 20_000))),
     ),
-    unseen=(Placed("/usr/sbin/sshd", "debian", 1_300_000),),
+    unseen=(OwnedFile("/usr/sbin/sshd", "debian", 1_300_000),),
     libraries=(
         Copies(
             "libnccl.so",
             (
-                Placed("/opt/a/libnccl.so.2", "torch", 400_000_000),
-                Placed("/usr/libnccl.so.2", "debian", 300_000_000),
+                OwnedFile("/opt/a/libnccl.so.2", "torch", 400_000_000),
+                OwnedFile("/usr/libnccl.so.2", "debian", 300_000_000),
             ),
         ),
     ),
@@ -67,7 +67,7 @@ SIZE = ImageSize(
 REPORT = """\
 small  sha256:4f4f4f4f4f4f  261.0 MB as pushed, 1.87 GB unpacked, 2 layers
 
-part: as pushed, unpacked
+component: as pushed, unpacked
   torch 2.9.0  201.9 MB   1.70 GB
   debian 12     59.1 MB  166.4 MB
 
@@ -75,14 +75,14 @@ layer: as pushed, unpacked
   1  debian  sha256:a8a8a8a8a8a8   59.1 MB  166.4 MB  6,394 files  RUN set -e export A=one B=two…
   2  torch   sha256:b8b8b8b8b8b8  201.9 MB   1.70 GB       1 file  COPY /out/ /
 
-folder (the largest 1): unpacked, with all below it
+directory (the largest 1): unpacked, with subdirectories
   900.0 MB  20,000 files  /opt/venv
 
 kind of file: unpacked
   headers                                   9.0 MB  161 files  torch 8.0 MB, debian 0.9 MB, apt 50 kB, …
   symbol tables in programs and libraries  16.2 MB
 
-the same file more than once: 10.0 MB in 6 files of which there is one already
+identical files: 10.0 MB in 6 additional copies
   6 x 2.0 MB
     /a/libx (torch)
     /b/libx (torch)
@@ -91,10 +91,10 @@ the same file more than once: 10.0 MB in 6 files of which there is one already
     and 2 more
   and 1 more
 
-shipped and never seen: 1.3 MB in 1 file that a later layer replaces or removes
+hidden files: 1.3 MB in 1 file that a later layer replaces or removes
   1.3 MB  /usr/sbin/sshd (debian)
 
-a library of one name in several folders: 1
+libraries in several directories: 1
   libnccl.so
      400.0 MB  /opt/a/libnccl.so.2 (torch)
      300.0 MB  /usr/libnccl.so.2 (debian)
@@ -114,7 +114,7 @@ def test_an_engine_that_stores_layers_unpacked_does_not_know_what_is_pushed() ->
         "layer: as stored, unpacked\n"
         "  1  torch  sha256:b8b8b8b8b8b8  201.9 MB  1.70 GB  1 file  COPY /out/ /\n"
         "\n"
-        "this engine stores layers unpacked: what a push sends is not known here\n"
+        "this engine stores layers unpacked, so the size of a push is unknown\n"
     )
 
 
@@ -123,9 +123,9 @@ def test_several_images() -> None:
 
     assert size_tables.fleet(sizes, fleet_size(sizes), 2) == (
         "image: as pushed, unpacked\n"
-        "  small   65 bytes  195 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
-        "  large  260 bytes  780 bytes  2 layers  0 bytes twice  0 bytes unseen\n"
-        "  other  270 bytes  810 bytes  3 layers  0 bytes twice  0 bytes unseen\n"
+        "  small   65 bytes  195 bytes  2 layers  0 bytes duplicate  0 bytes hidden\n"
+        "  large  260 bytes  780 bytes  2 layers  0 bytes duplicate  0 bytes hidden\n"
+        "  other  270 bytes  810 bytes  3 layers  0 bytes duplicate  0 bytes hidden\n"
         "\n"
         "all layers of all images: 595 bytes as pushed, 2 kB unpacked\n"
         "each layer once: 275 bytes as pushed (46%), 825 bytes unpacked\n"
@@ -140,13 +140,13 @@ def test_several_images() -> None:
 
 def test_an_image_beside_another() -> None:
     assert size_tables.compared(size_difference(SMALL, LARGE)) == (
-        "small → large: +195 bytes, +585 bytes unpacked; 1 layer of 60 bytes in both\n"
+        "small → large: +195 bytes, +585 bytes unpacked; 1 layer (60 bytes) in both\n"
         "  torch  +200 bytes  0 bytes  →  200 bytes  +600 bytes unpacked\n"
         "  mpi      -5 bytes  5 bytes  →    0 bytes   -15 bytes unpacked\n"
     )
     assert size_tables.compared(size_difference(SMALL, SMALL)) == (
-        "small → small: no change, no change unpacked; 2 layers of 65 bytes in both\n"
-        "  every part weighs the same\n"
+        "small → small: no change, no change unpacked; 2 layers (65 bytes) in both\n"
+        "  all components have the same size\n"
     )
 
 
@@ -161,7 +161,7 @@ def test_an_image_beside_its_release() -> None:
     assert size_tables.released(since_release(other, [("torch", "2.9.0"), ("sshd", "9.2")], RECORD)) == (
         "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): 150 bytes → 160 bytes (+10 bytes)\n"
         "  torch  2.8.0  →  2.9.0\n"
-        "  the ledger has the bytes of a release as a whole: which part weighs more is not known from it\n"
+        "  the ledger has only the total size of a release, not the sizes of components\n"
     )
 
 
@@ -170,14 +170,14 @@ def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
     new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
     for anew, told in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
         text = size_tables.released(since_release(other, [], RECORD, anew))
-        assert text.splitlines()[-1] == f"  layers that the release has not: {told}"
+        assert text.splitlines()[-1] == f"  layers that the release lacks: {told}"
 
 
 def test_an_image_of_the_same_versions_as_its_release() -> None:
     other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
     versions = [(part.component, part.version) for part in RECORD.parts]
     assert size_tables.released(since_release(other, versions, RECORD)).splitlines()[1] == (
-        "  every part has the version it had: how one is made has changed, or what the recipe itself adds"
+        "  all versions are the same; build steps or the recipe's own additions have changed"
     )
 
 
@@ -207,9 +207,9 @@ def test_what_trimming_took_and_could_take() -> None:
 
     assert (
         """\
-trim: what is out, and what `trim` could take out, unpacked
+trim: removed, or removable with `trim`, unpacked
   libraries of torch  218.0 MB  3 files  nothing names them
-  headers of torch         out           compilers read them
+  headers of torch     removed           compilers read them
 """
         in found
     )

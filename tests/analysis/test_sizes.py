@@ -6,16 +6,16 @@ from collections.abc import Sequence
 import pytest
 
 from bakehouse.analysis import layers, sizes
-from bakehouse.analysis.image_archive import Blob, SavedImage
-from bakehouse.analysis.layers import HASHED_BYTES, Contents, File
+from bakehouse.analysis.image_archive import LayerBlob, SavedImage
+from bakehouse.analysis.layers import HASHED_BYTES, LayerContents, LayerFile
 from bakehouse.analysis.sizes import (
     Copies,
+    DirectorySize,
     FileKind,
-    FolderSize,
     ImageSize,
     KindSize,
+    OwnedFile,
     PartSize,
-    Placed,
     TrimSize,
     kind_of,
     trims_of,
@@ -32,7 +32,7 @@ OTHER = b"\1" * HASHED_BYTES
 def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
     """The sizes of an image whose layers are stored in ten times their number of bytes."""
     contents = {str(number): layers.read(io.BytesIO(layer(*one))) for number, (_, one) in enumerate(brought)}
-    blobs = tuple(Blob(str(number), 10 * (number + 1), "gzip") for number in range(len(brought)))
+    blobs = tuple(LayerBlob(str(number), 10 * (number + 1), "gzip") for number in range(len(brought)))
     saved = SavedImage(blobs, tuple("COPY" for _ in brought), 5)
     return sizes.size_of("small", "sha256:0", saved, [owner for owner, _ in brought], contents)
 
@@ -54,9 +54,9 @@ def test_layers_of_one_part_are_summed_up() -> None:
 def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
     found = size(("debian", [Member("bin/a", BLOB)]), ("torch", [Member("bin/a", BLOB)]))
 
-    assert found.unseen == (Placed("/bin/a", "debian", HASHED_BYTES),)
+    assert found.unseen == (OwnedFile("/bin/a", "debian", HASHED_BYTES),)
     assert found.twice == ()
-    assert found.folders == (FolderSize("/bin", HASHED_BYTES, 1),)
+    assert found.folders == (DirectorySize("/bin", HASHED_BYTES, 1),)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
 def test_what_a_later_layer_removes_is_never_seen(later: Member) -> None:
     found = size(("debian", [Member("opt/lib/x", b"12"), Member("etc/y", b"1")]), ("apt", [later]))
 
-    assert found.unseen == (Placed("/opt/lib/x", "debian", 2),)
+    assert found.unseen == (OwnedFile("/opt/lib/x", "debian", 2),)
 
 
 def test_what_a_layer_brings_into_a_folder_that_it_empties_is_seen() -> None:
@@ -82,8 +82,8 @@ def test_what_a_layer_brings_into_a_folder_that_it_empties_is_seen() -> None:
         ("debian", [Member("opt/x", b"12")]), ("apt", [Member("opt/.wh..wh..opq"), Member("opt/x", b"1")])
     )
 
-    assert found.unseen == (Placed("/opt/x", "debian", 2),)
-    assert found.folders == (FolderSize("/opt", 1, 1),)
+    assert found.unseen == (OwnedFile("/opt/x", "debian", 2),)
+    assert found.folders == (DirectorySize("/opt", 1, 1),)
 
 
 def test_a_file_with_a_name_left_is_seen() -> None:
@@ -95,7 +95,7 @@ def test_a_file_with_a_name_left_is_seen() -> None:
     )
     assert [one.path for one in left.twice[0].files] == ["/bin/b", "/c"]
     gone = size(("debian", linked), ("apt", [Member("bin/.wh.a"), Member("bin/.wh.b")]))
-    assert gone.unseen == (Placed("/bin/a", "debian", 2),)
+    assert gone.unseen == (OwnedFile("/bin/a", "debian", 2),)
 
 
 def test_the_same_content_in_two_places_is_there_twice() -> None:
@@ -106,8 +106,8 @@ def test_the_same_content_in_two_places_is_there_twice() -> None:
 
     [copies] = found.twice
     assert copies.files == (
-        Placed("/a/libx", "numpy", HASHED_BYTES),
-        Placed("/b/libx", "scipy", HASHED_BYTES),
+        OwnedFile("/a/libx", "numpy", HASHED_BYTES),
+        OwnedFile("/b/libx", "scipy", HASHED_BYTES),
     )
     assert copies.again == HASHED_BYTES
 
@@ -137,10 +137,10 @@ def test_a_library_of_one_name_in_two_folders_is_told_whatever_its_version() -> 
     )
 
     assert found.libraries == (
-        Copies("libnccl.so", (Placed("/torch/lib/libnccl.so.2", "torch", 4 * 1024),
-                              Placed("/usr/lib/libnccl.so.2.21.5", "nccl", 3 * 1024))),
-        Copies("libgomp.so", (Placed("/torch/lib/libgomp-a34b3233.so.1.0.0", "torch", 2 * 1024),
-                              Placed("/usr/lib/libgomp-98b21ff3-a34b3233.so.1", "nccl", 1 * 1024))),
+        Copies("libnccl.so", (OwnedFile("/torch/lib/libnccl.so.2", "torch", 4 * 1024),
+                              OwnedFile("/usr/lib/libnccl.so.2.21.5", "nccl", 3 * 1024))),
+        Copies("libgomp.so", (OwnedFile("/torch/lib/libgomp-a34b3233.so.1.0.0", "torch", 2 * 1024),
+                              OwnedFile("/usr/lib/libgomp-98b21ff3-a34b3233.so.1", "nccl", 1 * 1024))),
     )  # fmt: skip
 
 
@@ -180,9 +180,9 @@ def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> N
     found = size(("torch", [*files, Member("usr/c", b"x")]))
 
     assert found.folders == (
-        FolderSize("/opt/venv/lib/torch", 95, 1),
-        FolderSize("/opt/venv/lib/numpy", 4, 1),
-        FolderSize("/usr", 1, 1),
+        DirectorySize("/opt/venv/lib/torch", 95, 1),
+        DirectorySize("/opt/venv/lib/numpy", 4, 1),
+        DirectorySize("/usr", 1, 1),
     )
 
 
@@ -190,8 +190,8 @@ def test_what_could_still_go_is_weighed_in_its_own_layers_only() -> None:
     spare = Trim("libraries", ("opt/lib/libspare.so*",), "nothing names it")
     gone = Trim("headers", ("opt/include",), "compilers read them", "never-loaded")
     choices = [("torch", Choice(gone, is_taken=True)), ("torch", Choice(spare, is_taken=False))]
-    torch = Contents((File("/opt/lib/libspare.so.1", 70), File("/opt/lib/libtorch.so", 5)))
-    other = Contents((File("/opt/lib/libspare.so", 900),))
+    torch = LayerContents((LayerFile("/opt/lib/libspare.so.1", 70), LayerFile("/opt/lib/libtorch.so", 5)))
+    other = LayerContents((LayerFile("/opt/lib/libspare.so", 900),))
 
     found = trims_of(choices, [("base", other), ("torch", torch)])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis import image_archive
-from bakehouse.analysis.layers import Contents, File
+from bakehouse.analysis.layers import LayerContents, LayerFile
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import size_report, workflow
@@ -67,7 +67,7 @@ def test_a_small_image_is_read_as_it_is_stored(
     ]
     with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
-    contents: dict[str, Contents] = {}
+    contents: dict[str, LayerContents] = {}
     try:
         stored = engine.image(reference)
         with engine.export_image(reference) as chunks:
@@ -77,9 +77,9 @@ def test_a_small_image_is_read_as_it_is_stored(
 
     sha256 = hashlib.sha256(content).hexdigest()
     assert [contents[one.digest].files for one in found.layers] == [
-        (File("/opt/data", 300_000, sha256),),
-        (File("/opt/data", 5),),
-        (File("/opt/again", 300_000, sha256),),
+        (LayerFile("/opt/data", 300_000, sha256),),
+        (LayerFile("/opt/data", 5),),
+        (LayerFile("/opt/again", 300_000, sha256),),
     ]
     assert [made.partition(" #")[0] for made in found.made_by] == [
         "COPY content /opt/data",
@@ -121,7 +121,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     assert not [one for one in size["unseen"] if one["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
     with engine.export_image(built.digest) as chunks:
-        contents: dict[str, Contents] = {}
+        contents: dict[str, LayerContents] = {}
         saved = image_archive.read(chunks, contents)
     for layer, told in zip(saved.layers, size["layers"], strict=True):
         listed = [
@@ -144,7 +144,7 @@ def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
         workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
 
     assert [one.message for one in caught.value.diagnostics] == [
-        "`sagemaker-training` of image `mpi-cpu` is over its budget"
+        "`sagemaker-training` of image `mpi-cpu` exceeds its size budget"
     ]
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
     [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
@@ -160,7 +160,7 @@ def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[I
     with pytest.raises(BuildError) as caught:
         workflow.push_images(own, built, print, workflow.RunOptions())
 
-    assert [one.message for one in caught.value.diagnostics] == ["image `mpi-cpu` is over its budget"]
+    assert [one.message for one in caught.value.diagnostics] == ["image `mpi-cpu` exceeds its size budget"]
 
 
 def test_an_image_is_compared_with_its_last_release(
@@ -188,5 +188,5 @@ def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) ->
         size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, limit=10)
 
     [told] = caught.value.diagnostics
-    assert told.message == "image `nobody-built-this` is not built on this machine as its recipe is now"
-    assert told.hint == "run `./bake build nobody-built-this`"
+    assert told.message == "image `nobody-built-this` is missing: it was not built from its current recipe"
+    assert told.hint == "run `bake build nobody-built-this`"

@@ -2,7 +2,7 @@
 
 import struct
 
-from bakehouse.analysis.elf import symbol_bytes
+from bakehouse.analysis.layers import symbol_bytes
 
 NAMES = b"\0.text\0.symtab\0.debug_info\0.shstrtab\0"
 SIZES = {b".text": 4000, b".symtab": 300, b".debug_info": 50}
