@@ -1,6 +1,7 @@
 """Suggestions for misspelt words."""
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 _FEW = 8
 
@@ -24,3 +25,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     lower = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}
     near = difflib.get_close_matches(word.lower(), lower, 1, 0.7)
     return lower[near[0]] if near else ""
+
+
+def nearest_glob(glob: str, known: Iterable[str]) -> str:
+    """Return a glob like another one that matches a known name; empty if there is none.
+
+    It corrects misspelt words between hyphens, and the case of words with wildcards.
+    """
+    names = [*known]
+    words = {word for name in names for word in name.split("-")}
+    corrected = "-".join(
+        word.lower() if not word or {*"*?["} & {*word} else nearest(word, words) or word
+        for word in glob.split("-")
+    )
+    return corrected if any(fnmatchcase(name, corrected) for name in names) else ""

@@ -101,6 +101,11 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
             "`push` got an empty name\n\nhint: check whether a variable in the command is empty",
         ),
         (["render", "pytroch-cpu"], "there is no image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?"),
+        (["plan", "pytroch-*"], "no image matches `pytroch-*`\n\nhint: did you mean `pytorch-*`?"),
+        (
+            ["plan", "PyTorch-*-cpu"],
+            "no image matches `PyTorch-*-cpu`\n\nhint: did you mean `pytorch-*-cpu`?",
+        ),
         (["plan", "MPI-CPU"], "there is no image `MPI-CPU`\n\nhint: did you mean `mpi-cpu`?"),
         (
             ["explain"],
