@@ -26,7 +26,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.fetch import apt_config
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.util import process as processes
+from bakehouse.util import process
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
@@ -101,14 +101,14 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None
             environment["TMPDIR"] = str(directory)
         tail = Tail()
         # On SIGTERM mmdebstrap would finish first; the private directory has all its files.
-        with processes.running(
+        with process.running(
             command, environment=environment, stdout=subprocess.PIPE, gently=False
-        ) as process:
-            assert process.stdout
-            assert process.stderr
+        ) as mmdebstrap:
+            assert mmdebstrap.stdout
+            assert mmdebstrap.stderr
             log = _LogReader(base, tail, report)
-            processes.read({process.stdout: layer.write, process.stderr: log.write}, log.beat.tick)
-            code = process.wait()
+            process.read({mmdebstrap.stdout: layer.write, mmdebstrap.stderr: log.write}, log.beat.tick)
+            code = mmdebstrap.wait()
         layer.close()
         if code != 0:
             raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors])
@@ -258,18 +258,18 @@ def _load(base: BootstrappedBase, layer: _Layer) -> None:
     entry = {"Config": name, "RepoTags": [base.reference], "Layers": [layer.path.name]}
     manifest = json.dumps([entry]).encode()
     tail = Tail()
-    with processes.running(["docker", "load", "--quiet"], stdin=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stderr
-        with contextlib.suppress(BrokenPipeError), tarfile.open(mode="w|", fileobj=process.stdin) as archive:
+    with process.running(["docker", "load", "--quiet"], stdin=subprocess.PIPE) as docker:
+        assert docker.stdin
+        assert docker.stderr
+        with contextlib.suppress(BrokenPipeError), tarfile.open(mode="w|", fileobj=docker.stdin) as archive:
             for file, content in (("manifest.json", manifest), (name, config)):
                 _add(archive, file, io.BytesIO(content), len(content))
             with layer.path.open("rb") as stream:
                 _add(archive, layer.path.name, stream, layer.stored)
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        processes.read({process.stderr: lambda data: tail.add(data.decode(errors="replace"))}, lambda: None)
-        if process.wait() != 0:
+            docker.stdin.close()
+        process.read({docker.stderr: lambda data: tail.add(data.decode(errors="replace"))}, lambda: None)
+        if docker.wait() != 0:
             message = f"the engine could not load base `{base.reference}`"
             raise BuildError(Diagnostic(message, tail=tail.lines()))
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build import base_image, prefetch, registry_auth, up_to_date
-from bakehouse.build import verify as verification
 from bakehouse.build.bake import bake_with_inputs
 from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
+from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, provision
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -51,7 +51,7 @@ def build_images(
     """
 
     def verify(built: BuiltImage) -> None:
-        verification.verify(engine, built.image, built.digest, project.state)
+        verify_image(engine, built.image, built.digest, project.state)
 
     def verify_new(built: BuiltImage) -> None:
         verify(built)

@@ -84,7 +84,7 @@ class Verified:
     """Components that cannot read their version."""
 
 
-def verify(engine: Engine, image: Image, digest: Digest, state: Path) -> Verified:
+def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> Verified:
     """Verify an image, or return the recorded verification.
 
     It is recorded by digest under `state`, and repeated after a change of declarations or smoke files.

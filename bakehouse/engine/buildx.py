@@ -12,7 +12,7 @@ from bakehouse.engine import buildkit_errors, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.util import process as processes
+from bakehouse.util import process
 from bakehouse.util.oci import PLATFORM
 from bakehouse.util.tempdir import private_directory
 
@@ -124,10 +124,10 @@ def _call(
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
         environment = {**(environment or {}), **_NO_DEFAULT_LOAD}
-        with processes.running([*command, *reader.targets], cwd=cwd, environment=environment) as process:
-            assert process.stderr
-            processes.read({process.stderr: reader.feed}, lambda: on_event(Tick()))
-            is_failed = process.wait() != 0
+        with process.running([*command, *reader.targets], cwd=cwd, environment=environment) as buildx:
+            assert buildx.stderr
+            process.read({buildx.stderr: reader.feed}, lambda: on_event(Tick()))
+            is_failed = buildx.wait() != 0
         if is_failed:
             sources = {stage: file for target in targets for stage, file in target.sources.items()}
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}

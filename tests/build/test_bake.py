@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import bake as feeding
+from bakehouse.build.bake import bake_with_inputs
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -37,7 +37,7 @@ class Oven:
 
     def bake(self, *names: str) -> dict[str, str]:
         with Progress(self.told, Mode.LINES) as progress:
-            return feeding.bake_with_inputs(
+            return bake_with_inputs(
                 [Target(name, name, Path(name, "docker-bake.json")) for name in names],
                 cwd=self.folder,
                 state=self.folder,

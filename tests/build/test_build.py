@@ -1,20 +1,24 @@
-"""Building as a whole, with a stand-in for docker: bases, the call to buildx, verification."""
+"""Whole builds with a fake docker command: bases, the call of buildx, verification."""
 
 import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from bakehouse.build.build import build, leaders, verify_all
+from bakehouse.build.build import build, build_images, expected_bytes, leaders, verify_all
 from bakehouse.build.build_inputs import BuildInputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
+from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
@@ -167,3 +171,44 @@ def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_f
 
 def test_an_image_that_shares_no_layers_waits_for_none() -> None:
     assert leaders([IMAGE]) == frozenset()
+
+
+def test_a_stage_that_images_share_is_weighed_once_and_one_that_is_here_not_at_all() -> None:
+    plan = plan_images(open_workspace(HOME), ["pytorch-cu130", "pytorch-cpu", "mpi-cpu"])
+    images = {image.name: image for image in plan.images}
+    mpi, torch, cuda = images["mpi-cpu"], images["pytorch-cpu"], images["pytorch-cu130"]
+    alone = expected_bytes([mpi])
+    assert 0 < alone < expected_bytes([torch]) < expected_bytes([cuda])
+    assert expected_bytes([mpi, torch]) < alone + expected_bytes([torch])
+    assert expected_bytes([torch], present=[mpi]) == expected_bytes([mpi, torch]) - alone
+
+
+def test_an_image_that_differs_keeps_no_other_from_being_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(*asked: object) -> None:
+        raise BuildError(Diagnostic("`known` is not as declared"))
+
+    built: list[str] = []
+
+    def build_new(
+        project: object, images: list[Image], *more: object, **words: object
+    ) -> tuple[BuiltImage, ...]:
+        built.extend(image.name for image in images)
+        return (BuiltImage(new, fake_engine.DIGEST, 42),)
+
+    known, new = fake_engine.image("known"), fake_engine.image("new")
+    recalled = (BuiltImage(known, fake_engine.DIGEST, 42),)
+    monkeypatch.setattr("bakehouse.build.build.up_to_date.find_up_to_date", lambda *asked: recalled)
+    monkeypatch.setattr("bakehouse.build.build.verify_image", differs)
+    monkeypatch.setattr("bakehouse.build.build._build", build_new)
+    with pytest.raises(BuildError, match="`known` is not as declared"):
+        build_images(
+            cast(Project, SimpleNamespace(root=tmp_path, state=tmp_path)),
+            [known, new],
+            FakeEngine(lambda spec: Run()),
+            Progress(io.StringIO(), Mode.LINES),
+            source="",
+            offline=False,
+        )
+    assert built == ["new"]

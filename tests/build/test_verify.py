@@ -187,7 +187,7 @@ def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: 
     engine = FakeEngine(lambda spec: Run(prints=lines(answer)))
 
     with pytest.raises(BuildError) as caught:
-        verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
+        verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
 
     [wrong] = caught.value.diagnostics
     assert wrong.message == "`nccl` in image `mpi-cpu` does not have the declared version"
@@ -199,8 +199,8 @@ def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> N
     parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0+cpu"})))
 
-    first = verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
-    second = verify.verify(engine, image(parts=parts), DIGEST, tmp_path)
+    first = verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
+    second = verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
 
     assert first == second == verify.Verified(DIGEST, {"a": "1.0+cpu"}, ("b",))
     assert len(engine.specs) == 1
@@ -209,11 +209,11 @@ def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> N
 def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -> None:
     part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
-    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
 
-    verify.verify(engine, image(parts=(replace(part, version="1.0.0"),)), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=(replace(part, version="1.0.0"),)), DIGEST, tmp_path)
     smoke_file(tmp_path, "a", "def installed(): return '1.0'\n# another way\n")
-    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
 
     assert len(engine.specs) == 3
 
@@ -221,10 +221,10 @@ def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -
 def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
     part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
-    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
     (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").write_text('{"asked"')
 
-    verify.verify(engine, image(parts=(part,)), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
 
     assert len(engine.specs) == 2
 
@@ -235,7 +235,7 @@ def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "torch", "installed": "2.12.1"})))
 
     with pytest.raises(BuildError) as caught:
-        verify.verify(engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
+        verify.verify_image(engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
 
     assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
         error: `torch` in image `pytorch-cpu` does not have the declared version
@@ -254,7 +254,7 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     told = lines({"component": "mpi4py", "error": error, "line": 9})
 
     with pytest.raises(BuildError) as caught:
-        verify.verify(FakeEngine(lambda spec: Run(prints=told)), image(parts=(part,)), DIGEST, tmp_path)
+        verify.verify_image(FakeEngine(lambda spec: Run(prints=told)), image(parts=(part,)), DIGEST, tmp_path)
 
     assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
         error: cannot read the version of `mpi4py` in image `mpi-cpu`

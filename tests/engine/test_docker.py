@@ -10,9 +10,8 @@ import docker.errors
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine import docker as containers
 from bakehouse.engine import docker_container
-from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.engine.docker_container import remove_until_gone
 from bakehouse.engine.protocol import CleanupCounts
 from bakehouse.errors import EngineError
@@ -23,7 +22,7 @@ def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
 
     with pytest.raises(EngineError) as caught:
-        containers.connect()
+        connect()
 
     assert failure_text(caught.value.diagnostics[0]) == dedent("""\
         error: no container engine answers

@@ -16,8 +16,7 @@ from typing import Any
 import docker
 
 from bakehouse.catalog.project import HOME
-from bakehouse.engine import docker as containers
-from bakehouse.engine.docker import OWNER_LABEL
+from bakehouse.engine.docker import OWNER_LABEL, connect
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 _SCRIPT = """\
@@ -124,7 +123,7 @@ def swept(look: Callable[[], list[str]], most: int = SWEEPS) -> tuple[int, list[
     sweeps, left = 0, look()
     while left and sweeps < most:
         time.sleep(1 + sweeps)
-        with contextlib.closing(containers.connect()) as engine:
+        with contextlib.closing(connect()) as engine:
             engine.sweep()
         sweeps += 1
         left = look()

@@ -23,12 +23,12 @@ MAKE = """\
 import sys
 from pathlib import Path
 from bakehouse.build.base_image import ensure_base
-from bakehouse.engine import docker as containers
+from bakehouse.engine.docker import connect
 from bakehouse.plan.model import BootstrappedBase
 from tests.support import feeds
 base = BootstrappedBase(sys.argv[1], "bookworm", ())
 report = lambda text: print(text, flush=True)
-ensure_base(base, engine=containers.connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
+ensure_base(base, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
 """
 
 

@@ -16,8 +16,7 @@ import pytest
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine import docker as containers
-from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import Image
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def engine() -> Iterator[DockerEngine]:
-    with contextlib.closing(containers.connect()) as connected:
+    with contextlib.closing(connect()) as connected:
         yield connected
     assert left_by(tempdir.run_id()) == []
 
@@ -155,7 +154,7 @@ def test_an_exception_leaves_nothing_behind(engine: DockerEngine, digest: str, t
 
 
 def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: Path) -> None:
-    engine = containers.connect()
+    engine = connect()
 
     def wait() -> None:
         with engine.container(shell(digest, "sleep 60")) as container:
@@ -179,7 +178,7 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
 
 def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
     """An interrupt may strike between the making of a thing and the knowledge of it."""
-    engine = containers.connect()
+    engine = connect()
     unremoved = engine.network("job"), engine.container(shell(digest, "true", mounts=("/opt/ml/input",)))
     for one in unremoved:
         one.__enter__()
@@ -252,10 +251,10 @@ def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
 ) -> None:
     program = f"""
 from pathlib import Path
-from bakehouse.engine import docker as containers
+from bakehouse.engine.docker import connect
 from bakehouse.util import tempdir
 from bakehouse.engine.protocol import ContainerSpec
-engine = containers.connect()
+engine = connect()
 spec = ContainerSpec({digest!r}, ("sleep", "300"), mounts=("/opt/ml/input",))
 with engine.network("killed"), engine.container(spec) as container:
     container.start(Path({str(tmp_path / "killed")!r}))
@@ -290,7 +289,7 @@ def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, dige
 
     def sweep() -> None:
         try:
-            with contextlib.closing(containers.connect()) as another:
+            with contextlib.closing(connect()) as another:
                 another.sweep()
         except BaseException as error:
             failures.append(error)

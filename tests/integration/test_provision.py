@@ -25,10 +25,10 @@ WAYS = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_DEFAULT_T
 """What this machine needs to reach an index of Python packages, a machine in a container needs too."""
 ENSURE = """
 import sys
-from bakehouse.engine import daemon_info as daemon, provision
-found = provision.ensure(provision.ask_at_terminal, print)
-daemon.require(found, *daemon.Feature)
-print(found.version, found.buildx)
+from bakehouse.engine import daemon_info, provision
+daemon = provision.ensure(provision.ask_at_terminal, print)
+daemon_info.require(daemon, *daemon_info.Feature)
+print(daemon.version, daemon.buildx)
 """
 
 

@@ -23,9 +23,8 @@ from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_checks import Check, job_checks
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.cluster.smoke_results import evaluate_job
-from bakehouse.engine import docker as containers
 from bakehouse.engine import tar
-from bakehouse.engine.docker import OWNER_LABEL, DockerEngine
+from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
@@ -48,7 +47,7 @@ TORCH = RECORDED.format(names=("RANK", "WORLD_SIZE")) + "    import torch.distri
 
 @pytest.fixture
 def engine() -> Iterator[DockerEngine]:
-    with contextlib.closing(containers.connect()) as connected:
+    with contextlib.closing(connect()) as connected:
         yield connected
 
 
@@ -112,10 +111,10 @@ def test_an_image_declares_what_is_installed_and_is_asked_once(
     engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
 ) -> None:
     image, built = mpi_cpu
-    first = verify.verify(engine, image, built.digest, tmp_path)
+    first = verify.verify_image(engine, image, built.digest, tmp_path)
     engine.close()
 
-    assert verify.verify(engine, image, built.digest, tmp_path) == first
+    assert verify.verify_image(engine, image, built.digest, tmp_path) == first
     assert first.installed["mpi4py"] == next(
         part.version for part in image.parts if part.component == "mpi4py"
     )
@@ -130,7 +129,7 @@ def test_another_version_than_declared_fails_the_build(
     )
 
     with pytest.raises(BuildError) as caught:
-        verify.verify(engine, replace(image, parts=parts), built.digest, tmp_path)
+        verify.verify_image(engine, replace(image, parts=parts), built.digest, tmp_path)
 
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == f"`mpi4py` in image `{image.name}` does not have the declared version"
@@ -246,10 +245,10 @@ def test_nothing_stays_of_a_run_that_was_ended_in_the_middle(
     program = f"""
 import contextlib, pickle, sys
 from pathlib import Path
-from bakehouse.engine import docker as containers
+from bakehouse.engine.docker import connect
 from bakehouse.cluster.smoke import smoke
 built = pickle.load(sys.stdin.buffer)
-with contextlib.closing(containers.connect()) as engine:
+with contextlib.closing(connect()) as engine:
     smoke(engine, built, Path({str(tmp_path)!r}), only=["mpi_2x2", "train_success"])
 """
     with subprocess.Popen(
