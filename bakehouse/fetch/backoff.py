@@ -37,7 +37,7 @@ class SourceBackoff:
 
     def refusal(self, place: str, asked: float) -> str:
         """Why a place is not to be asked: it is down, or there is no time left. Empty where it is."""
-        until, _, reason = self._down.get(place, (0.0, 0.0, "not asked: too much time was gone"))
+        until, _, reason = self._down.get(place, (0.0, 0.0, "not tried: no time left"))
         now = time.monotonic()
         return reason if now < until or now > self.until(asked) else ""
 

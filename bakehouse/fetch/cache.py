@@ -100,7 +100,7 @@ class FileCache:
             for path in sorted(folder.iterdir(), key=lambda path: path != wanted):
                 if self._hashes.sha256(path) == sha256:
                     return path if path == wanted else _also(path, wanted)
-                self._say(f"{path} is damaged: removed")
+                self._say(f"{path} is damaged; removed")
                 path.unlink(missing_ok=True)
         return None
 

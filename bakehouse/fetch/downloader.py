@@ -221,7 +221,7 @@ class Fetcher:
                 transfer.received += len(chunk)
         if part.sha256 != transfer.file.sha256:
             part.drop()
-            self.say(f"{path} has other bytes than it had: left")
+            self.say(f"{path} changed on disk; ignored")
 
     def _fetch(self, part: PartialFile, transfer: Transfer) -> None:
         said: list[tuple[str, str]] = []
@@ -262,8 +262,8 @@ class Fetcher:
                 return
             part.drop()
             if not is_resumed:
-                self.say(f"{transfer.file.file}: {offer.name} gave other bytes than those pinned: refused")
-                reason = "gave other bytes than those pinned: refused"
+                reason = "returned other bytes than the pinned ones; refused"
+                self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
             # The beginning may be another source's.
             is_resumed = False
@@ -279,12 +279,12 @@ class Fetcher:
             try:
                 reply = bounded(opening.__enter__, time.monotonic() + seconds)
             except OverdueError:
-                reason = f"no answer in {seconds:.0f} s"
+                reason = f"did not respond within {seconds:.0f} s"
                 raise SourceError(reason, is_down=True) from None
             stack.push(opening)
             self._patience.heard()
             if wanted is not None and reply.total not in (None, wanted):
-                reason = f"has {reply.total} bytes under that name, not {wanted}: refused"
+                reason = f"has {reply.total} bytes instead of {wanted}; refused"
                 self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
             transfer.total = wanted or reply.total
@@ -301,7 +301,7 @@ class Fetcher:
                     if wanted is not None and part.size > wanted:
                         return
             if transfer.total is not None and part.size < transfer.total:
-                reason = "the connection was cut"
+                reason = "closed the connection"
                 raise SourceError(reason, is_worth_a_retry=True)
 
 

@@ -93,7 +93,7 @@ class HttpClient:
         login = None
         for _ in range(_MOST_REDIRECTS + 1):
             if not origin_of(address):
-                reason = "its address can't be read"
+                reason = "its URL is invalid"
                 raise SourceError(reason)
             url = urlsplit(address)
             login = self._logins.of(url) or login
@@ -112,7 +112,7 @@ class HttpClient:
                 to = urljoin(address, to)
             login = login if origin_of(to) == origin_of(address) else None
             address = to
-        reason = "redirects without an end"
+        reason = "redirects too often"
         raise SourceError(reason)
 
     def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
@@ -134,7 +134,7 @@ class HttpClient:
                         _bare(url), proxy_headers=headers, proxy_ssl_context=context, **options
                     )
                 except urllib3.exceptions.HTTPError:
-                    reason = f"proxies of the kind `{url.scheme}` are not supported"
+                    reason = f"`{url.scheme}` proxies are not supported"
                     raise SourceError(reason, is_down=True) from None
             self._pools[proxy, is_checked] = pool
             return pool
@@ -177,7 +177,7 @@ class HttpResponse:
         self._response, self._proxy = response, answer.proxy
         is_part = response.status == 206
         if is_part and not answer.goes_on(asked):
-            reason = f"it was asked for the bytes from {asked} on and gave others"
+            reason = f"returned other bytes than the requested ones from {asked} on"
             raise SourceError(reason)
         self.start = asked if is_part else 0
         length = response.headers.get("Content-Length", "")
@@ -209,7 +209,7 @@ class HttpResponse:
             for chunk in self._response.stream(_CHUNK, decode_content=True):
                 found += chunk
                 if len(found) > most:
-                    reason = f"its page is larger than {format_bytes(most)}"
+                    reason = f"its index page is larger than {format_bytes(most)}"
                     raise SourceError(reason)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _told(error, self._proxy) from None
@@ -238,7 +238,7 @@ def _proxy(address: str) -> SplitResult:
         url = urlsplit(address)
         origin(url)
     except ValueError:
-        reason = "its proxy's address can't be read"
+        reason = "the URL of its proxy is invalid"
         raise SourceError(reason, is_down=True) from None
     return url
 
@@ -254,8 +254,8 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
         try:
             context.load_verify_locations(certificates)
         except OSError as error:
-            message = f"`{certificates}` holds no certificates that can be read"
-            hint = "`ca` in [tool.bakehouse] and PIP_CERT name a file of certificates (PEM)"
+            message = f"`{certificates}` contains no readable certificates"
+            hint = "set `ca` in [tool.bakehouse] or PIP_CERT to a file of certificates (PEM)"
             raise EngineError(Diagnostic(message, hint=hint)) from error
     if not is_checked:
         import urllib3
@@ -271,13 +271,13 @@ def _check(status: int) -> None:
     if status in (200, 206):
         return
     if status in (404, 410):
-        reason = "does not have it"
+        reason = "does not have the file"
         raise SourceError(reason)
     if status == 407:
-        reason = "its proxy asks for credentials (407)"
+        reason = "its proxy requires credentials (407)"
         raise SourceError(reason, is_down=True)
     if status in (401, 403):
-        reason = f"does not let us in ({status})"
+        reason = f"refused access ({status})"
         raise SourceError(reason)
     again = status >= 500 or status in (408, 429)
     reason = f"answered with {status}"
@@ -294,21 +294,21 @@ def _told(error: Exception, proxy: str) -> SourceError:
         cause = str(error.original_error)
         via = f"its proxy `{redacted(proxy)}`"
         if "407" in cause:
-            return SourceError(f"{via} asks for credentials (407)", is_down=True)
+            return SourceError(f"{via} requires credentials (407)", is_down=True)
         if status := _TUNNEL.match(cause):
             return SourceError(f"{via} answered with {status[1]}", is_down=True)
-        return SourceError(f"{via} can't be used: {_cause(error.original_error)}", is_down=True)
+        return SourceError(f"{via} failed: {_cause(error.original_error)}", is_down=True)
     if isinstance(error, known.NameResolutionError):
-        return SourceError("its name can't be resolved", is_down=True)
+        return SourceError("its host name cannot be resolved", is_down=True)
     if isinstance(error, known.NewConnectionError):
-        return SourceError(f"can't be reached: {_cause(error)}", is_down=True, is_worth_a_retry=True)
+        return SourceError(f"is unreachable: {_cause(error)}", is_down=True, is_worth_a_retry=True)
     if isinstance(error, known.ConnectTimeoutError):
         return SourceError(f"no connection in {CONNECT_SECONDS:.0f} s", is_down=True)
     if isinstance(error, known.ReadTimeoutError):
         return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
     if isinstance(error, known.SSLError):
         return SourceError(_certificate(error), is_down=True)
-    return SourceError("the connection was cut", is_down=True, is_worth_a_retry=True)
+    return SourceError("closed the connection", is_down=True, is_worth_a_retry=True)
 
 
 def _certificate(error: Exception) -> str:

@@ -74,7 +74,7 @@ class S3Object:
         try:
             yield from self._body.iter_chunks(_CHUNK)
         except (BotoCoreError, HTTPClientError, OSError):
-            reason = "the connection was cut"
+            reason = "closed the connection"
             raise SourceError(reason, is_worth_a_retry=True) from None
 
 
@@ -85,16 +85,16 @@ def _told(error: Exception) -> SourceError:
     if isinstance(error, known.ClientError):
         code = str(error.response["Error"]["Code"])
         if code in _ABSENT:
-            return SourceError("does not have it")
+            return SourceError("does not have the file")
         if code == "NoSuchBucket":
-            return SourceError("there is no such bucket", is_down=True)
+            return SourceError("the bucket does not exist", is_down=True)
         return SourceError(f"S3 answered with {code}", is_down=code in ("InvalidAccessKeyId", "ExpiredToken"))
     if isinstance(error, (known.NoCredentialsError, known.PartialCredentialsError)):
-        return SourceError("there are no AWS credentials", is_down=True)
+        return SourceError("needs AWS credentials", is_down=True)
     if isinstance(error, (known.ConnectTimeoutError, known.ReadTimeoutError)):
-        return SourceError("S3 does not answer", is_down=True)
+        return SourceError("S3 does not respond", is_down=True)
     if isinstance(error, known.EndpointConnectionError):
-        return SourceError("S3 can't be reached", is_down=True)
+        return SourceError("S3 is unreachable", is_down=True)
     if isinstance(error, known.SSLError):
         return SourceError("S3's certificate is not trusted (AWS_CA_BUNDLE)", is_down=True)
     return SourceError(f"S3: {type(error).__name__}", is_down=True)

@@ -147,11 +147,11 @@ class DownloadConfig:
             found = simple_index.links(answer.text(_MOST_PAGE), answer.kind, answer.address)
         named = [link for link in found if link.file == file.file]
         if not named:
-            reason = "does not have it"
+            reason = "does not have the file"
             raise SourceError(reason)
         same = [link for link in named if link.sha256 in ("", file.sha256)]
         if not same:
-            reason = "has another file of that name"
+            reason = "has a different file of that name"
             raise SourceError(reason)
         with self._pip_web.open(same[0].url, start=start, validator=validator) as reply:
             yield reply
@@ -208,7 +208,8 @@ class DownloadConfig:
 
 @contextmanager
 def _untold(start: int, validator: str) -> Iterator[SourceResponse]:
-    reason = f"apt has no lists, and did not get them in {_APT_SECONDS:.0f} s: `apt-get update`"
+    failure = f"apt has no package lists and did not download them within {_APT_SECONDS:.0f} s"
+    reason = f"{failure}; run `apt-get update`"
     raise SourceError(reason, is_down=True)
     yield
 

@@ -199,14 +199,14 @@ missing:
   part.tgz  for two
 
 answers of the sources:
-  mirror `{url}`           does not have it
-  `{url}/origin/part.tgz`  does not have it
+  mirror `{url}`           does not have the file
+  `{url}/origin/part.tgz`  does not have the file
 
 missing:
   src-2.tar.gz  for two
 
 answers of the sources:
-  mirror `{url}`  does not have it
+  mirror `{url}`  does not have the file
 
 hint: copy them into a directory and add the directory to `mirrors` in [tool.bakehouse]
 """

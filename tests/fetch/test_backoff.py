@@ -26,14 +26,14 @@ def test_an_answer_for_any_file_keeps_it(clock: Clock) -> None:
     clock.now = 144.0
     assert not found.refusal("there", 100.0)
     clock.now = 146.0
-    assert found.refusal("there", 100.0) == "not asked: too much time was gone"
+    assert found.refusal("there", 100.0) == "not tried: no time left"
 
 
 def test_what_this_machine_does_itself_keeps_it(clock: Clock) -> None:
     found = SourceBackoff(25.0)
     clock.now = 130.0
     found.worked(129.9)
-    assert found.refusal("there", 100.0) == "not asked: too much time was gone"
+    assert found.refusal("there", 100.0) == "not tried: no time left"
     found.worked(100.0)
     assert not found.refusal("there", 100.0)
 
@@ -58,4 +58,4 @@ def test_what_is_known_of_a_place_is_told_when_patience_is_over(clock: Clock) ->
     found.leave("there", "no connection")
     clock.now = 140.0
     assert found.refusal("there", 100.0) == "no connection"
-    assert found.refusal("elsewhere", 100.0) == "not asked: too much time was gone"
+    assert found.refusal("elsewhere", 100.0) == "not tried: no time left"

@@ -125,10 +125,10 @@ def test_a_mirror_that_lies_is_told_and_the_next_is_asked(
     with machine.run(liar, servers[1].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
         [line] = fetcher.lines()
-    how = "gave other bytes than those pinned"
+    how = "returned other bytes than the pinned ones"
     if len(lie) != len(CONTENT):
-        how = f"has {len(lie)} bytes under that name, not {len(CONTENT)}"
-    assert line == f"part-1.0.tar.gz: mirror `{servers[0].url}` {how}: refused"
+        how = f"has {len(lie)} bytes instead of {len(CONTENT)}"
+    assert line == f"part-1.0.tar.gz: mirror `{servers[0].url}` {how}; refused"
 
 
 def test_bytes_of_a_liar_that_were_left_do_not_spoil_an_honest_source(
@@ -168,9 +168,9 @@ def test_each_source_is_told_with_what_it_said(machine: Fetching, servers: list[
     ):
         fetcher.get(file)
     assert caught.value.missing.said == (
-        (f"mirror `{servers[0].url}`", "does not let us in (403)"),
-        ("mirror `http://127.0.0.1:9`", "can't be reached: connection refused"),
-        (f"mirror `{servers[1].url}`", "does not have it"),
+        (f"mirror `{servers[0].url}`", "refused access (403)"),
+        ("mirror `http://127.0.0.1:9`", "is unreachable: connection refused"),
+        (f"mirror `{servers[1].url}`", "does not have the file"),
     )
 
 
@@ -211,7 +211,7 @@ def test_no_source_is_asked_once_patience_is_over(
         pytest.raises(MissingError) as caught,
     ):
         fetcher.get(file)
-    assert said(caught)[-1] == "not asked: too much time was gone"
+    assert said(caught)[-1] == "not tried: no time left"
     assert servers[1].asked == []
 
 
@@ -275,7 +275,7 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
     @contextmanager
     def without(start: int, validator: str) -> Iterator[SourceResponse]:
         threading.Event().wait(0.4)
-        reason = "does not have it"
+        reason = "does not have the file"
         raise SourceError(reason)
         yield
 
@@ -287,7 +287,7 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
         for one in transfers:
             one.done.wait()
     assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
-        (("mirror", "does not have it"),)
+        (("mirror", "does not have the file"),)
     }
 
 
@@ -300,7 +300,7 @@ def test_a_damaged_file_is_dropped_told_and_fetched_again(
     path.write_bytes(b"damaged")
     with machine.run(servers[0].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
-    assert machine.said == [f"{path} is damaged: removed"]
+    assert machine.said == [f"{path} is damaged; removed"]
 
 
 def test_a_file_of_a_mirrors_folder_is_used_where_it_lies(
@@ -349,7 +349,7 @@ def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
     store, local = FileCache(tmp_path / "store", print), LocalMirrors([path.parent], hashes)
     with Fetcher(store, local, offers=offers, copies=True) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
-        assert list(fetcher.lines()) == [f"{path} has other bytes than it had: left"]
+        assert list(fetcher.lines()) == [f"{path} changed on disk; ignored"]
 
 
 RUN = """\

@@ -105,22 +105,22 @@ def test_a_server_that_need_not_show_who_it_is_sends_to_none_that_needs_not_eith
 
 def test_redirects_without_an_end(server: FileServer, tmp_path: Path) -> None:
     server.redirects["/file"] = "/file"
-    assert refusal(web(tmp_path), server.url + "/file") == "redirects without an end"
+    assert refusal(web(tmp_path), server.url + "/file") == "redirects too often"
     server.redirects["/file"] = f"http://[{CANARY}"
-    assert refusal(web(tmp_path), server.url + "/file") == "its address can't be read"
+    assert refusal(web(tmp_path), server.url + "/file") == "its URL is invalid"
 
 
 @pytest.mark.parametrize(
     "address", [f"http://u:{CANARY}/x@a.example/f", "http:///f", "http://[f", "file:///f"]
 )
 def test_what_is_no_address_of_a_server_tells_no_login(tmp_path: Path, address: str) -> None:
-    assert refusal(web(tmp_path), address) == "its address can't be read"
+    assert refusal(web(tmp_path), address) == "its URL is invalid"
     assert CANARY not in redacted(address)
 
 
 def test_a_proxy_whose_address_can_not_be_read_tells_no_login(server: FileServer, tmp_path: Path) -> None:
     proxies = Proxies({"http": f"http://u:{CANARY}/x@proxy.example"})
-    assert refusal(web(tmp_path, proxies=proxies), server.url) == "its proxy's address can't be read"
+    assert refusal(web(tmp_path, proxies=proxies), server.url) == "the URL of its proxy is invalid"
 
 
 def test_a_part_that_is_another_than_was_asked_for_is_not_taken(server: FileServer, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_apts_logins_are_for_what_apt_has_them_for(machine: str, address: str, i
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [(401, "does not let us in (401)"), (404, "does not have it"), (500, "answered with 500")],
+    [(401, "refused access (401)"), (404, "does not have the file"), (500, "answered with 500")],
 )
 def test_a_refusal_tells_no_login(server: FileServer, tmp_path: Path, status: int, reason: str) -> None:
     server.statuses = [status]
@@ -174,9 +174,9 @@ def test_a_refusal_tells_no_login(server: FileServer, tmp_path: Path, status: in
 
 def test_what_can_not_be_reached_tells_no_login(tmp_path: Path) -> None:
     address = f"http://u:{CANARY}@127.0.0.1:9/file?key={CANARY}"
-    assert refusal(web(tmp_path), address) == "can't be reached: connection refused"
+    assert refusal(web(tmp_path), address) == "is unreachable: connection refused"
     address = f"http://u:{CANARY}@nowhere.invalid/file?key={CANARY}"
-    assert refusal(web(tmp_path), address) == "its name can't be resolved"
+    assert refusal(web(tmp_path), address) == "its host name cannot be resolved"
 
 
 def test_a_proxy_with_credentials(server: FileServer, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_proxy_that_refuses_is_told_without_its_login(server: FileServer, tmp_
         proxy.is_proxy, proxy.login = True, "user:other"
         address = with_login(proxy.url, f"user:{CANARY}")
         reason = refusal(web(tmp_path, proxies=Proxies({"http": address})), server.url + "/file")
-        assert reason == "its proxy asks for credentials (407)"
+        assert reason == "its proxy requires credentials (407)"
         https = web(tmp_path, proxies=Proxies({"https": address}))
         assert refusal(https, "https://index.example/file") == (f"its proxy `{proxy.url}` answered with 501")
 
@@ -264,5 +264,5 @@ def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
 
 
 def test_certificates_that_are_not_there_are_named(server: FileServer, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"none\.pem` holds no certificates that can be read"):
+    with pytest.raises(EngineError, match=r"none\.pem` contains no readable certificates"):
         read(web(tmp_path, certificates=tmp_path / "none.pem"), server.url + "/file")

@@ -94,8 +94,8 @@ def test_an_index_in_either_form(server: FileServer, kind: str) -> None:
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
-        ('<a href="other-1.whl">x</a>', "does not have it"),
-        (f'<a href="{WHEEL}#sha256={"0" * 64}">x</a>', "has another file of that name"),
+        ('<a href="other-1.whl">x</a>', "does not have the file"),
+        (f'<a href="{WHEEL}#sha256={"0" * 64}">x</a>', "has a different file of that name"),
     ],
 )
 def test_an_index_that_has_something_else(server: FileServer, page: str, reason: str) -> None:
@@ -128,7 +128,7 @@ def test_pips_own_proxy_is_for_indexes(server: FileServer) -> None:
         proxy.is_proxy = True
         server.files["/simple/tiny-part/"] = b""
         found = machine(server.url, pip=PipConfig(index_url=f"{server.url}/simple", proxy=proxy.url))
-        assert [refusal(offer) for offer in found.offers(a_wheel())] == ["does not have it"] * 2
+        assert [refusal(offer) for offer in found.offers(a_wheel())] == ["does not have the file"] * 2
         assert proxy.paths == [f"{server.url}/simple/tiny-part/"]
 
 
@@ -219,7 +219,7 @@ def test_apt_that_does_not_tell_its_mirrors_is_not_waited_for(
     [offer] = machine().offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb"))
     assert (offer.name, refusal(offer)) == (
         "apt's mirrors",
-        "apt has no lists, and did not get them in 0 s: `apt-get update`",
+        "apt has no package lists and did not download them within 0 s; run `apt-get update`",
     )
     with (tmp_path / "never").open("w"):
         pass
@@ -248,7 +248,7 @@ def test_what_is_no_address_of_a_mirror(address: str) -> None:
     assert not is_mirror(address)
     pip = PipConfig(index_url=address)
     [offer] = machine(pip=pip).offers(a_wheel())
-    assert refusal(offer) == "its address can't be read"
+    assert refusal(offer) == "its URL is invalid"
     assert "canary" not in offer.name + offer.place
 
 
@@ -312,6 +312,6 @@ def test_a_store_that_calls_itself_s3_and_knows_no_ranges(monkeypatch: pytest.Mo
 def test_a_mirror_in_s3_without_the_file_or_the_bucket(bucket: Any) -> None:
     found = machine("s3://our-mirror", "s3://no-such-bucket/x")
     assert [refusal(offer) for offer in found.offers(a_wheel())] == [
-        "does not have it",
-        "there is no such bucket",
+        "does not have the file",
+        "the bucket does not exist",
     ]

@@ -225,7 +225,7 @@ def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: st
         pinning(artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz"))
     said = failure_text(caught.value.diagnostics[0])
     assert said.startswith("error: `nothing.tgz` is unavailable\n")
-    assert f"  because `{publisher}/nothing.tgz` does not have it\n" in said
+    assert f"  because `{publisher}/nothing.tgz` does not have the file\n" in said
     assert said.endswith("hint: copy the file into a directory and add it to `mirrors` in [tool.bakehouse]\n")
     assert component.read_text() == YAML
 
@@ -246,7 +246,7 @@ def test_all_that_can_t_be_had_is_told_and_the_rest_is_written(
         "   |\n"
         " 5 |     sha256: unknown   # nobody knows\n"
         "   |             ^^^^^^^\n"
-        f"  because `{publisher}/nothing.tgz` does not have it\n"
+        f"  because `{publisher}/nothing.tgz` does not have the file\n"
         "  and  lost.tgz\n\n"
         "hint: copy the files into a directory and add it to `mirrors` in [tool.bakehouse]\n"
     )
@@ -273,7 +273,7 @@ def test_a_server_that_is_down_is_waited_for_once(pinning: Pinning, component: P
         server.shutdown(socket.SHUT_RDWR)
     assert asked == ["/one.tgz"]
     [told] = caught.value.diagnostics
-    assert told.reasons[0].text == f"`{at_server}/one.tgz` the connection was cut"
+    assert told.reasons[0].text == f"`{at_server}/one.tgz` closed the connection"
     assert told.facts == (("and", "two.tgz"),)
 
 

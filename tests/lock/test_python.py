@@ -104,7 +104,7 @@ def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
         python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))
     [told] = caught.value.diagnostics
     assert told.message == "the size of `top-1.0-py3-none-any.whl` is unknown"
-    assert [one.text for one in told.reasons] == [f"`{url}` can't be reached: connection refused"]
+    assert [one.text for one in told.reasons] == [f"`{url}` is unreachable: connection refused"]
 
 
 def test_an_index_is_asked_through_pips_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
