@@ -115,7 +115,7 @@ def _told(diagnostic: Diagnostic) -> Reason:
 
 def _unattached(published: PublishedImage, *reasons: Reason) -> PublishError:
     message = f"`{published.image}` is published, but its SBOM and provenance could not be attached"
-    hint = f"run `./bake push {published.image} --attest` again; the image itself is not sent twice"
+    hint = f"run `bake push {published.image} --attest` again; the image itself is not sent twice"
     return PublishError(
         Diagnostic(message, reasons=reasons, facts=(("published", published.image_uri),), hint=hint)
     )

@@ -38,7 +38,7 @@ class PushDiagnostics:
 
     @property
     def again(self) -> str:
-        return f"`./bake {self.command} {self.name}`"
+        return f"`bake {self.command} {self.name}`"
 
     def tag_taken(self, there: Digest, origin: Origin, pushed: str) -> TagTakenError:
         """An immutable tag names something else: nothing is overwritten.
@@ -82,7 +82,7 @@ class PushDiagnostics:
         done = "it was pushed, and no release was recorded" if pushed else "nothing was pushed"
         message = f"`{self.name}` is not one linux/amd64 {self.form}"
         facts = (("digest", self.digest), ("so", done))
-        hint = f"run `./bake build {self.name}`, which makes it in that form"
+        hint = f"run `bake build {self.name}`, which makes it in that form"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
 
     def unanswered(self, error: RegistryError) -> PublishError:
@@ -161,7 +161,7 @@ class PushDiagnostics:
                 return self._not_allowed(text)
             case Fault.NOT_FOUND:
                 message = f"the engine no longer holds {short(self.digest)}, the image that was tested"
-                hint = f"run `./bake release {self.name}`"
+                hint = f"run `bake release {self.name}`"
                 return PublishError(Diagnostic(message, hint=hint))
             case Fault.MISSING:
                 message = f"there is no repository `{self.repository}` in `{host}`"

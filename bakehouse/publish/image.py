@@ -203,5 +203,5 @@ def warn_if_newer_release(project: Project, record: ReleaseRecord, say: Reporter
         here, there = short(Digest(record.digest)), short(Digest(newest.digest))
         say(
             f"{record.image}: {here} was released before {there} of {newest.date}, "
-            f"which `./bake uri {record.image}` still gives"
+            f"which `bake uri {record.image}` still gives"
         )

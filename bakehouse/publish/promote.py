@@ -106,8 +106,8 @@ def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required
     if reasons := release_blockers(report, required):
         facts = (("candidate", candidate.image_uri),)
         hint = (
-            f"run `./bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
-            f"these checks can be made, then `./bake promote {candidate.image} --report FILE` here"
+            f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
+            f"these checks can be made, then `bake promote {candidate.image} --report FILE` here"
         )
         message = f"`{candidate.image}` may not be released yet"
         told = tuple(Reason(text) for text in reasons)

@@ -116,7 +116,7 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
     if candidate.candidate and candidate.key != image.key:
         # What a recipe requires today may be less than what it required then
         facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
-        hint = "check out the commit that it was staged from: `./bake releases` tells it"
+        hint = "check out the commit that it was staged from: `bake releases` tells it"
         message = f"the candidate of `{image.name}` was not built from this recipe"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]

@@ -73,7 +73,7 @@ def publish(
     image = built.image
     if built.is_rehearsed:
         message = f"`{image.name}` was rehearsed, not built: there are stand-ins in it"
-        raise PublishError(Diagnostic(message, hint=f"run `./bake release {image.name}`"))
+        raise PublishError(Diagnostic(message, hint=f"run `bake release {image.name}`"))
     check_pinned(image)
     if not publication.candidate:
         check_tested(built, report)

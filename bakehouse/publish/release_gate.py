@@ -24,11 +24,11 @@ def check_pinned(image: Image) -> None:
         problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
     if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
         message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
-        hint = f"run `./bake lock {image.name}` and commit what it writes, then build and test again"
+        hint = f"run `bake lock {image.name}` and commit what it writes, then build and test again"
         problems.add(Diagnostic(message, hint=hint))
     for artifact in image.unpinned:
         message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
-        hint = "run `./bake lock`, compare what it prints with the publisher's, then build and test again"
+        hint = "run `bake lock`, compare what it prints with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
     problems.raise_as(PublishError)
 

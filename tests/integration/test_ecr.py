@@ -189,7 +189,7 @@ def test_missing_rights_to_push_name_the_identity(
                 Reason(f"the AWS user `moto` is valid, but may not: {text}"),
                 Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -223,7 +223,7 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
         Diagnostic(
             f"`{ecr_standin.host}` does not accept the credentials",
             reasons=(Reason("it answered to the AWS user `moto`: HTTP 401 Unauthorized"),),
-            hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+            hint="log in, then `bake push mpi-cpu`: what was built is reused",
         ),
     )
 

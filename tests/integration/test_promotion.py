@@ -147,8 +147,8 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
             reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
             facts=(("candidate", staged.image_uri),),
             hint=(
-                f"run `./bake smoke mpi-cpu --image-uri {staged.image_uri} --report FILE` where these checks "
-                "can be made, then `./bake promote mpi-cpu --report FILE` here"
+                f"run `bake smoke mpi-cpu --image-uri {staged.image_uri} --report FILE` where these checks "
+                "can be made, then `bake promote mpi-cpu --report FILE` here"
             ),
         ),
     )

@@ -253,7 +253,7 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
-            hint="run `./bake push mpi-cpu` again: layers that arrived are not sent twice",
+            hint="run `bake push mpi-cpu` again: layers that arrived are not sent twice",
         ),
     )
     assert registry_proxy.hung_up.wait(10), "the engine went on pushing"
@@ -271,7 +271,7 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     with pytest.raises(PublishError) as caught:
         push(image)
     facts = (("answer", "none (ConnectionError: connection refused)"),)
-    hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
+    hint = "see whether it runs, and whether this machine reaches it; then `bake push mpi-cpu`"
     assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 
 
@@ -292,7 +292,7 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
                 Reason("nobody is logged in there: requested access to the resource is denied"),
                 Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -308,7 +308,7 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
             Diagnostic(
                 f"`{proxy.host}` does not accept the credentials",
                 reasons=(Reason("it answered to docker's login `AWS`: authentication required"),),
-                hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+                hint="log in, then `bake push mpi-cpu`: what was built is reused",
             ),
         )
 
@@ -380,7 +380,7 @@ def test_an_image_that_the_engine_lost_is_named(push: Push, image: BuiltImage) -
     assert caught.value.diagnostics == (
         Diagnostic(
             "the engine no longer holds sha256:000000000000, the image that was tested",
-            hint="run `./bake release mpi-cpu`",
+            hint="run `bake release mpi-cpu`",
         ),
     )
 

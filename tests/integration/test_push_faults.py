@@ -40,7 +40,7 @@ from tests.support.proxy import LOST, Forward, Reply, Request, error_body
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 REPOSITORY = "bakehouse/mpi-cpu"
-AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"
+AGAIN = "run `bake push mpi-cpu` again: layers that arrived are not sent twice"
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
@@ -204,7 +204,7 @@ def test_a_login_that_is_too_old_is_told(pushing: Pushing, image: BuiltImage) ->
     assert told == Diagnostic(
         f"`{pushing.scene.place}` does not accept the credentials",
         reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
-        hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+        hint="log in, then `bake push mpi-cpu`: what was built is reused",
     )
 
 
@@ -241,7 +241,7 @@ def test_a_quota_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
     told = pushing.refused(image)
     assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
     assert told.facts[0][1].endswith("412 Precondition Failed")
-    assert told.hint == "make room there or have the quota raised, then `./bake push mpi-cpu`"
+    assert told.hint == "make room there or have the quota raised, then `bake push mpi-cpu`"
 
 
 def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
@@ -266,7 +266,7 @@ def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltI
     told = pushing.refused(image)
     assert told.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
     assert ("registry", "The repository with that name does not exist in the registry") in told.facts
-    assert told.hint == "make it there, then `./bake push mpi-cpu`"
+    assert told.hint == "make it there, then `bake push mpi-cpu`"
 
 
 @under("name unknown to DNS")
@@ -380,7 +380,7 @@ def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: Built
     assert told == Diagnostic(
         f"`{pushing.place}` took the push, but lacks 1 of its 3 parts",
         facts=(("digest", image.digest), ("part 1", lost)),
-        hint="run `./bake push mpi-cpu` again: what is missing is sent again",
+        hint="run `bake push mpi-cpu` again: what is missing is sent again",
     )
 
 

@@ -206,7 +206,7 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
     assert image_uris.newest(project.images, "mpi-cpu") == second
     assert lines[-1] == (
         f"mpi-cpu: {first.digest[:19]} was released before {second.digest[:19]} of {second.date}, "
-        "which `./bake uri mpi-cpu` still gives"
+        "which `bake uri mpi-cpu` still gives"
     )
 
 

@@ -52,7 +52,7 @@ def refusals(registry: Somewhere | None = None) -> PushDiagnostics:
 
 PLACE = "registry.example.com/bakehouse/mpi-cpu"
 CAUSE = "but different content: the build is not reproducible"
-AGAIN = "run `./bake push mpi-cpu` again: layers that arrived are not sent twice"
+AGAIN = "run `bake push mpi-cpu` again: layers that arrived are not sent twice"
 
 
 def test_a_taken_tag() -> None:
@@ -88,7 +88,7 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
             "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers",
             reasons=reasons,
             facts=(("digest", DIGEST), ("so", so)),
-            hint="run `./bake build mpi-cpu`, which makes it in that form",
+            hint="run `bake build mpi-cpu`, which makes it in that form",
         ),
     )
 
@@ -96,7 +96,7 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
 def test_no_answer() -> None:
     error = refusals().unanswered(RegistryError(None, "", "none (ConnectTimeout)"))
     facts = (("answer", "none (ConnectTimeout)"),)
-    hint = "see whether it runs, and whether this machine reaches it; then `./bake push mpi-cpu`"
+    hint = "see whether it runs, and whether this machine reaches it; then `bake push mpi-cpu`"
     assert error.diagnostics == (
         Diagnostic("`registry.example.com` does not answer", facts=facts, hint=hint),
     )
@@ -169,7 +169,7 @@ def test_wrong_credentials() -> None:
         Diagnostic(
             "`registry.example.com` does not accept the credentials",
             reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
-            hint="log in, then `./bake push mpi-cpu`: what was built is reused",
+            hint="log in, then `bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -183,7 +183,7 @@ def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
             reasons=(Reason("docker's login `ci` is valid, but may not: requested access is denied"),),
             hint=(
                 "use credentials that may also read there (`ecr:BatchGetImage` and "
-                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then `./bake push mpi-cpu`"
+                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then `bake push mpi-cpu`"
             ),
         ),
     )
@@ -196,7 +196,7 @@ def test_who_may_not_set_a_tag_is_told_that() -> None:
         Diagnostic(
             f"not allowed to set a tag in `{PLACE}`",
             reasons=(Reason("docker's login `ci` is valid, but may not: no"),),
-            hint="use credentials with push rights, then `./bake promote mpi-cpu`",
+            hint="use credentials with push rights, then `bake promote mpi-cpu`",
         ),
     )
 
@@ -216,7 +216,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
                 Reason("docker's login `ci` is valid, but may not: requested access is denied"),
                 Reason("no tag was set; the image is built, as sha256:4f1c09d2a7be"),
             ),
-            hint="use credentials with push rights, then `./bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
         ),
     )
 
@@ -239,7 +239,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             "no such image",
             Diagnostic(
                 "the engine no longer holds sha256:4f1c09d2a7be, the image that was tested",
-                hint="run `./bake release mpi-cpu`",
+                hint="run `bake release mpi-cpu`",
             ),
         ),
         (
@@ -264,7 +264,7 @@ def test_the_registrys_own_words_stand_beside_the_engines() -> None:
         Diagnostic(
             f"the push to `{PLACE}` failed",
             facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
-            hint="ask whoever runs the registry what its log says of it, then `./bake push mpi-cpu`",
+            hint="ask whoever runs the registry what its log says of it, then `bake push mpi-cpu`",
         ),
     )
 
@@ -289,7 +289,7 @@ def test_a_registry_that_has_nothing_after_all() -> None:
     assert refusals().not_there().diagnostics == (
         Diagnostic(
             f"`{PLACE}` took the push, but has nothing under `mpi-cpu-20261120-7c1e44b0`",
-            hint="run `./bake push mpi-cpu` again",
+            hint="run `bake push mpi-cpu` again",
         ),
     )
 
@@ -304,5 +304,5 @@ def test_a_candidate_that_is_gone() -> None:
 
 
 def test_the_command_to_repeat_is_the_one_that_failed() -> None:
-    assert replace(refusals(), name="pytorch-cpu").again == "`./bake push pytorch-cpu`"
-    assert replace(refusals(), command="promote").again == "`./bake promote mpi-cpu`"
+    assert replace(refusals(), name="pytorch-cpu").again == "`bake push pytorch-cpu`"
+    assert replace(refusals(), command="promote").again == "`bake promote mpi-cpu`"

@@ -38,7 +38,7 @@ def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:
     assert caught.value.diagnostics == (
         Diagnostic(
             "the promotion in `127.0.0.1:9/bakehouse/mpi-cpu` was stopped: the time for it was over",
-            hint="run `./bake promote mpi-cpu` again",
+            hint="run `bake promote mpi-cpu` again",
         ),
     )
     assert lines == ["mpi-cpu: waiting for another push of it on this machine"]

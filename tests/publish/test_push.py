@@ -71,7 +71,7 @@ def refused(
     return caught.value.diagnostics
 
 
-HINT = "run `./bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"
+HINT = "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None
     assert refused(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the packages of Debian `trixie` in `mpi-cpu` are not locked",
-            hint="run `./bake lock mpi-cpu` and commit what it writes, then build and test again",
+            hint="run `bake lock mpi-cpu` and commit what it writes, then build and test again",
         ),
     )
 
@@ -141,7 +141,7 @@ def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_pat
         Diagnostic(
             "nobody knows the sha256 of `smp`, which is in `mpi-cpu`",
             place,
-            hint="run `./bake lock`, compare what it prints with the publisher's, then build and test again",
+            hint="run `bake lock`, compare what it prints with the publisher's, then build and test again",
         ),
     )
 
