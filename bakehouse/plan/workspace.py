@@ -69,7 +69,7 @@ def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
         }
         if not found:
             if pattern.startswith("rehearsal/"):
-                message = f"`{pattern}` is rehearsed, not built: there are stand-ins in it"
+                message = f"`{pattern}` is rehearsed, not built: it contains stubs"
                 problems.add(Diagnostic(message, hint=f"`{pattern.removeprefix('rehearsal/')}` is the image"))
                 continue
             what = "no image matches" if any(sign in pattern for sign in "*?[") else "there is no image"

@@ -1,271 +1,255 @@
-"""What to tell when an image is not published: facts that were checked, and what to do now."""
+"""Error messages for images that are not published."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
-from bakehouse.plan.model import ImageKey
+from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.http_errors import RegistryError, Unreached
-from bakehouse.registry.manifest import FORMS, Descriptor, Form, Origin, short
+from bakehouse.registry.manifest import Descriptor, Origin, short
 from bakehouse.registry.registry import Registry
 from bakehouse.registry.transfer import Fault, TransferError, fault_in
+from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
 
 @dataclass(frozen=True, slots=True)
 class PushDiagnostics:
-    """The failures of one publication, in words."""
+    """Failures of one publication as errors."""
 
-    name: str
-    """The image's."""
-    key: ImageKey
-    digest: Digest
-    registry: Registry
-    repository: str
-    tag: str
+    target: ReleaseTarget
     command: str = "push"
-    """What is tried."""
-    form: Form = FORMS["docker"]
-    """What its recipe asks for."""
+    """Task, with options, to repeat."""
     revision: str = ""
-    """The commit that is published from."""
+    """Commit that is published from."""
     history: Callable[[Digest], str] = lambda digest: ""
-    """What the ledger says of a digest."""
+    """Description of a digest by the ledger."""
 
     @property
-    def place(self) -> str:
-        return f"{self.registry.host}/{self.repository}"
+    def retry(self) -> str:
+        """The command to repeat."""
+        return f"`bake {self.command} {self.target.image}`"
 
     @property
-    def again(self) -> str:
-        return f"`bake {self.command} {self.name}`"
+    def _registry(self) -> Registry:
+        return self.target.registry
 
-    def tag_taken(self, there: Digest, origin: Origin, pushed: str) -> TagTakenError:
-        """An immutable tag names something else: nothing is overwritten.
+    def tag_taken(self, other: Digest, origin: Origin, pushed: str) -> TagTakenError:
+        """The immutable tag names another image, which is never overwritten.
 
-        `pushed` is what the registry knows of when and by whom.
+        `pushed` is the registry's record of the time and user of the push.
         """
-        told = (
+        target = self.target
+        facts = (
             ("pushed", pushed),
-            ("ledger", self.history(there)),
+            ("ledger", self.history(other)),
             ("revision", origin.revision),
-            ("made", origin.created),
+            ("created", origin.created),
             ("by", origin.authors),
         )
         return TagTakenError(
             Diagnostic(
-                f"tag `{self.tag}` is taken by a different image",
+                f"tag `{target.tag}` is taken by a different image",
                 reasons=(Reason(self._cause(origin)),),
                 facts=(
-                    ("in repository", self.place),
-                    ("there", there),
-                    *((f"there, {name}", value) for name, value in told if value),
-                    ("here", self.digest),
+                    ("in repository", target.place),
+                    ("there", other),
+                    *((f"there, {name}", value) for name, value in facts if value),
+                    ("here", target.digest),
                     *((("here, revision", self.revision),) if self.revision else ()),
-                    ("to use it", f"{self.place}@{there}"),
+                    ("to use it", f"{target.place}@{other}"),
                 ),
-                hint="use the one already there, or push under tomorrow's tag",
+                hint="use the existing image, or push under tomorrow's tag",
             )
         )
 
     def _cause(self, origin: Origin) -> str:
-        if origin.key == self.key:
-            return (
-                f"both have the plan key {self.key[:8]} but different content: the build is not reproducible"
-            )
+        key = self.target.key
+        if origin.key == key:
+            return f"both have the build key {key[:8]} but different content: the build is not reproducible"
         if origin.key:
-            return f"what is there was built from another plan, {origin.key[:8]}"
-        return "what is there carries no label of Bakehouse: something else pushed it"
+            return f"the existing image has another build key, {origin.key[:8]}"
+        return "the existing image has no Bakehouse labels, so another tool pushed it"
 
     def unfit(self, reasons: tuple[Reason, ...], *, pushed: bool) -> PublishError:
-        """An image in another form than was asked for, which SageMaker would not take."""
-        done = "it was pushed, and no release was recorded" if pushed else "nothing was pushed"
-        message = f"`{self.name}` is not one linux/amd64 {self.form}"
-        facts = (("digest", self.digest), ("so", done))
-        hint = f"run `bake build {self.name}`, which makes it in that form"
+        """The image has a format that its recipe does not select, or that SageMaker rejects."""
+        result = "it was pushed, but no release was recorded" if pushed else "nothing was pushed"
+        message = f"`{self.target.image}` is not a single linux/amd64 {self.target.form}"
+        facts = (("digest", self.target.digest), ("result", result))
+        hint = f"run `bake build {self.target.image}` to build it in that format"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
 
     def unanswered(self, error: RegistryError) -> PublishError:
-        """The registry did not answer, or refused a question."""
+        """The registry did not answer, or rejected a request."""
         if error.status == 401:
             return self._not_logged_in(error.text)
         if error.status == 403:
             return self._not_allowed_to_read(error.text)
-        host = self.registry.host
+        host = self._registry.host
         match error.unreached:
             case Unreached.NAME:
-                return PublishError(Diagnostic(f"no address is known for `{host}`", hint=self._spelling))
+                return PublishError(Diagnostic(f"cannot resolve `{host}`", hint=self._name_hint))
             case Unreached.TRUST:
                 facts = (("because", error.text),)
-                return PublishError(Diagnostic(f"`{host}` is not trusted", facts=facts, hint=self._trusting))
-        hint = ""
+                return PublishError(
+                    Diagnostic(f"`{host}` is not trusted", facts=facts, hint=self._trust_hint)
+                )
         if error.status is None:
-            message, said = f"`{host}` does not answer", error.text
-            hint = f"see whether it runs, and whether this machine reaches it; then {self.again}"
-        else:
-            message, said = f"`{host}` failed", f"HTTP {error.status}: {error.text}"
-        return PublishError(
-            self._with_known_problems(Diagnostic(message, facts=(("answer", said),), hint=hint))
-        )
+            hint = f"check that it runs and is reachable from here, then run {self.retry}"
+            return self._failure(f"`{host}` does not answer", (("answer", error.text),), hint)
+        return self._failure(f"`{host}` failed", (("answer", f"HTTP {error.status}: {error.text}"),))
 
     def untagged(self, error: RegistryError) -> PublishError:
-        """The registry did not let a tag be set on what it holds."""
+        """The registry did not set a tag on a manifest that it has."""
         if error.status != 403:
             return self.unanswered(error)
-        hint = f"use credentials with push rights, then {self.again}"
-        message = f"not allowed to set a tag in `{self.place}`"
-        return RegistryAuthError(Diagnostic(message, reasons=(self._may_not(error.text),), hint=hint))
+        hint = f"use credentials with push permission, then run {self.retry}"
+        message = f"not allowed to set a tag in `{self.target.place}`"
+        return RegistryAuthError(Diagnostic(message, reasons=(self._denied(error.text),), hint=hint))
 
     @property
-    def _spelling(self) -> str:
-        name = self.registry.host.partition(":")[0]
-        return f"compare the name with the registry's own; `getent hosts {name}` asks for its address"
+    def _name_hint(self) -> str:
+        name = self._registry.host.partition(":")[0]
+        return f"check the name; `getent hosts {name}` looks it up"
 
     @property
-    def _trusting(self) -> str:
-        authority = f"/etc/docker/certs.d/{self.registry.host}/ca.crt"
-        return f"give its authority to the engine, as {authority}, and to Bakehouse, by REQUESTS_CA_BUNDLE"
+    def _trust_hint(self) -> str:
+        path = f"/etc/docker/certs.d/{self._registry.host}/ca.crt"
+        return f"copy its CA certificate to {path} for the engine, and name it in REQUESTS_CA_BUNDLE"
 
     def broken_off(
-        self, error: TransferError, said: RegistryError | None, attempts: int, before: str = ""
+        self, error: TransferError, refusal: RegistryError | None, attempts: int, before: str = ""
     ) -> PublishError:
-        """A transfer failed for good; `said` is what the registry itself says of a new one.
+        """A transfer failed for good; `refusal` is the registry's answer to a new one.
 
-        `before` is how the attempt before ended, which tells why there was a second.
+        `before` is the failure of the attempt before, the reason for another one.
         """
-        text = said.text if said else error.text
-        full = said and fault_in(said.text) is Fault.FULL
-        host = self.registry.host
-        match Fault.FULL if full else error.fault:
+        text = refusal.text if refusal else error.text
+        is_full = refusal and fault_in(refusal.text) is Fault.FULL
+        place, host = self.target.place, self._registry.host
+        answers = self._answers(error, refusal)
+        match Fault.FULL if is_full else error.fault:
             case Fault.FULL:
-                message = f"`{self.place}` is full: a quota, or the registry's disk, lets no more in"
-                hint = f"make room there or have the quota raised, then {self.again}"
-                return PublishError(
-                    self._with_known_problems(Diagnostic(message, facts=self._words(error, said), hint=hint))
-                )
+                hint = f"free space or raise the quota, then run {self.retry}"
+                return self._failure(f"`{place}` is out of space (quota or disk)", answers, hint)
             case Fault.NAME:
-                message = f"the engine finds no address for `{host}`"
-                facts = (("engine", error.text),)
-                return PublishError(Diagnostic(message, facts=facts, hint=self._spelling))
+                message = f"the engine cannot resolve `{host}`"
+                return PublishError(
+                    Diagnostic(message, facts=(("engine", error.text),), hint=self._name_hint)
+                )
             case Fault.TRUST:
                 message = f"the engine does not trust `{host}`"
-                facts = (("engine", error.text),)
-                return PublishError(Diagnostic(message, facts=facts, hint=self._trusting))
+                return PublishError(
+                    Diagnostic(message, facts=(("engine", error.text),), hint=self._trust_hint)
+                )
             case Fault.CORRUPTED:
-                message = f"what arrives at `{self.place}` is not what was sent, {attempts} times"
-                hint = "look at what lies between here and the registry: a proxy, a cable, a disk there"
-                return PublishError(Diagnostic(message, facts=self._words(error, said), hint=hint))
+                message = f"`{place}` received corrupted data in {attempts} attempts"
+                hint = "check the proxy and the network path to the registry"
+                return PublishError(Diagnostic(message, facts=answers, hint=hint))
             case Fault.UNAUTHORIZED:
                 return self._not_logged_in(text)
             case Fault.DENIED:
                 return self._not_allowed(text)
             case Fault.NOT_FOUND:
-                message = f"the engine no longer holds {short(self.digest)}, the image that was tested"
-                hint = f"run `bake release {self.name}`"
-                return PublishError(Diagnostic(message, hint=hint))
+                message = f"the engine no longer has the tested image {short(self.target.digest)}"
+                return PublishError(Diagnostic(message, hint=f"run `bake release {self.target.image}`"))
             case Fault.MISSING:
-                message = f"there is no repository `{self.repository}` in `{host}`"
-                hint = f"make it there, then {self.again}"
-                return PublishError(Diagnostic(message, facts=self._words(error, said), hint=hint))
+                message = f"there is no repository `{self.target.repository}` in `{host}`"
+                return PublishError(
+                    Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}")
+                )
             case Fault.STALLED:
-                message = f"the push to `{self.place}` stalled and was stopped: {error.text}"
-                hint = f"run {self.again} again: layers that arrived are not sent twice"
-                return PublishError(self._with_known_problems(Diagnostic(message, hint=hint)))
+                message = f"the push to `{place}` stalled and was stopped: {error.text}"
+                return self._failure(message, (), self._resume_hint)
             case Fault.TIMED_OUT:
-                message = f"the push to `{self.place}` was stopped: {error.text}"
-                words = (("before", before),) if before else ()
-                hint = f"run {self.again} again: layers that arrived are not sent twice"
-                return PublishError(self._with_known_problems(Diagnostic(message, facts=words, hint=hint)))
+                message = f"the push to `{place}` was stopped: {error.text}"
+                return self._failure(
+                    message, (("previous attempt", before),) if before else (), self._resume_hint
+                )
             case _:
                 tries = f" after {attempts} attempts" if attempts > 1 else ""
-                message = f"the push to `{self.place}` failed{tries}"
-                hint = f"ask whoever runs the registry what its log says of it, then {self.again}"
+                hint = f"check the registry's log, then run {self.retry}"
                 if error.fault is Fault.TRANSIENT:
-                    hint = (
-                        f"look at the registry's log and its disk, then run {self.again} again: "
-                        "layers that arrived are not sent twice"
-                    )
-                return PublishError(
-                    self._with_known_problems(Diagnostic(message, facts=self._words(error, said), hint=hint))
-                )
+                    hint = f"check the registry's log and disk, then {self._resume_hint}"
+                return self._failure(f"the push to `{place}` failed{tries}", answers, hint)
+
+    @property
+    def _resume_hint(self) -> str:
+        return f"run {self.retry} again; uploaded layers are reused"
 
     @staticmethod
-    def _words(error: TransferError, said: RegistryError | None) -> tuple[tuple[str, str], ...]:
-        pause = f"{said.retry_after:.0f} s" if said and said.retry_after else ""
-        words = (
+    def _answers(error: TransferError, refusal: RegistryError | None) -> tuple[tuple[str, str], ...]:
+        pause = f"{refusal.retry_after:.0f} s" if refusal and refusal.retry_after else ""
+        answers = (
             ("engine", error.text),
-            ("registry", said.text if said else ""),
-            ("wants a pause", pause),
+            ("registry", refusal.text if refusal else ""),
+            ("retry after", pause),
         )
-        return tuple((name, text) for name, text in words if text)
+        return tuple((name, text) for name, text in answers if text)
 
     def overdue(self) -> PublishError:
-        """The deadline came."""
+        """The deadline passed."""
+        overdue = str(OverdueError())
         if self.command == "promote":
-            message = f"the promotion in `{self.place}` was stopped: the time for it was over"
-            return PublishError(
-                self._with_known_problems(Diagnostic(message, hint=f"run {self.again} again"))
-            )
-        return self.broken_off(TransferError(Fault.TIMED_OUT, "the time for it was over"), None, 1)
+            message = f"the promotion in `{self.target.place}` was stopped: {overdue}"
+            return self._failure(message, (), f"run {self.retry} again")
+        return self.broken_off(TransferError(Fault.TIMED_OUT, overdue), None, 1)
 
     def incomplete(self, absent: Sequence[Descriptor], count: int) -> PublishError:
-        """The registry took the manifest, but lacks some of the `count` things that it names."""
-        message = f"`{self.place}` took the push, but lacks {len(absent)} of its {count} parts"
-        facts = tuple((f"part {number}", part.digest) for number, part in enumerate(absent, 1))
-        hint = f"run {self.again} again: what is missing is sent again"
-        return PublishError(Diagnostic(message, facts=(("digest", self.digest), *facts), hint=hint))
+        """The registry accepted the manifest, but lacks some of its `count` blobs."""
+        message = f"`{self.target.place}` accepted the push, but lacks {len(absent)} of {count} blobs"
+        facts = tuple((f"blob {number}", blob.digest) for number, blob in enumerate(absent, 1))
+        hint = f"run {self.retry} again to upload the missing blobs"
+        return PublishError(Diagnostic(message, facts=(("digest", self.target.digest), *facts), hint=hint))
 
-    def sent_another(self, sent: Digest) -> PublishError:
-        """The engine pushed something else than what was tested."""
-        facts = (("tested", self.digest), ("pushed", sent))
+    def wrong_manifest(self, pushed: Digest) -> PublishError:
+        """The engine pushed another image than the tested one."""
+        facts = (("tested", self.target.digest), ("pushed", pushed))
         hint = "use an engine with the containerd image store: run `bake doctor`"
-        message = "the engine pushes another manifest than was tested"
+        message = "the engine pushes a different manifest than the tested one"
         return PublishError(Diagnostic(message, facts=facts, hint=hint))
 
-    def not_there(self) -> PublishError:
-        """A push that counts as done left nothing."""
-        message = f"`{self.place}` took the push, but has nothing under `{self.tag}`"
-        return PublishError(Diagnostic(message, hint=f"run {self.again} again"))
+    def tag_missing(self) -> PublishError:
+        """A successful push left no tag."""
+        message = f"`{self.target.place}` accepted the push, but has no tag `{self.target.tag}`"
+        return PublishError(Diagnostic(message, hint=f"run {self.retry} again"))
 
     def candidate_gone(self) -> PublishError:
-        """What was staged is no longer in the registry."""
-        message = f"`{self.place}` no longer holds {short(self.digest)}, the candidate"
-        return PublishError(Diagnostic(message, hint=f"run `bake push --candidate {self.name}` again"))
+        """The candidate is no longer in the registry."""
+        message = f"`{self.target.place}` no longer has the candidate {short(self.target.digest)}"
+        hint = f"run `bake push --candidate {self.target.image}` again"
+        return PublishError(Diagnostic(message, hint=hint))
 
-    def _not_logged_in(self, said: str) -> RegistryAuthError:
-        principal = self.registry.principal()
-        reason = Reason(
-            f"it answered to {principal}: {said}" if principal else f"nobody is logged in there: {said}"
-        )
-        hint = f"log in, then {self.again}: what was built is reused"
-        message = f"`{self.registry.host}` does not accept the credentials"
+    def _not_logged_in(self, text: str) -> RegistryAuthError:
+        principal = self._registry.principal()
+        reason = Reason(f"it answered {principal}: {text}" if principal else f"not logged in: {text}")
+        hint = f"log in, then run {self.retry}; the built image is reused"
+        message = f"`{self._registry.host}` does not accept the credentials"
         return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
 
-    def _not_allowed(self, said: str) -> RegistryAuthError:
+    def _not_allowed(self, text: str) -> RegistryAuthError:
         reasons = (
-            self._may_not(said),
-            Reason(f"no tag was set; the image is built, as {short(self.digest)}"),
+            self._denied(text),
+            Reason(f"no tag was set; the image is built as {short(self.target.digest)}"),
         )
-        hint = f"use credentials with push rights, then {self.again}: what was built is reused"
-        message = f"not allowed to push to `{self.place}`"
+        hint = f"use credentials with push permission, then run {self.retry}; the built image is reused"
+        message = f"not allowed to push to `{self.target.place}`"
         return RegistryAuthError(Diagnostic(message, reasons=reasons, hint=hint))
 
-    def _not_allowed_to_read(self, said: str) -> RegistryAuthError:
-        rights = "`ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on Amazon ECR"
-        hint = f"use credentials that may also read there ({rights}), then {self.again}"
-        message = f"not allowed to read from `{self.place}`"
-        return RegistryAuthError(Diagnostic(message, reasons=(self._may_not(said),), hint=hint))
+    def _not_allowed_to_read(self, text: str) -> RegistryAuthError:
+        permissions = "`ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on Amazon ECR"
+        hint = f"use credentials with read permission ({permissions}), then run {self.retry}"
+        message = f"not allowed to read from `{self.target.place}`"
+        return RegistryAuthError(Diagnostic(message, reasons=(self._denied(text),), hint=hint))
 
-    def _may_not(self, said: str) -> Reason:
-        principal = self.registry.principal()
+    def _denied(self, text: str) -> Reason:
+        principal = self._registry.principal()
         return Reason(
-            f"{principal} is valid, but may not: {said}"
-            if principal
-            else f"nobody is logged in there: {said}"
+            f"{principal} is valid but not authorized: {text}" if principal else f"not logged in: {text}"
         )
 
-    def _with_known_problems(self, diagnostic: Diagnostic) -> Diagnostic:
-        known_problems = self.registry.known_problems()
-        return Diagnostic(
-            diagnostic.message, reasons=known_problems, facts=diagnostic.facts, hint=diagnostic.hint
+    def _failure(self, message: str, facts: tuple[tuple[str, str], ...], hint: str = "") -> PublishError:
+        """Failure for which a problem on this side may be the reason."""
+        return PublishError(
+            Diagnostic(message, reasons=self._registry.known_problems(), facts=facts, hint=hint)
         )

@@ -1,6 +1,6 @@
-"""Turns a candidate that lies in a registry into a release: the same digest gets its release tag.
+"""Promotes a candidate in a registry to a release by giving its digest a release tag.
 
-Nothing is pushed: neither an engine nor the image has to be on this machine.
+Nothing is pushed, so neither an engine nor a local image is needed.
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
+from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, short
@@ -27,78 +28,77 @@ def promote(
     image: Image,
     report: SmokeReport | None,
     registry: Registry,
-    publication: PushOptions,
+    options: PushOptions,
     progress: Reporter,
 ) -> PublishedImage:
-    """Give a candidate the tag of a release, once what the recipe requires of `image` was seen of its digest.
+    """Give a candidate its release tag, once its digest passed the checks that `image` requires.
 
-    One that is released already keeps the tag it has.
+    A digest that is released already keeps its tag.
     """
     if candidate.candidate:
         _check_tested(candidate, report, image.required)
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
-    tag = immutable_tag(candidate.image, publication.day, key)
-    form = FORMS[image.format]
-    refusals = PushDiagnostics(
-        candidate.image, key, digest, registry, candidate.repository, tag, "promote", form
+    target = ReleaseTarget(
+        *(candidate.image, key, digest, registry, candidate.repository),
+        tag=immutable_tag(candidate.image, options.day, key),
+        form=FORMS[image.format],
     )
 
     def wait() -> None:
         progress(f"{candidate.image}: waiting for another push of it on this machine")
 
     try:
-        remote = _remote(registry, candidate.repository, publication)
-        with exclusive(publication.locks / f"push-{candidate.image}.lock", wait, publication.until):
-            tags = ReleaseTags(remote, replace(refusals, registry=remote.registry))
-            return _promoted(tags, progress)
+        remote = _remote(registry, candidate.repository, options)
+        with exclusive(options.locks / f"push-{candidate.image}.lock", wait, options.until):
+            target = replace(target, registry=remote.registry)
+            return _promote(ReleaseTags(remote, target, PushDiagnostics(target, "promote")), progress)
     except OverdueError as error:
-        raise refusals.overdue() from error
+        raise PushDiagnostics(target, "promote").overdue() from error
 
 
-def _promoted(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
-    remote, refusals = tags.remote, tags.refusals
-    what = f"{refusals.name}: {short(refusals.digest)}"
+def _promote(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
+    remote, target, diagnostics = tags.remote, tags.target, tags.diagnostics
+    subject = f"{target.image}: {short(target.digest)}"
     try:
-        manifest = remote.manifest(refusals.digest)
+        manifest = remote.manifest(target.digest)
     except RegistryError as error:
-        raise refusals.unanswered(error) from error
+        raise diagnostics.unanswered(error) from error
     if manifest is None:
-        raise refusals.candidate_gone()
+        raise diagnostics.candidate_gone()
     tags.check(manifest)
-    found = tags.named(lambda: None)
-    if found:
-        progress(f"{what} is released already, as {found[0]}")
-        return tags.published(*found, was_there=True, candidate=False)
+    if released := tags.find_release(lambda: None):
+        progress(f"{subject} is released already, as {released[0]}")
+        return tags.published(*released, was_there=True, candidate=False)
     try:
-        remote.tag(manifest, refusals.tag)
+        remote.tag(manifest, target.tag)
     except RegistryError as error:
-        # An immutable tag that somebody else has set meanwhile, and a lost answer, look alike.
-        if not tags.is_there():
-            raise refusals.untagged(error) from error
-    progress(f"{what} is released as {refusals.tag}")
-    return tags.published(refusals.tag, tags.read_back(), was_there=False, candidate=False)
+        # An immutable tag that another push has set meanwhile looks like a lost answer.
+        if not tags.find_target():
+            raise diagnostics.untagged(error) from error
+    progress(f"{subject} is released as {target.tag}")
+    return tags.published(target.tag, tags.read_back(), was_there=False, candidate=False)
 
 
-def _remote(registry: Registry, repository: str, publication: PushOptions) -> Repository:
-    """A repository that is asked until the publication's deadline."""
-    retry_policy = replace(publication.retry_policy, until=publication.until)
-    return Repository(DeadlineRegistry(registry, publication.until), repository, retry_policy)
+def _remote(registry: Registry, repository: str, options: PushOptions) -> Repository:
+    """Client of a repository, bounded by the deadline."""
+    retry_policy = replace(options.retry_policy, until=options.until)
+    return Repository(DeadlineRegistry(registry, options.until), repository, retry_policy)
 
 
-def move_alias(published: PublishedImage, registry: Registry, publication: PushOptions) -> None:
-    """Let the tag that is the image's own name mean a release."""
-    alias = published.image
+def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
+    """Move the tag that is the image's own name to a release."""
+    tag = published.image
     try:
-        remote = _remote(registry, published.repository, publication)
-        there = remote.manifest(alias)
-        if there is None or there.digest != published.digest:
+        remote = _remote(registry, published.repository, options)
+        current = remote.manifest(tag)
+        if current is None or current.digest != published.digest:
             manifest = remote.manifest(published.digest)
             assert manifest, "a release that was read back is gone"
-            remote.tag(manifest, alias)
+            remote.tag(manifest, tag)
     except (RegistryError, OverdueError) as error:
         facts = (("answer", str(error)), ("released", published.image_uri))
-        hint = f"except `{alias}` from the immutability of tags, or leave out `--move-tag`"
-        message = f"`{published.image}` is released, but the moving tag `{alias}` could not be set"
+        hint = f"except `{tag}` from the immutability of tags, or omit `--move-tag`"
+        message = f"`{published.image}` is released, but the moving tag `{tag}` could not be set"
         raise PublishError(Diagnostic(message, facts=facts, hint=hint)) from error
 
 
@@ -107,8 +107,10 @@ def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required
         facts = (("candidate", candidate.image_uri),)
         hint = (
             f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
-            f"these checks can be made, then `bake promote {candidate.image} --report FILE` here"
+            f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
         )
-        message = f"`{candidate.image}` may not be released yet"
-        told = tuple(Reason(text) for text in reasons)
-        raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))
+        message = f"`{candidate.image}` cannot be released yet"
+
+        raise PublishError(
+            Diagnostic(message, reasons=tuple(Reason(text) for text in reasons), facts=facts, hint=hint)
+        )

@@ -148,7 +148,7 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
         # Before the alias, which a registry may not let move: it is released all the same.
         ledger.add(record)
         if terms.move_tag and not spread.interrupt:
-            unmoved = _move_aliases(taken, publication)
+            unmoved = _move_tages(taken, publication)
             spread = replace(spread, failures=(*spread.failures, *unmoved))
     spread.require_all()
     if terms.move_tag:
@@ -157,14 +157,14 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
     return record
 
 
-def _move_aliases(
+def _move_tages(
     released: Sequence[tuple[Registry, PublishedImage]], publication: push.PushOptions
 ) -> tuple[PublishError, ...]:
     """Let the moving tag mean a release in each registry that has it; what kept it where it was."""
     failures = []
     for target, published in released:
         try:
-            promotion.move_alias(published, target, publication)
+            promotion.move_tag(published, target, publication)
         except PublishError as error:
             failures.append(error)
     return tuple(failures)

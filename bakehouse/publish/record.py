@@ -20,7 +20,7 @@ def record_of(
     published: PublishedImage, image: Image, report: SmokeReport | None, day: date, revision: str = ""
 ) -> ReleaseRecord:
     """What the ledger keeps of a publication; a report of another digest counts as none."""
-    if report and not published.is_seen_by(report.digest):
+    if report and not published.has_digest(report.digest):
         report = None
     names = dict(one for part in image.all_parts for one in part.provides)
     record = ReleaseRecord(

@@ -1,4 +1,4 @@
-"""The tags of one image in a registry: which name it already, and whether what they name is fit to train."""
+"""Tags of one image in a registry, and the checks of the manifests that they name."""
 
 import contextlib
 import re
@@ -10,6 +10,7 @@ from datetime import date
 from bakehouse.errors import PublishError, TagTakenError
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
@@ -17,12 +18,12 @@ from bakehouse.registry.registry import HasPushDate
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
-_AT_ONCE = 4
+_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedImage:
-    """An image that lies in a registry under a digest read back from there."""
+    """Image in a registry, with the digest read back from there."""
 
     image: str
     registry: str
@@ -30,135 +31,130 @@ class PublishedImage:
     tags: tuple[str, ...]
     digest: Digest
     config: Digest | None = None
-    """What an engine without the containerd store knows it by."""
+    """Digest by which an engine without the containerd store knows it."""
     media_type: str = ""
     bytes: int = 0
-    """What the registry stores for it: manifest, configuration and layers, compressed."""
+    """Size in the registry: manifest, configuration and compressed layers."""
     was_there: bool = False
-    """Whether nothing had to be pushed."""
+    """Nothing had to be pushed."""
     candidate: bool = False
-    """Whether it is there to be tried, under no release tag."""
+    """Published for testing, without a release tag."""
     sent: int | None = 0
-    """How many bytes of layers had to be sent; None where the engine can't tell."""
+    """Bytes of uploaded layers; None where the engine does not report them."""
 
     @property
     def image_uri(self) -> str:
         return f"{self.registry}/{self.repository}@{self.digest}"
 
-    def is_seen_by(self, digest: Digest) -> bool:
-        """Whether what was seen of a digest was seen of this image."""
+    def has_digest(self, digest: Digest) -> bool:
+        """Return whether a digest is that of the manifest or the configuration."""
         return digest in (self.digest, self.config)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTags:
-    """The tags of one image there, of which one is about to be set."""
+    """Tags of one image in its repository, one of which is to be set."""
 
     remote: Repository
-    refusals: PushDiagnostics
+    target: ReleaseTarget
+    diagnostics: PushDiagnostics
 
-    def matches_image(self, manifest: Manifest) -> bool:
-        """Whether a manifest is of the image, by its digest or by that of its configuration.
+    def find_release(self, missing: Callable[[], None]) -> tuple[str, Manifest] | None:
+        """Return the release tag of any day that names this image.
 
-        An engine without the containerd store makes a manifest at each push. It knows the configuration,
-        which names the content of every layer.
+        Calls `missing` where there is no repository.
         """
-        config = manifest.config.digest if manifest.config else None
-        return self.refusals.digest in (manifest.digest, config)
+        return self._find(lambda: self._release_tags(missing))
 
-    def named(self, missing: Callable[[], None]) -> tuple[str, Manifest] | None:
-        """The release tag, of any day, that names this very image; `missing` is called without repository."""
-        return self._named(lambda: self._releases(missing))
+    def find_target(self) -> tuple[str, Manifest] | None:
+        """Return the tag to set, where it names this image already."""
+        return self._find(lambda: [self.target.tag])
 
-    def is_there(self) -> tuple[str, Manifest] | None:
-        """The one tag that is about to be set, where it names this very image."""
-        return self._named(lambda: [self.refusals.tag])
-
-    def _named(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
+    def _find(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
         try:
-            there = {tag: self.remote.manifest(tag) for tag in tags()}
+            manifests = {tag: self.remote.manifest(tag) for tag in tags()}
         except RegistryError as error:
-            raise self.refusals.unanswered(error) from error
-        for tag, manifest in there.items():
-            if manifest and self.matches_image(manifest):
+            raise self.diagnostics.unanswered(error) from error
+        for tag, manifest in manifests.items():
+            if manifest and self.target.matches_image(manifest):
                 return tag, manifest
-        if taken := there.get(self.refusals.tag):
-            raise self.taken(taken)
+        if other := manifests.get(self.target.tag):
+            raise self.taken(other)
         return None
 
-    def taken(self, there: Manifest) -> TagTakenError:
-        """The tag names this instead: what can be found out about it is told, nothing else is asked."""
+    def taken(self, other: Manifest) -> TagTakenError:
+        """Return the error for a tag that names another image, with the facts that are available."""
         origin, pushed, registry = Origin(), "", self.remote.registry
         with contextlib.suppress(RegistryError, OverdueError):
-            if there.config:
-                origin = origin_of(self.remote.blob(there.config.digest))
+            if other.config:
+                origin = origin_of(self.remote.blob(other.config.digest))
         if isinstance(registry, HasPushDate):
-            # It may ask for rights that pushing doesn't.
+            # This request may need a permission that pushing does not.
             with contextlib.suppress(PublishError, OverdueError):
-                pushed = registry.pushed(self.remote.name, there.digest)
-        return self.refusals.tag_taken(there.digest, origin, pushed)
+                pushed = registry.pushed(self.remote.name, other.digest)
+        return self.diagnostics.tag_taken(other.digest, origin, pushed)
 
-    def _releases(self, missing: Callable[[], None]) -> list[str]:
-        today = self.refusals.tag
+    def _release_tags(self, missing: Callable[[], None]) -> list[str]:
+        today = self.target.tag
         try:
             tags = self.remote.tags()
         except RegistryError as error:
             if error.status == 404:
                 missing()
                 return []
-            # ECR's usual rights to push don't include listing: then only today's tag is looked at.
+            # ECR's usual push permissions do not include listing; check only today's tag then.
             if error.status == 403:
                 return [today]
             raise
-        earlier = {tag for tag in tags if is_release_of(tag, self.refusals.name, self.refusals.key)}
+        earlier = {tag for tag in tags if is_release_of(tag, self.target.image, self.target.key)}
         return sorted({today, *earlier}, reverse=True)
 
     def read_back(self) -> Manifest:
-        """What the tag names now, which has to be this image."""
+        """Return the manifest that the tag names now, which must be this image."""
         try:
-            manifest = self.remote.manifest(self.refusals.tag)
+            manifest = self.remote.manifest(self.target.tag)
         except RegistryError as error:
-            raise self.refusals.unanswered(error) from error
+            raise self.diagnostics.unanswered(error) from error
         if manifest is None:
-            raise self.refusals.not_there()
-        if not self.matches_image(manifest):
-            # Somebody pushed between our look and now, and the registry let both.
+            raise self.diagnostics.tag_missing()
+        if not self.target.matches_image(manifest):
+            # Another push came after the check, and the registry accepted both.
             raise self.taken(manifest)
         return manifest
 
     def absent(self, manifest: Manifest) -> tuple[Descriptor, ...]:
-        """The configuration and layers that a manifest names and the registry doesn't have whole."""
-        parts = tuple(dict.fromkeys(part for part in (manifest.config, *manifest.layers) if part))
+        """Return the configuration and layers of a manifest that the registry does not have completely."""
+        blobs = tuple(dict.fromkeys(blob for blob in (manifest.config, *manifest.layers) if blob))
 
-        def is_there(part: Descriptor) -> bool:
-            return self.remote.has_blob(part.digest, part.bytes)
+        def exists(blob: Descriptor) -> bool:
+            return self.remote.has_blob(blob.digest, blob.bytes)
 
         try:
-            # The first alone: whatever login it takes, the others find made.
-            there = [is_there(part) for part in parts[:1]]
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                there += pool.map(is_there, parts[1:])
+            # The first request logs in; the others reuse its token.
+            present = [exists(blob) for blob in blobs[:1]]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                present += pool.map(exists, blobs[1:])
         except RegistryError as error:
-            raise self.refusals.unanswered(error) from error
-        return tuple(part for part, found in zip(parts, there, strict=True) if not found)
+            raise self.diagnostics.unanswered(error) from error
+        return tuple(blob for blob, is_present in zip(blobs, present, strict=True) if not is_present)
 
     def check(self, manifest: Manifest) -> None:
-        """Refuse what SageMaker would refuse, and what nobody could pull."""
-        reasons = unfit(manifest, self.refusals.form)
+        """Raise PublishError for an image that SageMaker would reject, or that cannot be pulled."""
+        reasons = unfit(manifest, self.target.form)
         if not reasons and (absent := self.absent(manifest)):
-            raise self.refusals.incomplete(absent, len(manifest.layers) + 1)
+            raise self.diagnostics.incomplete(absent, len(manifest.layers) + 1)
         try:
             if not reasons and manifest.config:
                 reasons = unfit_platform(self.remote.blob(manifest.config.digest))
         except RegistryError as error:
-            raise self.refusals.unanswered(error) from error
+            raise self.diagnostics.unanswered(error) from error
         if reasons:
-            raise self.refusals.unfit(reasons, pushed=True)
+            raise self.diagnostics.unfit(reasons, pushed=True)
 
     def published(self, tag: str, manifest: Manifest, *, was_there: bool, candidate: bool) -> PublishedImage:
-        """The image as it now lies there."""
+        """Return the image as published."""
         return PublishedImage(
-            image=self.refusals.name,
+            image=self.target.image,
             registry=self.remote.registry.host,
             repository=self.remote.name,
             tags=(tag,),
@@ -172,21 +168,21 @@ class ReleaseTags:
 
 
 def immutable_tag(identifier: str, day: date, key: ImageKey) -> str:
-    """The tag of one release: what it is, when it was published, what went into it."""
+    """Return the tag of a release, made of the image, the day and the build key."""
     return f"{identifier}-{day:%Y%m%d}-{key[:8]}"
 
 
 def candidate_tag(identifier: str, digest: Digest) -> str:
-    """The tag of what is published to be tried; it can't come to mean another image: the digest is in it."""
+    """Return the tag of a candidate; it contains the digest, so it never names another image."""
     return f"{identifier}-candidate-{digest.removeprefix('sha256:')[:16]}"
 
 
 def is_release_of(tag: str, identifier: str, key: ImageKey) -> bool:
-    """Whether a tag is an immutable one of this image, of any day."""
+    """Return whether a tag is a release tag of this image, of any day."""
     return re.fullmatch(rf"{re.escape(identifier)}-[0-9]{{8}}-{re.escape(key[:8])}", tag) is not None
 
 
 def release_day(tag: str) -> date | None:
-    """The day in the tag of a release; None where it is no such tag."""
-    found = re.fullmatch(r".+-([0-9]{8})-[0-9a-f]{8}", tag)
-    return date.fromisoformat(found[1]) if found else None
+    """Return the day in a release tag; None for other tags."""
+    match = re.fullmatch(r".+-([0-9]{8})-[0-9a-f]{8}", tag)
+    return date.fromisoformat(match[1]) if match else None

@@ -281,5 +281,5 @@ def _listen_for(answer: "Response", seconds: float) -> None:
 def _silence(watch: StallPolicy) -> TransferError:
     # A limit that is the deadline's own may end a moment before it.
     overdue = time.monotonic() >= watch.until - 0.2
-    text = "the time for it was over" if overdue else f"the engine was silent for {watch.stall:g} s"
+    text = "the deadline passed" if overdue else f"the engine was silent for {watch.stall:g} s"
     return TransferError(Fault.TIMED_OUT if overdue else Fault.STALLED, text)

@@ -139,7 +139,7 @@ class StallPolicy:
         self.moved(moved_at)
         now = time.monotonic()
         if now >= self.until:
-            message = "the time for it was over"
+            message = "the deadline passed"
             raise TransferError(Fault.TIMED_OUT, message)
         allowed = self._allowed(settling)
         if now - moved_at >= allowed:

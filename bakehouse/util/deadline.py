@@ -15,7 +15,7 @@ class OverdueError(Exception):
     """A deadline came."""
 
     def __init__(self) -> None:
-        super().__init__("the time for it was over")
+        super().__init__("the deadline passed")
 
 
 def remaining(until: float) -> float:

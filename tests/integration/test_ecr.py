@@ -186,10 +186,11 @@ def test_missing_rights_to_push_name_the_identity(
         Diagnostic(
             f"not allowed to push to `{ecr_standin.host}/{push.repository}`",
             reasons=(
-                Reason(f"the AWS user `moto` is valid, but may not: {text}"),
-                Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
+                Reason(f"the AWS user `moto` is valid but not authorized: {text}"),
+                Reason(f"no tag was set; the image is built as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push permission, then run `bake push mpi-cpu`; "
+            "the built image is reused",
         ),
     )
 
@@ -222,8 +223,8 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
     assert caught.value.diagnostics == (
         Diagnostic(
             f"`{ecr_standin.host}` does not accept the credentials",
-            reasons=(Reason("it answered to the AWS user `moto`: HTTP 401 Unauthorized"),),
-            hint="log in, then `bake push mpi-cpu`: what was built is reused",
+            reasons=(Reason("it answered the AWS user `moto`: HTTP 401 Unauthorized"),),
+            hint="log in, then run `bake push mpi-cpu`; the built image is reused",
         ),
     )
 

@@ -20,7 +20,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish import record as recording
 from bakehouse.publish.image_uris import newest
-from bakehouse.publish.promote import move_alias, promote
+from bakehouse.publish.promote import move_tag, promote
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleaseRecord, append
 from bakehouse.publish.tags import PublishedImage
@@ -143,7 +143,7 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
         team.promote(staged, image, TRAINED, NO_GPU)
     assert caught.value.diagnostics == (
         Diagnostic(
-            "`mpi-cpu` may not be released yet",
+            "`mpi-cpu` cannot be released yet",
             reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
             facts=(("candidate", staged.image_uri),),
             hint=(
@@ -208,7 +208,7 @@ def test_a_candidate_that_is_gone(ecr_standin: EcrStandin, team: Team, image: Bu
     staged = replace(team.stage(image), digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError) as caught:
         team.promote(staged, image)
-    assert caught.value.diagnostics[0].message.endswith("no longer holds sha256:000000000000, the candidate")
+    assert caught.value.diagnostics[0].message.endswith("no longer has the candidate sha256:000000000000")
 
 
 def test_the_alias_follows_releases_alone(
@@ -216,11 +216,11 @@ def test_the_alias_follows_releases_alone(
 ) -> None:
     released = team.promote(team.stage(image), image)
     assert not any("mpi-cpu" in tags for tags in ecr_standin.images(team.repository).values())
-    move_alias(released, team.registry, team.publication)
+    move_tag(released, team.registry, team.publication)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
     assert "mpi-cpu" in ecr_standin.images(team.repository)[image.digest]
-    move_alias(second, team.registry, team.publication)
+    move_tag(second, team.registry, team.publication)
     listed = ecr_standin.images(team.repository)
     assert "mpi-cpu" in listed[other.digest]
     assert TAG in listed[image.digest]
@@ -230,12 +230,12 @@ def test_an_alias_that_may_not_move_is_told_after_the_release(
     ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     ecr_standin.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
-    move_alias(team.promote(team.stage(image), image), team.registry, team.publication)
+    move_tag(team.promote(team.stage(image), image), team.registry, team.publication)
     ecr_standin.images(team.repository)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
     with pytest.raises(PublishError) as caught:
-        move_alias(second, team.registry, team.publication)
+        move_tag(second, team.registry, team.publication)
     answer = (
         f"The image tag 'mpi-cpu' already exists in the '{team.repository}' repository and cannot be "
         "overwritten because the tag is immutable."
@@ -244,7 +244,7 @@ def test_an_alias_that_may_not_move_is_told_after_the_release(
         Diagnostic(
             "`mpi-cpu` is released, but the moving tag `mpi-cpu` could not be set",
             facts=(("answer", answer), ("released", second.image_uri)),
-            hint="except `mpi-cpu` from the immutability of tags, or leave out `--alias`",
+            hint="except `mpi-cpu` from the immutability of tags, or omit `--move-tag`",
         ),
     )
 

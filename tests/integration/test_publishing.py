@@ -77,7 +77,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
         image_uris.retrieve("mpi-cpu", images=project.images)
-    with pytest.raises(PublishError, match="`mpi-cpu` may not be released yet"):
+    with pytest.raises(PublishError, match="`mpi-cpu` cannot be released yet"):
         publish.promote_image(project, image.image, print, PublishOptions())
 
     handed_back = tmp_path / "seen.json"

@@ -148,7 +148,7 @@ def test_where_the_engine_has_no_manifest_the_configuration_is_compared(
     push.pusher = ByConfiguration(push.pusher, image)
     published = push(known)
     assert (published.digest, published.config) == (image.digest, known.digest)
-    assert published.is_seen_by(known.digest)
+    assert published.has_digest(known.digest)
     assert push(known) == replace(published, was_there=True, sent=0)
 
 
@@ -156,7 +156,7 @@ def test_where_the_engine_has_no_manifest_another_image_is_told(
     push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     push.pusher = ByConfiguration(push.pusher, other)
-    with pytest.raises(PublishError, match="the engine pushes another manifest than was tested"):
+    with pytest.raises(PublishError, match="the engine pushes a different manifest than the tested one"):
         push(image)
 
 
@@ -165,17 +165,17 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
     with pytest.raises(TagTakenError) as caught:
         push(other)
     place = f"{published.registry}/{published.repository}"
-    cause = "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+    cause = "both have the build key 7c1e44b0 but different content: the build is not reproducible"
     [told] = caught.value.diagnostics
     assert told.message == f"tag `{TAG}` is taken by a different image"
     assert told.reasons == (Reason(cause),)
-    assert [fact for fact in told.facts if fact[0] != "there, made"] == [
+    assert [fact for fact in told.facts if fact[0] != "there, created"] == [
         ("in repository", place),
         ("there", image.digest),
         ("here", other.digest),
         ("to use it", f"{place}@{image.digest}"),
     ]
-    assert told.hint == "use the one already there, or push under tomorrow's tag"
+    assert told.hint == "use the existing image, or push under tomorrow's tag"
     assert there(push, image) == image.digest
 
 
@@ -216,13 +216,13 @@ def test_a_broken_connection_is_outlasted(push: Push, registry_proxy: Proxy, ima
     fault = registry_proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
     push(image)
     assert (there(push, image), fault.seen) == (image.digest, 1)
-    assert any(line.startswith("mpi-cpu: attempt 1 failed, trying again: ") for line in push.lines)
+    assert any(line.startswith("mpi-cpu: attempt 1 failed, retrying: ") for line in push.lines)
 
 
 def test_a_lost_reply_is_no_failure(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
     registry_proxy.lose_reply("PUT", "/manifests/")
     push(image)
-    assert "mpi-cpu: the push failed, but the registry has all of it" in push.lines
+    assert "mpi-cpu: the push failed, but the registry has the whole image" in push.lines
     assert registry_proxy.seen("PUT", "/manifests/") == 1
 
 
@@ -253,7 +253,7 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
-            hint="run `bake push mpi-cpu` again: layers that arrived are not sent twice",
+            hint="run `bake push mpi-cpu` again; uploaded layers are reused",
         ),
     )
     assert registry_proxy.hung_up.wait(10), "the engine went on pushing"
@@ -262,7 +262,7 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
 def test_all_attempts_together_have_a_deadline(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
     registry_proxy.stall("PUT|PATCH", UPLOADS)
     push.publication = replace(push.publication, stall=60.0, until=time.monotonic() + 2.0)
-    with pytest.raises(PublishError, match="was stopped: the time for it was over"):
+    with pytest.raises(PublishError, match="was stopped: the deadline passed"):
         push(image)
 
 
@@ -271,7 +271,7 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     with pytest.raises(PublishError) as caught:
         push(image)
     facts = (("answer", "none (ConnectionError: connection refused)"),)
-    hint = "see whether it runs, and whether this machine reaches it; then `bake push mpi-cpu`"
+    hint = "check that it runs and is reachable from here, then run `bake push mpi-cpu`"
     assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 
 
@@ -289,10 +289,11 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
         Diagnostic(
             f"not allowed to push to `{place}`",
             reasons=(
-                Reason("nobody is logged in there: requested access to the resource is denied"),
-                Reason(f"no tag was set; the image is built, as {short(image.digest)}"),
+                Reason("not logged in: requested access to the resource is denied"),
+                Reason(f"no tag was set; the image is built as {short(image.digest)}"),
             ),
-            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push permission, then run `bake push mpi-cpu`; "
+            "the built image is reused",
         ),
     )
 
@@ -307,8 +308,8 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
         assert caught.value.diagnostics == (
             Diagnostic(
                 f"`{proxy.host}` does not accept the credentials",
-                reasons=(Reason("it answered to docker's login `AWS`: authentication required"),),
-                hint="log in, then `bake push mpi-cpu`: what was built is reused",
+                reasons=(Reason("it answered docker's login `AWS`: authentication required"),),
+                hint="log in, then run `bake push mpi-cpu`; the built image is reused",
             ),
         )
 
@@ -344,9 +345,9 @@ def test_what_sagemaker_would_refuse_is_not_pushed(
     ):
         push(image)
     (told,) = caught.value.diagnostics
-    assert told.message == "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers"
+    assert told.message == "`mpi-cpu` is not a single linux/amd64 Docker schema 2 image with gzip layers"
     assert reason in told.reasons[0].text
-    assert told.facts == (("digest", image.digest), ("so", "nothing was pushed"))
+    assert told.facts == (("digest", image.digest), ("result", "nothing was pushed"))
     assert registry_proxy.seen("POST|PUT|PATCH", "/v2/") == 0
 
 
@@ -359,8 +360,8 @@ def test_a_recipe_may_ask_for_another_form_and_is_told_what_that_means(
         published = push(replace(image, image=replace(image.image, format=format)))
     assert published.media_type == OCI_MANIFEST
     assert push.lines[1] == (
-        f"mpi-cpu: its recipe makes it an OCI image with {compression} layers: SageMaker may refuse that, "
-        "and takes Docker schema 2"
+        f"mpi-cpu: its recipe builds an OCI image with {compression} layers; SageMaker may reject it, "
+        "but accepts Docker schema 2"
     )
 
 
@@ -379,7 +380,7 @@ def test_an_image_that_the_engine_lost_is_named(push: Push, image: BuiltImage) -
         push(gone)
     assert caught.value.diagnostics == (
         Diagnostic(
-            "the engine no longer holds sha256:000000000000, the image that was tested",
+            "the engine no longer has the tested image sha256:000000000000",
             hint="run `bake release mpi-cpu`",
         ),
     )

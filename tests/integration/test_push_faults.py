@@ -40,7 +40,7 @@ from tests.support.proxy import LOST, Forward, Reply, Request, error_body
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 REPOSITORY = "bakehouse/mpi-cpu"
-AGAIN = "run `bake push mpi-cpu` again: layers that arrived are not sent twice"
+AGAIN = "run `bake push mpi-cpu` again; uploaded layers are reused"
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
@@ -121,15 +121,15 @@ def lies_there(pushing: Pushing, image: BuiltImage) -> bool:
 def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
     assert lies_there(pushing, image)
-    assert any("attempt 1 failed, trying again: " in line for line in pushing.lines)
+    assert any("attempt 1 failed, retrying: " in line for line in pushing.lines)
 
 
 @under("corrupt byte, always")
 def test_bytes_that_change_every_time_are_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
     told = pushing.refused(image)
-    assert told.message == f"what arrives at `{pushing.place}` is not what was sent, 3 times"
+    assert told.message == f"`{pushing.place}` received corrupted data in 3 attempts"
     assert told.facts[0][1].endswith(" 400 Bad Request")
-    assert told.hint == "look at what lies between here and the registry: a proxy, a cable, a disk there"
+    assert told.hint == "check the proxy and the network path to the registry"
 
 
 @under("registry killed, restarted")
@@ -179,7 +179,7 @@ def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage
     pushing(image)
     assert time.monotonic() - began >= 2.0
     assert lies_there(pushing, image)
-    said = "mpi-cpu: attempt 1 failed, trying again in 2 s, as the registry asks: "
+    said = "mpi-cpu: attempt 1 failed, retrying in 2 s, as the registry asks: "
     assert sum(line.startswith(said) for line in pushing.lines) == 1
 
 
@@ -188,8 +188,8 @@ def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImag
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
     told = pushing.refused(image)
     assert told.message == f"the push to `{pushing.place}` failed"
-    assert told.facts[1:] == (("registry", "Rate exceeded"), ("wants a pause", "3600 s"))
-    assert told.hint == f"look at the registry's log and its disk, then {AGAIN}"
+    assert told.facts[1:] == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
+    assert told.hint == f"check the registry's log and disk, then {AGAIN}"
 
 
 @under("token expires on the way")
@@ -203,8 +203,8 @@ def test_a_login_that_is_too_old_is_told(pushing: Pushing, image: BuiltImage) ->
     told = pushing.refused(image, RegistryAuthError)
     assert told == Diagnostic(
         f"`{pushing.scene.place}` does not accept the credentials",
-        reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
-        hint="log in, then `bake push mpi-cpu`: what was built is reused",
+        reasons=(Reason("it answered docker's login `ci`: authentication required"),),
+        hint="log in, then run `bake push mpi-cpu`; the built image is reused",
     )
 
 
@@ -224,7 +224,7 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
     told = pushing.refused(images["same"], TagTakenError)
     assert told.message == f"tag `{TAG}` is taken by a different image"
     facts = dict(told.facts)
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, made"))
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, created"))
     assert facts == {
         "in repository": pushing.place,
         "there": other,
@@ -239,9 +239,9 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
 @under("quota")
 def test_a_quota_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
     told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
     assert told.facts[0][1].endswith("412 Precondition Failed")
-    assert told.hint == "make room there or have the quota raised, then `bake push mpi-cpu`"
+    assert told.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
 
 
 def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
@@ -251,14 +251,14 @@ def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
     words = "the repository may hold 10,000 images: limit exceeded"
     pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", words))
     told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
     assert told.facts[1] == ("registry", words)
 
 
 @under("registry's disk full")
 def test_a_full_disk_at_the_registry_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
     told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is full: a quota, or the registry's disk, lets no more in"
+    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
 
 
 @under("repository missing")
@@ -266,13 +266,13 @@ def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltI
     told = pushing.refused(image)
     assert told.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
     assert ("registry", "The repository with that name does not exist in the registry") in told.facts
-    assert told.hint == "make it there, then `bake push mpi-cpu`"
+    assert told.hint == "create it, then run `bake push mpi-cpu`"
 
 
 @under("name unknown to DNS")
 def test_a_name_that_nobody_knows(pushing: Pushing, image: BuiltImage) -> None:
-    hint = "compare the name with the registry's own; `getent hosts registry.invalid` asks for its address"
-    told = Diagnostic("no address is known for `registry.invalid`", hint=hint)
+    hint = "check the name; `getent hosts registry.invalid` looks it up"
+    told = Diagnostic("cannot resolve `registry.invalid`", hint=hint)
     assert pushing.refused(image) == told
 
 
@@ -283,7 +283,7 @@ def test_a_certificate_that_nobody_trusts(pushing: Pushing, image: BuiltImage) -
     assert pushing.refused(image) == Diagnostic(
         f"`{host}` is not trusted",
         facts=(("because", "its certificate is not trusted: self-signed certificate"),),
-        hint=f"give its authority to the engine, as {authority}, and to Bakehouse, by REQUESTS_CA_BUNDLE",
+        hint=f"copy its CA certificate to {authority} for the engine, and name it in REQUESTS_CA_BUNDLE",
     )
 
 
@@ -293,7 +293,7 @@ def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
     pushing.publication = replace(pushing.publication, stall=60.0, until=began + seconds)
     told = pushing.refused(image)
     assert time.monotonic() - began < 30
-    message = f"the push to `{pushing.place}` was stopped: the time for it was over"
+    message = f"the push to `{pushing.place}` was stopped: the deadline passed"
     assert (told.message, told.hint) == (message, AGAIN)
 
 
@@ -350,7 +350,7 @@ def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltI
     pushing.scene.proxy.stall("PUT", "/manifests/")
     pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 15.0)
     [(name, text)] = pushing.refused(image).facts
-    assert name == "before"
+    assert name == "previous attempt"
     assert text.endswith("503 Service Unavailable")
 
 
@@ -378,9 +378,9 @@ def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: Built
     pushing.scene.proxy.fail("HEAD", lost, 404)
     told = pushing.refused(image)
     assert told == Diagnostic(
-        f"`{pushing.place}` took the push, but lacks 1 of its 3 parts",
-        facts=(("digest", image.digest), ("part 1", lost)),
-        hint="run `bake push mpi-cpu` again: what is missing is sent again",
+        f"`{pushing.place}` accepted the push, but lacks 1 of 3 blobs",
+        facts=(("digest", image.digest), ("blob 1", lost)),
+        hint="run `bake push mpi-cpu` again to upload the missing blobs",
     )
 
 
@@ -408,7 +408,7 @@ def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, ima
     pushing.scene.proxy.fail("POST", "/blobs/uploads/", 500, times=1)
     pushing.lines.clear()
     pushing(image)
-    assert "mpi-cpu: the push failed, but the registry has all of it" not in pushing.lines
+    assert "mpi-cpu: the push failed, but the registry has the whole image" not in pushing.lines
     assert blob.exists()
 
 

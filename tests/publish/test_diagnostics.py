@@ -11,6 +11,7 @@ from bakehouse.errors import (
     TagTakenError,
 )
 from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
@@ -41,18 +42,16 @@ class Somewhere:
 
 def refusals(registry: Somewhere | None = None) -> PushDiagnostics:
     return PushDiagnostics(
-        IMAGE.name,
-        IMAGE.key,
-        DIGEST,
-        registry or Somewhere(),
-        "bakehouse/mpi-cpu",
-        "mpi-cpu-20261120-7c1e44b0",
+        ReleaseTarget(
+            *(IMAGE.name, IMAGE.key, DIGEST, registry or Somewhere(), "bakehouse/mpi-cpu"),
+            tag="mpi-cpu-20261120-7c1e44b0",
+        )
     )
 
 
 PLACE = "registry.example.com/bakehouse/mpi-cpu"
 CAUSE = "but different content: the build is not reproducible"
-AGAIN = "run `bake push mpi-cpu` again: layers that arrived are not sent twice"
+AGAIN = "run `bake push mpi-cpu` again; uploaded layers are reused"
 
 
 def test_a_taken_tag() -> None:
@@ -63,7 +62,7 @@ def test_a_taken_tag() -> None:
             "tag `mpi-cpu-20261120-7c1e44b0` is taken by a different image",
             reasons=(
                 Reason(
-                    "both have the plan key 7c1e44b0 but different content: the build is not reproducible"
+                    "both have the build key 7c1e44b0 but different content: the build is not reproducible"
                 ),
             ),
             facts=(
@@ -72,23 +71,23 @@ def test_a_taken_tag() -> None:
                 ("here", DIGEST),
                 ("to use it", f"{PLACE}@{OTHER}"),
             ),
-            hint="use the one already there, or push under tomorrow's tag",
+            hint="use the existing image, or push under tomorrow's tag",
         ),
     )
 
 
 @pytest.mark.parametrize(
     ("pushed", "so"),
-    [(False, "nothing was pushed"), (True, "it was pushed, and no release was recorded")],
+    [(False, "nothing was pushed"), (True, "it was pushed, but no release was recorded")],
 )
 def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
     reasons = (Reason("it has no layers"),)
     assert refusals().unfit(reasons, pushed=pushed).diagnostics == (
         Diagnostic(
-            "`mpi-cpu` is not one linux/amd64 Docker schema 2 image with gzip layers",
+            "`mpi-cpu` is not a single linux/amd64 Docker schema 2 image with gzip layers",
             reasons=reasons,
-            facts=(("digest", DIGEST), ("so", so)),
-            hint="run `bake build mpi-cpu`, which makes it in that form",
+            facts=(("digest", DIGEST), ("result", so)),
+            hint="run `bake build mpi-cpu` to build it in that format",
         ),
     )
 
@@ -96,7 +95,7 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
 def test_no_answer() -> None:
     error = refusals().unanswered(RegistryError(None, "", "none (ConnectTimeout)"))
     facts = (("answer", "none (ConnectTimeout)"),)
-    hint = "see whether it runs, and whether this machine reaches it; then `bake push mpi-cpu`"
+    hint = "check that it runs and is reachable from here, then run `bake push mpi-cpu`"
     assert error.diagnostics == (
         Diagnostic("`registry.example.com` does not answer", facts=facts, hint=hint),
     )
@@ -105,8 +104,8 @@ def test_no_answer() -> None:
 @pytest.mark.parametrize(
     ("origin", "cause"),
     [
-        (Origin(key="ab" * 32), "what is there was built from another plan, abababab"),
-        (Origin(), "what is there carries no label of Bakehouse: something else pushed it"),
+        (Origin(key="ab" * 32), "the existing image has another build key, abababab"),
+        (Origin(), "the existing image has no Bakehouse labels, so another tool pushed it"),
     ],
 )
 def test_whose_the_other_image_is(origin: Origin, cause: str) -> None:
@@ -122,7 +121,7 @@ def test_both_sides_of_a_conflict() -> None:
         ("there, pushed", "2026-11-18 09:45 UTC"),
         ("there, ledger", f"ledger's of {OTHER[:9]}"),
         ("there, revision", "3be01c4"),
-        ("there, made", "2026-11-18 09:41"),
+        ("there, created", "2026-11-18 09:41"),
         ("there, by", "ci"),
         ("here", DIGEST),
         ("here, revision", "8802d51"),
@@ -132,7 +131,7 @@ def test_both_sides_of_a_conflict() -> None:
 @pytest.mark.parametrize(
     ("unreached", "message"),
     [
-        (Unreached.NAME, "no address is known for `registry.example.com`"),
+        (Unreached.NAME, "cannot resolve `registry.example.com`"),
         (Unreached.TRUST, "`registry.example.com` is not trusted"),
     ],
 )
@@ -144,9 +143,9 @@ def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dial tcp: lookup registry.example.com: no such host", "the engine finds no address for `{host}`"),
+        ("dial tcp: lookup registry.example.com: no such host", "the engine cannot resolve `{host}`"),
         ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust `{host}`"),
-        ("denied: quota exceeded", "`{place}` is full: a quota, or the registry's disk, lets no more in"),
+        ("denied: quota exceeded", "`{place}` is out of space (quota or disk)"),
         ("name unknown: no such", "there is no repository `bakehouse/mpi-cpu` in `{host}`"),
     ],
 )
@@ -168,8 +167,8 @@ def test_wrong_credentials() -> None:
     assert error.diagnostics == (
         Diagnostic(
             "`registry.example.com` does not accept the credentials",
-            reasons=(Reason("it answered to docker's login `ci`: authentication required"),),
-            hint="log in, then `bake push mpi-cpu`: what was built is reused",
+            reasons=(Reason("it answered docker's login `ci`: authentication required"),),
+            hint="log in, then run `bake push mpi-cpu`; the built image is reused",
         ),
     )
 
@@ -180,10 +179,10 @@ def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
     assert error.diagnostics == (
         Diagnostic(
             f"not allowed to read from `{PLACE}`",
-            reasons=(Reason("docker's login `ci` is valid, but may not: requested access is denied"),),
+            reasons=(Reason("docker's login `ci` is valid but not authorized: requested access is denied"),),
             hint=(
-                "use credentials that may also read there (`ecr:BatchGetImage` and "
-                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then `bake push mpi-cpu`"
+                "use credentials with read permission (`ecr:BatchGetImage` and "
+                "`ecr:GetDownloadUrlForLayer` on Amazon ECR), then run `bake push mpi-cpu`"
             ),
         ),
     )
@@ -195,15 +194,15 @@ def test_who_may_not_set_a_tag_is_told_that() -> None:
     assert error.diagnostics == (
         Diagnostic(
             f"not allowed to set a tag in `{PLACE}`",
-            reasons=(Reason("docker's login `ci` is valid, but may not: no"),),
-            hint="use credentials with push rights, then `bake promote mpi-cpu`",
+            reasons=(Reason("docker's login `ci` is valid but not authorized: no"),),
+            hint="use credentials with push permission, then run `bake promote mpi-cpu`",
         ),
     )
 
 
 def test_no_credentials() -> None:
     error = refusals(Somewhere(seen_as="")).unanswered(RegistryError(401, "", "authentication required"))
-    assert error.diagnostics[0].reasons == (Reason("nobody is logged in there: authentication required"),)
+    assert error.diagnostics[0].reasons == (Reason("not logged in: authentication required"),)
 
 
 def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
@@ -213,10 +212,11 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
         Diagnostic(
             f"not allowed to push to `{PLACE}`",
             reasons=(
-                Reason("docker's login `ci` is valid, but may not: requested access is denied"),
-                Reason("no tag was set; the image is built, as sha256:4f1c09d2a7be"),
+                Reason("docker's login `ci` is valid but not authorized: requested access is denied"),
+                Reason("no tag was set; the image is built as sha256:4f1c09d2a7be"),
             ),
-            hint="use credentials with push rights, then `bake push mpi-cpu`: what was built is reused",
+            hint="use credentials with push permission, then run `bake push mpi-cpu`; "
+            "the built image is reused",
         ),
     )
 
@@ -231,14 +231,14 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
         ),
         (
             Fault.TIMED_OUT,
-            "the time for it was over",
-            Diagnostic(f"the push to `{PLACE}` was stopped: the time for it was over", hint=AGAIN),
+            "the deadline passed",
+            Diagnostic(f"the push to `{PLACE}` was stopped: the deadline passed", hint=AGAIN),
         ),
         (
             Fault.NOT_FOUND,
             "no such image",
             Diagnostic(
-                "the engine no longer holds sha256:4f1c09d2a7be, the image that was tested",
+                "the engine no longer has the tested image sha256:4f1c09d2a7be",
                 hint="run `bake release mpi-cpu`",
             ),
         ),
@@ -248,7 +248,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             Diagnostic(
                 f"the push to `{PLACE}` failed after 5 attempts",
                 facts=(("engine", "500 Internal Server Error"),),
-                hint=f"look at the registry's log and its disk, then {AGAIN}",
+                hint=f"check the registry's log and disk, then {AGAIN}",
             ),
         ),
     ],
@@ -264,7 +264,7 @@ def test_the_registrys_own_words_stand_beside_the_engines() -> None:
         Diagnostic(
             f"the push to `{PLACE}` failed",
             facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
-            hint="ask whoever runs the registry what its log says of it, then `bake push mpi-cpu`",
+            hint="check the registry's log, then run `bake push mpi-cpu`",
         ),
     )
 
@@ -276,9 +276,9 @@ def test_a_full_disk_on_this_side_is_a_reason() -> None:
 
 
 def test_an_engine_that_pushes_something_else() -> None:
-    assert refusals().sent_another(OTHER).diagnostics == (
+    assert refusals().wrong_manifest(OTHER).diagnostics == (
         Diagnostic(
-            "the engine pushes another manifest than was tested",
+            "the engine pushes a different manifest than the tested one",
             facts=(("tested", DIGEST), ("pushed", OTHER)),
             hint="use an engine with the containerd image store: run `bake doctor`",
         ),
@@ -286,9 +286,9 @@ def test_an_engine_that_pushes_something_else() -> None:
 
 
 def test_a_registry_that_has_nothing_after_all() -> None:
-    assert refusals().not_there().diagnostics == (
+    assert refusals().tag_missing().diagnostics == (
         Diagnostic(
-            f"`{PLACE}` took the push, but has nothing under `mpi-cpu-20261120-7c1e44b0`",
+            f"`{PLACE}` accepted the push, but has no tag `mpi-cpu-20261120-7c1e44b0`",
             hint="run `bake push mpi-cpu` again",
         ),
     )
@@ -297,12 +297,12 @@ def test_a_registry_that_has_nothing_after_all() -> None:
 def test_a_candidate_that_is_gone() -> None:
     assert refusals().candidate_gone().diagnostics == (
         Diagnostic(
-            f"`{PLACE}` no longer holds sha256:4f1c09d2a7be, the candidate",
+            f"`{PLACE}` no longer has the candidate sha256:4f1c09d2a7be",
             hint="run `bake push --candidate mpi-cpu` again",
         ),
     )
 
 
 def test_the_command_to_repeat_is_the_one_that_failed() -> None:
-    assert replace(refusals(), name="pytorch-cpu").again == "`bake push pytorch-cpu`"
-    assert replace(refusals(), command="promote").again == "`bake promote mpi-cpu`"
+    assert refusals().retry == "`bake push mpi-cpu`"
+    assert replace(refusals(), command="promote").retry == "`bake promote mpi-cpu`"

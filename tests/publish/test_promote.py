@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
-from bakehouse.publish.promote import move_alias, promote
+from bakehouse.publish.promote import move_tag, promote
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
@@ -37,7 +37,7 @@ def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:
         promote(candidate, IMAGE, PASSED, registry, publication(tmp_path, 0.3), lines.append)
     assert caught.value.diagnostics == (
         Diagnostic(
-            "the promotion in `127.0.0.1:9/bakehouse/mpi-cpu` was stopped: the time for it was over",
+            "the promotion in `127.0.0.1:9/bakehouse/mpi-cpu` was stopped: the deadline passed",
             hint="run `bake promote mpi-cpu` again",
         ),
     )
@@ -65,5 +65,5 @@ def test_the_alias_is_moved_by_the_deadline(tmp_path: Path, busy: Proxy) -> None
     registry, within = NamedRegistry(busy.host, lambda _: None), publication(tmp_path, 30.0)
     published = PublishedImage("mpi-cpu", busy.host, "bakehouse/mpi-cpu", ("x",), DIGEST)
     with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set"):
-        move_alias(published, registry, within)
+        move_tag(published, registry, within)
     assert len(busy.requests) == 1

@@ -202,9 +202,7 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
 
     retry_policy = RetryPolicy(attempts=1, until=time.monotonic() + 0.3)
     found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
-    assert [one.missing for one in found] == [
-        (f"{proxies[0].host} can't be asked: the time for it was over",)
-    ]
+    assert [one.missing for one in found] == [(f"{proxies[0].host} can't be asked: the deadline passed",)]
 
 
 class Silent(EcrRegistry):
@@ -229,7 +227,7 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
     until = time.monotonic() + 0.3
     require_not_expiring(target, published, open_ledger(Project(tmp_path, ())), lines.append, until)
-    over = "the time for it was over"
+    over = "the deadline passed"
     place = f"`{host}/team/mpi-cpu`"
     assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]
     assert image.differences(target, published, until) == (Reason(f"not compared with the settings: {over}"),)

@@ -161,5 +161,5 @@ def test_a_rehearsed_image_is_no_candidate_either(tmp_path: Path) -> None:
     publication = PushOptions(day=date(2026, 11, 20), locks=tmp_path, candidate=True)
     registry = NamedRegistry("registry.example.com", lambda _: None)
 
-    with pytest.raises(PublishError, match="rehearsed, not built: there are stand-ins in it"):
+    with pytest.raises(PublishError, match="rehearsed, not built: it contains stubs"):
         publish(built, PASSED, registry, NoPusher(), publication, lambda _: None)

@@ -11,6 +11,7 @@ from bakehouse.errors import TagTakenError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
+from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.registry import Credentials, NamedRegistry
@@ -116,7 +117,8 @@ def test_a_conflict_is_told_also_where_there_is_no_time_left_to_look_into_it(
 ) -> None:
     holding(shelf)
     registry = Overdue(proxy.host, lambda _: None)
-    refusals = PushDiagnostics("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
-    tags = ReleaseTags(Repository(registry, "team/image", RetryPolicy()), refusals)
+    target = ReleaseTarget("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
+    repository = Repository(registry, "team/image", RetryPolicy())
+    tags = ReleaseTags(repository, target, PushDiagnostics(target))
     told = tags.taken(parse(OTHERS)).diagnostics[0]
     assert told.message == f"tag `{TAG}` is taken by a different image"

@@ -110,7 +110,7 @@ def test_no_movement_is_a_stall() -> None:
 
 
 def test_the_end_of_the_time_counts_although_something_moves() -> None:
-    with pytest.raises(TransferError, match=r"^the time for it was over$") as caught:
+    with pytest.raises(TransferError, match=r"^the deadline passed$") as caught:
         StallPolicy(3, time.monotonic()).check(time.monotonic())
     assert caught.value.fault is Fault.TIMED_OUT
 

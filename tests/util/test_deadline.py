@@ -22,7 +22,7 @@ def test_what_it_raises_is_raised() -> None:
 
 def test_what_does_not_end_is_left_to_itself() -> None:
     released = threading.Event()
-    with pytest.raises(OverdueError, match="the time for it was over"):
+    with pytest.raises(OverdueError, match="the deadline passed"):
         bounded(lambda: released.wait(60), time.monotonic() + 0.1)
     released.set()
 
