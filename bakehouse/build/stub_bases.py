@@ -16,7 +16,7 @@ from bakehouse.build.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.dockerfile import RenderedFile
-from bakehouse.plan.model import Part
+from bakehouse.plan.model import InstalledComponent
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH
 
@@ -170,7 +170,7 @@ def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
         name = next((name for name, other in _PACKAGES.items() if other == package), package)
         stem = package.replace("-", "_")
         file = f"{stem}-{version}-py3-none-any.whl"
-        part = Part(name, version, "", provides=tuple(sorted(provides.items())))
+        part = InstalledComponent(name, version, "", provides=tuple(sorted(provides.items())))
         directory = HOME / "recipes" / "components" / name
         wheel = make(StubFile("wheel", part, directory, package, version, file))
         tree |= {f"{site}/{path}": entry for path, entry in unpacked(wheel).items()}

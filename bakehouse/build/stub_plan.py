@@ -15,7 +15,15 @@ from typing import Literal
 
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import (
+    BootstrappedBase,
+    Image,
+    ImageKey,
+    InstalledComponent,
+    RegistryBase,
+    Stage,
+    StageKey,
+)
 from bakehouse.util.oci import Sha256
 
 REHEARSED = "rehearsed, not built"
@@ -41,7 +49,7 @@ class StubFile:
     """File that needs a stub."""
 
     kind: Literal["wheel", "sdist", "artifact"]
-    part: Part
+    part: InstalledComponent
     """Component of the stage that installs the file."""
     directory: Path
     """Directory of the component, which may define its stubs."""
@@ -62,7 +70,7 @@ class StubFile:
 class StubBase:
     """Base that needs a stub."""
 
-    part: Part
+    part: InstalledComponent
     bootstrapped: BootstrappedBase | None
     """Real base if it can be bootstrapped; the stub only adds a mark to it."""
     is_build_base: bool = False

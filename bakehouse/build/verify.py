@@ -16,14 +16,14 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
-from bakehouse.plan.model import Image, Part
+from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
 ASK_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
-_CONTENTS = Part("contents", "", "", PROBES / "contents.py")
+_CONTENTS = InstalledComponent("contents", "", "", PROBES / "contents.py")
 """Checks of the whole image: each file has one owner, and no temporary files remain."""
 
 
@@ -150,7 +150,9 @@ def run_probes(
     return _cut_short(results, f"exited with {outcome.exit_code}")
 
 
-def read_results(parts: Iterable[Part], lines: Iterable[str], seconds: float, log: Path) -> ProbeResults:
+def read_results(
+    parts: Iterable[InstalledComponent], lines: Iterable[str], seconds: float, log: Path
+) -> ProbeResults:
     """Parse the output of `probes/checks.py` into results, in the order of the components."""
     versions: dict[str, dict[str, Any]] = {}
     checks: dict[tuple[str, str], CheckAnswer] = {}
@@ -263,7 +265,7 @@ def _cut_short(results: ProbeResults, reason: str) -> ProbeResults:
     )
 
 
-def _inputs(parts: Iterable[Part]) -> dict[str, list[str]]:
+def _inputs(parts: Iterable[InstalledComponent]) -> dict[str, list[str]]:
     """Return the other inputs of a verification: declared versions, and checksums of smoke files."""
     return {
         part.component: [
@@ -275,7 +277,7 @@ def _inputs(parts: Iterable[Part]) -> dict[str, list[str]]:
     }
 
 
-def _bytes(part: Part) -> bytes:
+def _bytes(part: InstalledComponent) -> bytes:
     return part.smoke.read_bytes() if part.smoke else b""
 
 

@@ -50,7 +50,7 @@ class RegistryBase:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InstalledComponent:
     """One component as it is in an image."""
 
     component: str
@@ -79,7 +79,7 @@ class Stage:
 
     name: str
     key: StageKey
-    part: Part
+    part: InstalledComponent
     source: Path
     """The component's folder: where a failing line comes from."""
     template: str
@@ -160,7 +160,7 @@ class Image:
     key: ImageKey
     summary: str
     base: BootstrappedBase | RegistryBase
-    parts: tuple[Part, ...]
+    parts: tuple[InstalledComponent, ...]
     gpu: bool
     launchers: tuple[str, ...]
     """Which of `torchrun`, `mpirun` the image carries."""
@@ -176,7 +176,7 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     content: Content = field(default_factory=Content)
-    base_part: Part = Part("", "", "")
+    base_part: InstalledComponent = InstalledComponent("", "", "")
     base_facts: Mapping[str, str] = field(default_factory=dict)
     build_base: str = ""
     """What build stages start from, where it is not the base itself."""
@@ -253,7 +253,7 @@ class Image:
         return self.name.replace(".", "_")
 
     @property
-    def all_parts(self) -> tuple[Part, ...]:
+    def all_parts(self) -> tuple[InstalledComponent, ...]:
         """The base and what was put on it."""
         return (self.base_part, *self.parts) if self.base_part.component else self.parts
 

@@ -13,7 +13,15 @@ from bakehouse.catalog.size_budget import OWN
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part, Plan, RegistryBase, in_layers
+from bakehouse.plan.model import (
+    BootstrappedBase,
+    Image,
+    ImageKey,
+    InstalledComponent,
+    Plan,
+    RegistryBase,
+    in_layers,
+)
 from bakehouse.plan.stages import stages_of
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import json_of, key_of, text_key, texts_json
@@ -200,10 +208,12 @@ def _key_of_bootstrapped(suite: str, packages: tuple[str, ...], debs: tuple[Deb,
     return key_of(suite, packages, _sums(debs))
 
 
-def _part(choice: Choice) -> Part:
+def _part(choice: Choice) -> InstalledComponent:
     variant = choice.candidate.variant.name
     smoke = choice.candidate.component.smoke
-    return Part(choice.name, choice.version, variant, smoke, tuple(sorted(choice.spec.provides.items())))
+    return InstalledComponent(
+        choice.name, choice.version, variant, smoke, tuple(sorted(choice.spec.provides.items()))
+    )
 
 
 def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
@@ -218,7 +228,7 @@ def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     return merged | dict(recipe.content.environment)
 
 
-def _labels(recipe: Recipe, key: ImageKey, parts: tuple[Part, ...]) -> dict[str, str]:
+def _labels(recipe: Recipe, key: ImageKey, parts: tuple[InstalledComponent, ...]) -> dict[str, str]:
     return {
         "org.opencontainers.image.title": recipe.name,
         "org.opencontainers.image.description": recipe.summary,
@@ -227,12 +237,12 @@ def _labels(recipe: Recipe, key: ImageKey, parts: tuple[Part, ...]) -> dict[str,
     }
 
 
-def _parts_text(parts: Iterable[Part]) -> list[str]:
+def _parts_text(parts: Iterable[InstalledComponent]) -> list[str]:
     """`name version (variant)` of each part."""
     return [f"{part.component} {_version_text(part)}" for part in parts]
 
 
-def _version_text(part: Part) -> str:
+def _version_text(part: InstalledComponent) -> str:
     return f"{part.version} ({part.variant})" if part.variant else part.version
 
 

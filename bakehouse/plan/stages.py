@@ -12,7 +12,7 @@ from bakehouse.catalog import trim
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.plan.apt_packages import AptSteps
-from bakehouse.plan.model import Part, Stage, StageKey, packages_below, ships
+from bakehouse.plan.model import InstalledComponent, Stage, StageKey, packages_below, ships
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import Json, key_of, list_of, text_json, text_key
 
@@ -23,11 +23,11 @@ _MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 def stages_of(
     resolution: Resolution,
-    parts: Iterable[Part],
+    parts: Iterable[InstalledComponent],
     foundation: str,
     locked: AptSteps,
     templates: Mapping[str, str],
-    base: Part,
+    base: InstalledComponent,
 ) -> tuple[Stage, ...]:
     """Return the stages of an image, each after those it needs files of; `parts` are those of the choices.
 
@@ -112,7 +112,13 @@ def _key(
     return StageKey(key)
 
 
-def _stage(choice: Choice, part: Part, resolution: Resolution, debs: tuple[Deb, ...], base: Part) -> Stage:
+def _stage(
+    choice: Choice,
+    part: InstalledComponent,
+    resolution: Resolution,
+    debs: tuple[Deb, ...],
+    base: InstalledComponent,
+) -> Stage:
     """A stage without its key."""
     component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]
@@ -144,7 +150,7 @@ def _stage(choice: Choice, part: Part, resolution: Resolution, debs: tuple[Deb, 
 def _user_stage(resolution: Resolution, template: str) -> Stage:
     """The stage of the user's own requirements, without its key."""
     recipe, packages = resolution.recipe, resolution.user_packages
-    part = Part(REQUIREMENTS, "0", "")
+    part = InstalledComponent(REQUIREMENTS, "0", "")
     dropped = trim.patterns((), recipe.trim)
     return Stage(
         name=REQUIREMENTS,

@@ -16,7 +16,7 @@ from bakehouse.analysis.packages import Distribution, Installed, SystemPackage
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
-from bakehouse.plan.model import Image, Part
+from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.util.oci import Digest
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def image_purl(name: str, digest: Digest) -> str:
     return _purl("oci", name, digest)
 
 
-def component_purl(part: Part) -> str:
+def component_purl(part: InstalledComponent) -> str:
     """Return the purl of a component of the catalogue."""
     return _purl("generic", part.component, part.version)
 

@@ -17,7 +17,7 @@ from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, Diagnostic, EngineError
-from bakehouse.plan.model import Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
@@ -160,7 +160,7 @@ def test_all_that_differs_from_what_is_declared_is_told() -> None:
 
 
 def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
-    python = Part("python", "3.11", "distribution")
+    python = InstalledComponent("python", "3.11", "distribution")
     stage = Stage("python", StageKey("b" * 64), python, Path("python"), "", {}, (), (), (), {}, {})
     small, large = (
         replace(IMAGE, name=name, stages=(stage,) * parts) for name, parts in (("small", 1), ("large", 2))

@@ -25,7 +25,7 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache
 from bakehouse.fetch.required_files import RequiredFile, required_files
-from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
 from tests.support import fake_engine
@@ -54,7 +54,7 @@ def stage(name: str, *packages: Package, artifacts: tuple[Artifact, ...] = ()) -
     return Stage(
         name=name,
         key=StageKey(name),
-        part=Part(name, "1", ""),
+        part=InstalledComponent(name, "1", ""),
         source=Path(),
         template="",
         artifacts={one.name: one for one in artifacts},

@@ -16,7 +16,7 @@ from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from tests.conftest import templates
 from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
@@ -77,11 +77,11 @@ class Rehearsals:
             path.write_text(f"# the machine's {name}\n")
         smoke = folder / "smoke.py"
         smoke.write_text("")
-        self.part = Part("part", "1.0", "", smoke)
+        self.part = InstalledComponent("part", "1.0", "", smoke)
 
     def image(self, name: str) -> Image:
         plain = fake_engine.image(name, (self.part,))
-        key, base_part = ImageKey(name.ljust(64, "0")), Part("debian", "12", "")
+        key, base_part = ImageKey(name.ljust(64, "0")), InstalledComponent("debian", "12", "")
         return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
     def run(self, *names: str) -> Outcome:

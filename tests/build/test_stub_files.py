@@ -15,7 +15,7 @@ from packaging.utils import parse_wheel_filename
 from bakehouse.build import file_server, stub_files
 from bakehouse.build.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
-from bakehouse.plan.model import Part
+from bakehouse.plan.model import InstalledComponent
 
 COMPONENTS = HOME / "recipes" / "components"
 
@@ -27,7 +27,9 @@ def need(
     kind: Literal["wheel", "sdist", "artifact"] = "artifact",
     dropped: tuple[str, ...] = (),
 ) -> StubFile:
-    part = Part(component, "1.2.3", "", provides=(("libfabric", "2.4.0"), ("open-mpi", "4.1.7")))
+    part = InstalledComponent(
+        component, "1.2.3", "", provides=(("libfabric", "2.4.0"), ("open-mpi", "4.1.7"))
+    )
     version = "1.2.3" if kind == "artifact" else file.split("-")[1].removesuffix(".tar.gz")
     return StubFile(kind, part, COMPONENTS / component, name, version, file, dropped=dropped)
 

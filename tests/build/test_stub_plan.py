@@ -16,7 +16,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile as rendering
-from bakehouse.plan.model import BootstrappedBase, Image, Part, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.util.oci import Sha256
 from tests.conftest import templates
@@ -38,7 +38,7 @@ def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
     return Stage(
         name="part",
         key=StageKey("b" * 64),
-        part=Part("part", "1.0", ""),
+        part=InstalledComponent("part", "1.0", ""),
         source=Path("part"),
         template="",
         artifacts={one.name: one for one in artifacts},
@@ -51,8 +51,12 @@ def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
 
 
 def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str = "3.11") -> Image:
-    plain = fake_engine.image(parts=(Part("python", python, ""),))
-    return replace(plain, stages=(stage(*packages, artifacts=artifacts),), base_part=Part("debian", "12", ""))
+    plain = fake_engine.image(parts=(InstalledComponent("python", python, ""),))
+    return replace(
+        plain,
+        stages=(stage(*packages, artifacts=artifacts),),
+        base_part=InstalledComponent("debian", "12", ""),
+    )
 
 
 def stood_in(one: Image, text: str = "", *, real: bool = False) -> list[str]:
@@ -174,7 +178,7 @@ def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str]
 
 def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
     provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
-    need = StubBase(Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
+    need = StubBase(InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
     files = {
         file.path: file.content.decode(errors="replace") for file in stub_bases.context(need, "debian:1")
     }
@@ -187,14 +191,14 @@ def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
 
 
 def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
-    part = Part("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
+    part = InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
     paths = {file.path for file in stub_bases.context(StubBase(part, None, is_build_base=True), "debian:1")}
 
     assert {"tree/usr/local/cuda-12.8/bin/nvcc", "tree/usr/local/cuda-12.8/include/cuda.h"} <= paths
 
 
 def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
-    need = StubBase(Part("debian", "12", ""), DEBIAN)
+    need = StubBase(InstalledComponent("debian", "12", ""), DEBIAN)
     dockerfile, *_ = stub_bases.context(need, DEBIAN.reference)
     last = dockerfile.content.decode().rpartition("\nFROM ")[2]
 
@@ -260,7 +264,12 @@ def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
 
 def test_a_need_says_what_it_is_for() -> None:
     need = StubFile(
-        "wheel", Part("pytorch", "2.9.1", "cu128"), Path("pytorch"), "torch", "2.9.1", "torch-2.9.1.whl"
+        "wheel",
+        InstalledComponent("pytorch", "2.9.1", "cu128"),
+        Path("pytorch"),
+        "torch",
+        "2.9.1",
+        "torch-2.9.1.whl",
     )
 
     assert need.text == "pytorch 2.9.1: torch-2.9.1.whl"
@@ -280,7 +289,13 @@ def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
 
 def test_what_a_stand_in_provides_is_not_real_either() -> None:
     one = image(package("large-1-py3-none-any.whl", 30_000_000))
-    one = replace(one, parts=(Part("part", "1.0", "", provides=(("cuda", "12.8"),)), Part("other", "1", "")))
+    one = replace(
+        one,
+        parts=(
+            InstalledComponent("part", "1.0", "", provides=(("cuda", "12.8"),)),
+            InstalledComponent("other", "1", ""),
+        ),
+    )
     made = rehearsed(one)
 
     assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]

@@ -13,7 +13,7 @@ from bakehouse.build import verify
 from bakehouse.build.verify import CheckAnswer, Outcome, VersionResult
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
-from bakehouse.plan.model import Part
+from bakehouse.plan.model import InstalledComponent
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 LOG = Path("components.log")
@@ -113,10 +113,10 @@ def test_a_component_that_crashes_or_hangs_does_not_silence_the_others(tmp_path:
 def test_each_part_gets_an_answer(tmp_path: Path) -> None:
     smoke = tmp_path / "smoke.py"
     parts = (
-        Part("a", "1.0", "", smoke),
-        Part("b", "1.0", "", smoke),
-        Part("c", "1.0", "", smoke),
-        Part("d", "1.0", ""),
+        InstalledComponent("a", "1.0", "", smoke),
+        InstalledComponent("b", "1.0", "", smoke),
+        InstalledComponent("c", "1.0", "", smoke),
+        InstalledComponent("d", "1.0", ""),
     )
     told = lines(
         {"component": "a", "installed": "1.0"},
@@ -142,14 +142,17 @@ def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Pat
         {"component": "a", "ended": "killed by SIGSEGV"},
     )
 
-    answers = verify.read_results((Part("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
+    answers = verify.read_results((InstalledComponent("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
 
     assert answers.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
     assert answers.versions[0].matches
 
 
 def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path) -> None:
-    parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
+    parts = (
+        InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a")),
+        InstalledComponent("b", "1.0", ""),
+    )
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
 
     verify.run_probes(engine, image(parts=parts), DIGEST, log=tmp_path / "log", with_checks=True, seconds=20)
@@ -178,7 +181,7 @@ def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
 
 def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: Path) -> None:
     provides = (("cuda", "13.0.3"), ("cudnn", "9.20"), ("nccl", "2.29.7"))
-    parts = (Part("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
+    parts = (InstalledComponent("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
     answer: dict[str, object] = {
         "component": "torch",
         "installed": "2.13.0",
@@ -196,7 +199,10 @@ def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: 
 
 
 def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> None:
-    parts = (Part("a", "1.0", "", smoke_file(tmp_path, "a")), Part("b", "1.0", ""))
+    parts = (
+        InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a")),
+        InstalledComponent("b", "1.0", ""),
+    )
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0+cpu"})))
 
     first = verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
@@ -207,7 +213,7 @@ def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> N
 
 
 def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -> None:
-    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
     verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
 
@@ -219,7 +225,7 @@ def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -
 
 
 def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
-    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
     verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
     (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").write_text('{"asked"')
@@ -231,7 +237,7 @@ def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
 
 def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
     smoke = smoke_file(tmp_path, "torch")
-    part = Part("torch", "2.13.0", "", smoke)
+    part = InstalledComponent("torch", "2.13.0", "", smoke)
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "torch", "installed": "2.12.1"})))
 
     with pytest.raises(BuildError) as caught:
@@ -249,7 +255,7 @@ def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
 
 def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     smoke = smoke_file(tmp_path, "mpi4py")
-    part = Part("mpi4py", "4.1.2", "", smoke)
+    part = InstalledComponent("mpi4py", "4.1.2", "", smoke)
     error = "ImportError: libmpi.so.40: cannot open shared object file"
     told = lines({"component": "mpi4py", "error": error, "line": 9})
 
@@ -268,7 +274,7 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) -> None:
-    part = Part("a", "1.0", "", smoke_file(tmp_path, "a"))
+    part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(exit_code=137))
 
     answers = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")

@@ -11,7 +11,7 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import usage_lock
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest
 from tests.support.locked_debian import LOCKED
@@ -27,7 +27,7 @@ def image(name: str, key: str = "7c1e44b0") -> Image:
         key=ImageKey(key * 8),
         summary="made for a test",
         base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
-        parts=(Part("open-mpi", "4.1.8", "py311"),),
+        parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),),
         gpu=False,
         launchers=("mpirun",),
         training_module=None,

@@ -15,7 +15,7 @@ from bakehouse.build.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
-from bakehouse.plan.model import Part
+from bakehouse.plan.model import InstalledComponent
 from bakehouse.publish.ecr_scan import Scan
 from bakehouse.publish.ledger import open_ledger, select_images
 from bakehouse.publish.record import record_of, with_known
@@ -48,7 +48,7 @@ PUBLISHED = PublishedImage(
 
 
 def a_record() -> ReleaseRecord:
-    image = replace(IMAGE, parts=(Part("open-mpi", "4.1.8", "py311"),))
+    image = replace(IMAGE, parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
     return record_of(PUBLISHED, image, PASSED, DAY)
 
 

@@ -13,7 +13,7 @@ from bakehouse.analysis.packages import Distribution, Installed, SystemPackage
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
-from bakehouse.plan.model import Image, Part, Stage, StageKey
+from bakehouse.plan.model import Image, InstalledComponent, Stage, StageKey
 from bakehouse.publish import sbom
 from bakehouse.util.oci import Digest
 from tests.support.fake_engine import image
@@ -27,7 +27,7 @@ DEBS = Artifact("debian", "debian", "metis=5.1.0.dfsg-7", "metis_5.1.0.dfsg.orig
 WHEEL = Package("scikit_learn", "1.7.2", "cd" * 32, "scikit_learn-1.7.2-cp311-cp311-linux.whl", 1, HERE)
 
 
-def stage(part: Part, *artifacts: Artifact, wheels: tuple[Package, ...] = ()) -> Stage:
+def stage(part: InstalledComponent, *artifacts: Artifact, wheels: tuple[Package, ...] = ()) -> Stage:
     return Stage(
         name=part.component,
         key=StageKey("1" * 64),
@@ -44,7 +44,7 @@ def stage(part: Part, *artifacts: Artifact, wheels: tuple[Package, ...] = ()) ->
 
 
 def planned() -> Image:
-    metis = Part("metis", "5.1.0", "int32")
+    metis = InstalledComponent("metis", "5.1.0", "int32")
     made = stage(metis, METIS, DEBS, wheels=(WHEEL,))
     return replace(image(parts=(metis,)), stages=(made,))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Part
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from bakehouse.util.oci import Digest
 from tests.support.locked_debian import LOCKED
 
@@ -114,7 +114,7 @@ class FakeEngine:
 
 def image(
     name: str = "mpi-cpu",
-    parts: tuple[Part, ...] = (),
+    parts: tuple[InstalledComponent, ...] = (),
     *,
     launchers: tuple[str, ...] = ("mpirun",),
     training_module: str | None = None,
