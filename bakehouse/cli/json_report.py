@@ -17,7 +17,7 @@ from bakehouse.resolve.candidate import Demand
 from bakehouse.resolve.phrases import location_text, predicate, requester_text, requirement_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.resolve.what_if import Assumptions, ImageFit
-from bakehouse.sagemaker.sizing import Sizing
+from bakehouse.sagemaker.sizing import Recommendation
 
 Json = dict[str, Any]
 
@@ -240,7 +240,7 @@ def reproductions(results: Iterable[Reproduction]) -> list[Json]:
     ]
 
 
-def sizing(result: Sizing) -> Json:
+def sizing(result: Recommendation) -> Json:
     """Return combinations of instances for a job, with their cost where prices are known."""
     return {
         "need": asdict(result.need),

@@ -153,7 +153,7 @@ _RULES = (
     _Rule(
         re.compile(r"(?P<error>ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^'\n]*')"),
         "{error}",
-        "add the package of `{name}` to the image's recipe, or to a `requirements.txt` beside the script, "
+        "add the package of `{name}` to the image's recipe, or to a `requirements.txt` next to the script, "
         "which the toolkit installs",
     ),
     _Rule(

@@ -1,8 +1,8 @@
-"""Asks components, inside the image, which version is really there, and runs their checks.
+"""Report the installed versions of components from inside the image, and run their checks.
 
-`checks.py [--checks] [--seconds N] COMPONENT=SMOKE_FILE …` prints one JSON object a line to standard output;
-what components print goes to standard error. Each component is asked in a process of its own, so that one
-which crashes or hangs doesn't silence the others.
+`checks.py [--checks] [--seconds N] COMPONENT=SMOKE_FILE …` prints one JSON object per line to standard
+output. The output of components goes to standard error. Each component runs in its own process, so a crash or
+hang does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from collections.abc import Callable
 from typing import TextIO
 
 
-def tell(out: TextIO, component: str, **fields: object) -> None:
+def write(out: TextIO, component: str, **fields: object) -> None:
     out.write(json.dumps({"component": component, **fields}, sort_keys=True) + "\n")
     out.flush()
 
 
-def words(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def line_in(path: str, error: BaseException) -> int:
-    """The line of the smoke file in which `error` was raised, or 0."""
+def line_of(path: str, error: BaseException) -> int:
+    """Return the line of the smoke file that raised `error`, or 0."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return (lines[-1] if lines else 0) or 0
 
@@ -46,18 +46,18 @@ def load(path: str) -> types.ModuleType:
     return module
 
 
-def ask(component: str, path: str, with_checks: bool, out: TextIO) -> None:
-    """Load one smoke file, and tell what it answers."""
+def check_component(component: str, path: str, with_checks: bool, out: TextIO) -> None:
+    """Load a smoke file and report its answers."""
     try:
         module = load(path)
         version = module.installed() if hasattr(module, "installed") else None
         provided = module.provided() if hasattr(module, "provided") else {}
     except BaseException as error:
         traceback.print_exc()
-        tell(out, component, error=words(error), line=line_in(path, error))
+        write(out, component, error=describe(error), line=line_of(path, error))
         return
     more = {"provided": provided} if provided else {}
-    tell(out, component, installed=None if version is None else str(version), **more)
+    write(out, component, installed=None if version is None else str(version), **more)
     if not with_checks:
         return
     for name, check in list(vars(module).items()):
@@ -66,7 +66,7 @@ def ask(component: str, path: str, with_checks: bool, out: TextIO) -> None:
 
 
 def run_check(component: str, name: str, path: str, check: Callable[[], object], out: TextIO) -> None:
-    tell(out, component, check=name, outcome="started")
+    write(out, component, check=name, outcome="started")
     started, outcome, reason, line = time.monotonic(), "passed", "", 0
     try:
         check()
@@ -74,13 +74,13 @@ def run_check(component: str, name: str, path: str, check: Callable[[], object],
         outcome, reason = "not tested", str(skip)
     except BaseException as error:
         traceback.print_exc()
-        outcome, reason, line = "failed", words(error), line_in(path, error)
+        outcome, reason, line = "failed", describe(error), line_of(path, error)
     seconds = round(time.monotonic() - started, 2)
-    tell(out, component, check=name, outcome=outcome, reason=reason, line=line, seconds=seconds)
+    write(out, component, check=name, outcome=outcome, reason=reason, line=line, seconds=seconds)
 
 
-def ask_apart(component: str, path: str, options: argparse.Namespace) -> None:
-    """Ask one component in a process of its own; tell when that process did not end by itself."""
+def check_in_process(component: str, path: str, options: argparse.Namespace) -> None:
+    """Check a component in its own process, and report if that process did not end normally."""
     command = [sys.executable, os.path.realpath(__file__), "--here"]
     command += (["--checks"] if options.checks else []) + [f"{component}={path}"]
     print(f"--- {component}", file=sys.stderr, flush=True)
@@ -90,12 +90,12 @@ def ask_apart(component: str, path: str, options: argparse.Namespace) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        tell(sys.stdout, component, ended=f"no answer within {options.seconds:g} s")
+        write(sys.stdout, component, ended=f"no answer within {options.seconds:g} s")
         return
     if code < 0:
-        tell(sys.stdout, component, ended=f"killed by {signal.Signals(-code).name}")
+        write(sys.stdout, component, ended=f"killed by {signal.Signals(-code).name}")
     elif code:
-        tell(sys.stdout, component, ended=f"exited with {code}")
+        write(sys.stdout, component, ended=f"exited with {code}")
 
 
 def main() -> None:
@@ -107,12 +107,12 @@ def main() -> None:
     options = parser.parse_args()
     for component, path in (entry.split("=", 1) for entry in options.components):
         if options.here:
-            # What a component prints must not come between the answers.
+            # Output of the component must not mix with the answers.
             out = os.fdopen(os.dup(1), "w")
             os.dup2(2, 1)
-            ask(component, path, options.checks, out)
+            check_component(component, path, options.checks, out)
         else:
-            ask_apart(component, path, options)
+            check_in_process(component, path, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Looks at the whole image from inside: each file has one owner, nothing is left over, the base is as it was.
+"""Checks of the whole image: each file has one owner, nothing is left over, the base is unchanged.
 
-Every component's layer brings a list of its files, `size /path` a line, in /usr/share/bakehouse.
+The layer of each component contains a list of its files in /usr/share/bakehouse, with lines `size /path`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 
 def listed() -> dict[str, list[tuple[str, int]]]:
-    """Path to the components that list it, with the size each states."""
+    """Return the components that list each path, with the listed sizes."""
     owners: dict[str, list[tuple[str, int]]] = {}
     for file in sorted(LISTS.glob("*")):
         for line in file.read_text().splitlines():
@@ -43,7 +43,7 @@ def listed() -> dict[str, list[tuple[str, int]]]:
 
 def check_each_file_has_one_owner() -> None:
     shared = {path: [name for name, _ in owners] for path, owners in listed().items() if len(owners) > 1}
-    assert not shared, f"{len(shared)} files are in two components, such as {next(iter(shared.items()))}"
+    assert not shared, f"{len(shared)} files are in two components, for example {next(iter(shared.items()))}"
 
 
 def check_listed_files_are_there() -> None:
@@ -52,7 +52,7 @@ def check_listed_files_are_there() -> None:
         for path, [(_, size), *_] in listed().items()
         if not os.path.lexists(path) or os.lstat(path).st_size != size
     ]
-    assert not wrong, f"{len(wrong)} files are missing or have another size, such as {wrong[0]}"
+    assert not wrong, f"{len(wrong)} files are missing or have another size, for example {wrong[0]}"
 
 
 def check_nothing_is_left_over() -> None:
@@ -67,16 +67,16 @@ def check_no_static_library() -> None:
     assert not found, ", ".join(found[:5])
 
 
-def check_base_folders_keep_their_modes() -> None:
+def check_base_directories_keep_their_modes() -> None:
     changed = {
         path: oct(mode)
-        for path, wanted in MODES.items()
-        if Path(path).is_dir() and (mode := stat.S_IMODE(Path(path).stat().st_mode)) != wanted
+        for path, expected in MODES.items()
+        if Path(path).is_dir() and (mode := stat.S_IMODE(Path(path).stat().st_mode)) != expected
     }
     assert not changed, changed
 
 
 def check_base_links_are_links() -> None:
     lost = [path for path in LINKS if Path(path).is_dir() and not Path(path).is_symlink()]
-    # /lib64 and others are real folders in bases whose /usr is not merged
+    # /lib64 and others are real directories in bases without a merged /usr.
     assert not lost or not Path("/bin").is_symlink(), lost

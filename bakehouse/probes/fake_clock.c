@@ -1,5 +1,5 @@
-/* Tells programs that load it a time of day that is AHEAD seconds later, which the compiler is told.
-   Only the time of day: sleeping, timeouts by the monotonic clock and the times of files stay as they are. */
+/* Shifts the time of day of programs that load this library by AHEAD seconds, a macro of the compiler.
+   Sleeping, time-outs of the monotonic clock and times of files do not change. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,28 +10,28 @@
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-int clock_gettime(clockid_t clock, struct timespec *found) {
-    int code = REAL(clock_gettime)(clock, found);
-    if (!code && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) found->tv_sec += AHEAD;
+int clock_gettime(clockid_t clock, struct timespec *result) {
+    int code = REAL(clock_gettime)(clock, result);
+    if (!code && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) result->tv_sec += AHEAD;
     return code;
 }
 
-int gettimeofday(struct timeval *restrict found, void *restrict zone) {
-    int code = REAL(gettimeofday)(found, zone);
-    if (!code) found->tv_sec += AHEAD;
+int gettimeofday(struct timeval *restrict result, void *restrict zone) {
+    int code = REAL(gettimeofday)(result, zone);
+    if (!code) result->tv_sec += AHEAD;
     return code;
 }
 
-time_t time(time_t *found) {
+time_t time(time_t *result) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (found) *found = now.tv_sec;
+    if (result) *result = now.tv_sec;
     return now.tv_sec;
 }
 
-int timespec_get(struct timespec *found, int base) {
-    if (base != TIME_UTC) return REAL(timespec_get)(found, base);
-    clock_gettime(CLOCK_REALTIME, found);
+int timespec_get(struct timespec *result, int base) {
+    if (base != TIME_UTC) return REAL(timespec_get)(result, base);
+    clock_gettime(CLOCK_REALTIME, result);
     return base;
 }
 

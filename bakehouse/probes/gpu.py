@@ -1,7 +1,7 @@
-"""Tells whether PyTorch works on this machine's GPUs: versions, kernels, memory, NCCL over one and all.
+"""Check PyTorch on this machine's GPUs: versions, kernels, memory, and NCCL over one and all of them.
 
-Runs in an image or without one: `python3 gpu.py` needs nothing but PyTorch. Exits with 1 where a check fails,
-and with 2 where there is no GPU.
+It runs inside or outside an image: `python3 gpu.py` only needs PyTorch. The exit code is 1 if a check fails
+and 2 without GPUs.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ import torch.distributed as dist  # type: ignore[import-not-found]
 import torch.multiprocessing as multiprocessing  # type: ignore[import-not-found]
 
 SHARE = 0.9
-"""Of the memory that is free, filled and read back."""
+"""Share of the free memory to fill and read back."""
 BLOCK = 2**27
 
 
 def versions() -> None:
-    asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     nccl = ".".join(str(number) for number in torch.cuda.nccl.version())
     print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")
     print(f"NCCL {nccl}, kernels for {' '.join(torch.cuda.get_arch_list())}")
-    print(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip(), flush=True)
+    print(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(), flush=True)
 
 
 def kernels(device: torch.device) -> None:
-    """Products in three precisions against the CPU's, and kernels that torch compiled itself."""
+    """Compare products in three precisions, a convolution and a sort with the CPU's results."""
     torch.manual_seed(0)
     left, right = torch.rand(512, 512), torch.rand(512, 512)
-    wanted = left @ right
+    expected = left @ right
     for kind, error in ((torch.float32, 1e-2), (torch.float16, 1.0), (torch.bfloat16, 4.0)):
-        found = (left.to(device, kind) @ right.to(device, kind)).float().cpu()
-        assert (found - wanted).abs().max() < error, f"{kind}: off by {(found - wanted).abs().max()}"
+        product = (left.to(device, kind) @ right.to(device, kind)).float().cpu()
+        assert (product - expected).abs().max() < error, f"{kind}: off by {(product - expected).abs().max()}"
     image = torch.rand(2, 3, 64, 64)
     filters = torch.rand(4, 3, 3, 3)
-    found = torch.nn.functional.conv2d(image.to(device), filters.to(device)).cpu()
-    off = (found - torch.nn.functional.conv2d(image, filters)).abs().max()
+    result = torch.nn.functional.conv2d(image.to(device), filters.to(device)).cpu()
+    off = (result - torch.nn.functional.conv2d(image, filters)).abs().max()
     assert off < 1e-1, f"cuDNN's convolution is off by {off}"
     assert torch.equal(torch.arange(10**6, device=device).flip(0).sort().values.cpu(), torch.arange(10**6))
 
 
 def memory(device: torch.device) -> float:
-    """Gibibytes that were filled, each block with a number of its own, and read back."""
+    """Fill the memory with a different number in each block, read it back, and return its size in GiB."""
     free, _ = torch.cuda.mem_get_info(device)
     count = int(free * SHARE) // BLOCK
-    assert count, f"only {free >> 20} MiB are free: nothing can be tried"
+    assert count, f"only {free >> 20} MiB are free, too little for a test"
     blocks = [torch.full((BLOCK,), number % 251, dtype=torch.uint8, device=device) for number in range(count)]
     wrong = [number for number, block in enumerate(blocks) if not bool((block == number % 251).all())]
-    assert not wrong, f"blocks {wrong} hold other bytes than were written"
+    assert not wrong, f"blocks {wrong} contain other bytes than were written"
     return count * BLOCK / 2**30
 
 
@@ -67,7 +67,7 @@ def all_reduce(rank: int, size: int, file: str) -> None:
 
 def main() -> int:
     if not torch.cuda.is_available():
-        print(f"no GPU in sight of torch {torch.__version__}")
+        print(f"torch {torch.__version__} finds no GPU")
         return 2
     versions()
     count = torch.cuda.device_count()

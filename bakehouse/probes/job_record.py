@@ -1,6 +1,7 @@
-"""Notes what one rank of a job does, a line for each step, in a file of its own for the outside to read.
+"""Record the events of one rank of a job, one JSON line each, in a file that is read from outside.
 
-Runs inside the image, beside the training script, with nothing but the standard library (3.8 or later).
+It runs inside the image next to the training script and only needs the standard library of Python 3.8 or
+later.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ FOLDER = Path("/opt/ml/output/data/ranks")
 
 
 class Rank:
-    """One rank's notes; each is in the file before the next statement runs."""
+    """Events of one rank. Each is in the file before the next statement runs."""
 
     def __init__(self, rank: str, size: str) -> None:
         self.rank = int(rank)
         self.size = int(size)
         FOLDER.mkdir(parents=True, exist_ok=True)
-        self.note("started")
+        self.record("started")
 
     def arrived(self) -> None:
-        """To be called before the first collective: who doesn't come this far is who the others wait for."""
-        self.note("arrived")
+        """Record that the rank reaches the first collective. The others wait for ranks that do not."""
+        self.record("arrived")
         print(f"rank {self.rank} of {self.size} on {platform.node()} has arrived", flush=True)
 
-    def note(self, step: str, reason: str = "") -> None:
+    def record(self, step: str, reason: str = "") -> None:
         line = {"rank": self.rank, "host": platform.node(), "step": step, "at": time.time(), "reason": reason}
         with (FOLDER / f"{self.rank}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -37,11 +38,11 @@ class Rank:
 
 @contextlib.contextmanager
 def recorded(rank: str, size: str) -> Iterator[Rank]:
-    """Note how the block ends: `finished`, or `failed` and why."""
-    notes = Rank(rank, size)
+    """Record the end of the block: `finished`, or `failed` with the reason."""
+    events = Rank(rank, size)
     try:
-        yield notes
+        yield events
     except BaseException as error:
-        notes.note("failed", f"{type(error).__name__}: {error}")
+        events.record("failed", f"{type(error).__name__}: {error}")
         raise
-    notes.note("finished")
+    events.record("finished")

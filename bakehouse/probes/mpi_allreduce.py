@@ -1,4 +1,4 @@
-"""Every rank adds its number to all others' and passes a message round a ring, through mpi4py."""
+"""Sum a number of every rank and pass a message round a ring, with mpi4py."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from job_record import Rank, recorded  # type: ignore[import-not-found]
 
 
 def exchange(rank: Rank) -> list[str]:
-    """One all-reduce of a vector and one ring; gives the hosts, raises when a number is wrong."""
+    """Run an all-reduce and a ring; return the hosts, raise if a number is wrong."""
     from mpi4py import MPI  # type: ignore[import-not-found]
 
     world = MPI.COMM_WORLD
     if (world.Get_rank(), world.Get_size()) != (rank.rank, rank.size):
-        message = f"MPI says rank {world.Get_rank()} of {world.Get_size()}"
+        message = f"MPI reports rank {world.Get_rank()} of {world.Get_size()}"
         raise RuntimeError(message)
     rank.arrived()
     mine = array.array("d", [rank.rank + 1.0] * 100000)
@@ -29,7 +29,7 @@ def exchange(rank: Rank) -> list[str]:
         raise RuntimeError(message)
     after, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
     if world.sendrecv(f"from {rank.rank}", dest=after, source=before) != f"from {before}":
-        message = "the ring passed on a message from a wrong rank"
+        message = "a message in the ring came from a wrong rank"
         raise RuntimeError(message)
     hosts = sorted(set(world.allgather(platform.node())))
     print(f"all-reduce over {rank.size} ranks on {', '.join(hosts)} gave {expected}", flush=True)
@@ -37,7 +37,7 @@ def exchange(rank: Rank) -> list[str]:
 
 
 def check_host_keys(hosts: list[str]) -> None:
-    """ssh between hosts must know their keys beforehand: else whoever answers to a name gets the job."""
+    """Check that ssh requires known host keys. Otherwise any machine could pose as a host."""
     for host in hosts:
         settings = subprocess.run(["ssh", "-G", host], capture_output=True, text=True, check=True).stdout
         if "stricthostkeychecking true" not in settings.splitlines():

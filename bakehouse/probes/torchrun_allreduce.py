@@ -1,4 +1,4 @@
-"""Every rank adds its number to all others' through torch.distributed, with gloo or NCCL."""
+"""Sum a number of every rank with torch.distributed, over gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from job_record import Rank, recorded  # type: ignore[import-not-found]
 
 
 def exchange(rank: Rank, transport: str) -> None:
-    """One all-reduce and one barrier; raises when a number is wrong."""
+    """Run an all-reduce and a barrier; raise if a number is wrong."""
     import torch  # type: ignore[import-not-found]
     import torch.distributed as dist  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""A training job that fails, to see that the image tells SageMaker so."""
+"""A training job that fails, to test that the image reports this to SageMaker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training job that does what SageMaker expects: reads its channel, saves a checkpoint and a model."""
+"""A training job as SageMaker expects it: it reads its channel and saves a checkpoint and a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from job_record import recorded  # type: ignore[import-not-found]
 
 
 def processes() -> set[str]:
-    """The names of all processes in this container."""
+    """Return the names of all processes in this container."""
     names = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--channel", required=True)
     arguments = parser.parse_args()
     if len(json.loads(os.environ["SM_HOSTS"])) == 1 and "sshd" in processes():
-        message = "sshd runs in a job of one host, where nobody has to log in"
+        message = "sshd runs in a job of one host, which needs no logins"
         raise RuntimeError(message)
     channel = Path(os.environ[f"SM_CHANNEL_{arguments.channel.upper()}"])
     total = arguments.epochs * sum(json.loads((channel / "numbers.json").read_text()))

@@ -1,4 +1,4 @@
-"""What one training job is asked of AWS: S3 for its code, SageMaker for the job, CloudWatch for its logs."""
+"""AWS services of a training job: S3 for its code, SageMaker for the job, CloudWatch for its logs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,62 +16,62 @@ _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Events of a log, and from where to go on; the same token again means that there are no more."""
+    """Events of a log, and the token of the next page. At the end, the token stays the same."""
 
     events: tuple[Mapping[str, Any], ...]
     token: str
 
 
 class TrainingService:
-    """SageMaker, and what belongs to it, in one region; with whatever credentials boto3 finds by itself."""
+    """The services in one region, with the credentials that boto3 finds."""
 
     def __init__(self, region: str) -> None:
         self.region = region
 
     @property
     def configured_region(self) -> str:
-        """The region given, else the one that boto3 is configured for."""
+        """The given region, or else the one in boto3's configuration."""
         return str(self._session.region_name or "")
 
     def default_bucket(self) -> tuple[str, str]:
-        """The bucket that SageMaker's SDK makes and uses, and the account that has to own it."""
+        """Return the bucket that the SageMaker SDK creates and uses, and the account that must own it."""
         with translate_errors("determine the AWS identity"):
             account = str(self._client("sts").get_caller_identity()["Account"])
         return f"sagemaker-{self.region}-{account}", account
 
     def upload(self, bucket: str, key: str, body: bytes, owner: str = "") -> None:
-        """Put the code there; the SDK's own bucket, which has an `owner`, is made where it is missing."""
+        """Upload code. With an `owner`, the bucket is the SDK's and is created if it is missing."""
         arguments = {"Bucket": bucket, "Key": key, "Body": body}
         if owner:
-            # Anybody could have made a bucket of that name before.
+            # Another account may have created a bucket of that name.
             arguments["ExpectedBucketOwner"] = owner
-        doing = f"upload the code to `s3://{bucket}/{key}`"
+        action = f"upload the code to `s3://{bucket}/{key}`"
         try:
-            with translate_errors(doing):
+            with translate_errors(action):
                 self._client("s3").put_object(**arguments)
         except AwsError as error:
             if error.code != "NoSuchBucket" or not owner:
                 raise
-            self._make(bucket)
-            with translate_errors(doing):
+            self._create_bucket(bucket)
+            with translate_errors(action):
                 self._client("s3").put_object(**arguments)
 
-    def require(self, bucket: str, owner: str) -> None:
-        """See that the SDK's own bucket is there and `owner`'s; it is made where it is missing."""
+    def require_bucket(self, bucket: str, owner: str) -> None:
+        """Check that the SDK's bucket belongs to `owner`; create it if it is missing."""
         try:
             with translate_errors(f"look for the bucket `{bucket}`"):
                 self._client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=owner)
         except AwsError as error:
             if error.fault is not AwsFault.NOT_FOUND:
                 raise
-            self._make(bucket)
+            self._create_bucket(bucket)
 
     def create(self, request: Mapping[str, object]) -> None:
         with translate_errors("send the job to SageMaker"):
             self._client("sagemaker").create_training_job(**request)
 
     def describe(self, name: str) -> Mapping[str, Any]:
-        with translate_errors(f"ask about the job `{name}`"):
+        with translate_errors(f"describe the job `{name}`"):
             return dict(self._client("sagemaker").describe_training_job(TrainingJobName=name))
 
     def stop(self, name: str) -> None:
@@ -79,37 +79,34 @@ class TrainingService:
             self._client("sagemaker").stop_training_job(TrainingJobName=name)
 
     def log_streams(self, name: str) -> list[str]:
-        """The logs of a job's hosts, by their names; none where there are none yet."""
+        """Return the names of the log streams of a job's hosts that exist so far."""
         with translate_errors("list the job's logs"):
-            pages = self._client("logs").get_paginator("describe_log_streams")
-            found = pages.paginate(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")
-            return sorted(one["logStreamName"] for page in found for one in page["logStreams"])
+            paginator = self._client("logs").get_paginator("describe_log_streams")
+            pages = paginator.paginate(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/")
+            return sorted(stream["logStreamName"] for page in pages for stream in page["logStreams"])
 
     def log_events(self, stream: str, token: str, since: int) -> Page:
-        """The next events of a log, from its head or `since` a time; a token belongs to one such time."""
-        place: dict[str, Any] = {"startTime": since} if since else {}
+        """Return the next events of a log, from its start or from a time; the token belongs to that."""
+        position: dict[str, Any] = {"startTime": since} if since else {}
         if token:
-            place["nextToken"] = token
+            position["nextToken"] = token
         with translate_errors("read the job's logs"):
             answer = self._client("logs").get_log_events(
-                logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **place
+                logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **position
             )
         return Page(tuple(answer["events"]), str(answer["nextForwardToken"]))
 
-    def _make(self, bucket: str) -> None:
+    def _create_bucket(self, bucket: str) -> None:
+        # S3 does not allow a location for this region.
+        location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
+        arguments: dict[str, Any] = {} if self.region == "us-east-1" else location
         try:
-            with translate_errors(f"make the bucket `{bucket}`"):
-                self._client("s3").create_bucket(Bucket=bucket, **self._place())
+            with translate_errors(f"create the bucket `{bucket}`"):
+                self._client("s3").create_bucket(Bucket=bucket, **arguments)
         except AwsError as error:
             # Another launch was faster.
             if error.code != "BucketAlreadyOwnedByYou":
                 raise
-
-    def _place(self) -> dict[str, Any]:
-        # The one region that S3 does not let be named.
-        if self.region == "us-east-1":
-            return {}
-        return {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
 
     @cached_property
     def _session(self) -> "boto3.Session":
@@ -126,7 +123,7 @@ class TrainingService:
         from botocore.config import Config  # type: ignore[import-untyped]
 
         if service not in self._clients:
-            # How often boto3 asks again is the user's: AWS_MAX_ATTEMPTS.
+            # AWS_MAX_ATTEMPTS sets the retries.
             config = Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS)
             self._clients[service] = self._session.client(service, region_name=self.region, config=config)
         return self._clients[service]

@@ -1,4 +1,4 @@
-"""Reads what the hosts of a job on SageMaker print, from CloudWatch, each event once."""
+"""Output of a SageMaker job's hosts, read from CloudWatch, each event once."""
 
 import math
 import re
@@ -12,31 +12,44 @@ from bakehouse.sagemaker.client import TrainingService
 from bakehouse.util.aws import AwsError
 
 _HOST = re.compile(r"/(?P<host>algo-[0-9]+)[-/]")
-_KEPT = 200_000
-"""Characters of the end of each host's log that are kept to find a cause in."""
+_MAX_TAIL = 200_000
+"""Characters at the end of each host's log, kept to find a cause."""
 _BAD_TOKEN = "InvalidParameterException"
 
 
 @dataclass(slots=True)
-class _Place:
-    """How far a log was read."""
+class _Stream:
+    """Read position and buffer of a log stream."""
 
     host: str
     token: str = ""
     since: int = 0
-    """From which time on it is read: what belongs to the token."""
+    """Start time of the reading; the token belongs to it."""
     time: int = 0
+    """Time of the last event."""
     at_time: int = 0
-    """The events of that time that were read."""
-    passed: int = 0
-    """Of these, how many were met again where a token was no longer taken."""
-    waiting: deque[tuple[int, str]] = field(default_factory=deque)
-    """What was read and not handed on, with its time."""
+    """Number of events read with that time."""
+    skipped: int = 0
+    """Number of these events that were read again after a token had expired."""
+    buffer: deque[tuple[int, str]] = field(default_factory=deque)
+    """Events to pass on, with their times."""
+
+    def is_new(self, event: Mapping[str, Any]) -> bool:
+        """Return whether an event was not read before, and count it."""
+        time = int(event["timestamp"])
+        if time == self.time and self.skipped < self.at_time:
+            self.skipped += 1
+            return False
+        if time != self.time:
+            self.time, self.at_time = time, 0
+        self.at_time += 1
+        self.skipped = self.at_time
+        return True
 
 
 @dataclass(slots=True)
-class _End:
-    """The last lines of a host."""
+class _Tail:
+    """Last lines of a host."""
 
     lines: deque[str] = field(default_factory=deque)
     size: int = 0
@@ -44,96 +57,85 @@ class _End:
     def add(self, line: str) -> None:
         self.lines.append(line)
         self.size += len(line)
-        while self.size - len(self.lines[0]) >= _KEPT:
+        while self.size - len(self.lines[0]) >= _MAX_TAIL:
             self.size -= len(self.lines.popleft())
 
 
 class TrainingLogs:
-    """The logs of a job's hosts."""
+    """Logs of a job's hosts."""
 
     def __init__(self, service: TrainingService, job: str, hosts: Collection[str]) -> None:
         self._service = service
         self._job = job
-        self._places: dict[str, _Place] = {}
-        self._ends = {host: _End() for host in hosts}
+        self._streams: dict[str, _Stream] = {}
+        self._tails = {host: _Tail() for host in hosts}
 
     @property
-    def texts(self) -> dict[str, str]:
-        """The end of what each host printed."""
-        return {host: "".join(end.lines)[-_KEPT:] for host, end in self._ends.items()}
+    def tails(self) -> dict[str, str]:
+        """End of each host's output."""
+        return {host: "".join(tail.lines)[-_MAX_TAIL:] for host, tail in self._tails.items()}
 
-    def hear(self, heard: OutputHandler) -> bool:
-        """Hand on what is new, in the order in which it was printed; whether there was anything.
+    def read(self, on_output: OutputHandler) -> bool:
+        """Pass on new events, oldest first; return whether there were any.
 
-        A page of each log at a time: the first lines of a long job don't wait for its last. What was read
-        before an error is handed on too.
+        Streams are read page by page, so the first lines of a long job do not wait for its last ones. After
+        an error, the events read so far are passed on before it is raised.
         """
         unread: set[str] = set()
-        for stream in self._service.log_streams(self._job):
-            named = _HOST.search(stream)
-            if named and named["host"] in self._ends:
-                self._places.setdefault(stream, _Place(named["host"]))
-                unread.add(stream)
-        found = False
+        for name in self._service.log_streams(self._job):
+            match = _HOST.search(name)
+            if match and match["host"] in self._tails:
+                self._streams.setdefault(name, _Stream(match["host"]))
+                unread.add(name)
+        has_new = False
         try:
             while unread:
-                for stream in sorted(unread):
-                    if not self._places[stream].waiting and not self._read(stream):
-                        unread.remove(stream)
-                # Of what comes later, a page that was not read yet may hold something earlier.
-                ends = (max(time for time, _ in self._places[stream].waiting) for stream in unread)
-                found |= self._hand_on(min(ends, default=math.inf), heard)
+                for name in sorted(unread):
+                    if not self._streams[name].buffer and not self._read_page(name):
+                        unread.remove(name)
+                # The next pages may contain events that are older than later ones in other buffers.
+                ends = (max(time for time, _ in self._streams[name].buffer) for name in unread)
+                has_new |= self._pass_on(min(ends, default=math.inf), on_output)
         except AwsError:
-            self._hand_on(math.inf, heard)
+            self._pass_on(math.inf, on_output)
             raise
-        return found
+        return has_new
 
-    def _hand_on(self, until: float, heard: OutputHandler) -> bool:
-        """Hand on what was read, up to a time; whether there was anything."""
-        found = False
+    def _pass_on(self, until: float, on_output: OutputHandler) -> bool:
+        """Pass on buffered events up to a time; return whether there were any."""
+        has_new = False
         while True:
-            ready = [one for one in self._places.values() if one.waiting and one.waiting[0][0] <= until]
+            ready = [
+                stream for stream in self._streams.values() if stream.buffer and stream.buffer[0][0] <= until
+            ]
             if not ready:
-                return found
-            place = min(ready, key=lambda one: one.waiting[0][0])
-            _, text = place.waiting[0]
-            heard(place.host, text.encode())
-            # Only now: an interrupt loses no line.
-            place.waiting.popleft()
-            self._ends[place.host].add(text)
-            found = True
+                return has_new
+            stream = min(ready, key=lambda stream: stream.buffer[0][0])
+            _, text = stream.buffer[0]
+            on_output(stream.host, text.encode())
+            # Removed last, so that an interrupt loses no line.
+            stream.buffer.popleft()
+            self._tails[stream.host].add(text)
+            has_new = True
 
-    def _read(self, stream: str) -> bool:
-        """Read on in a log up to a page that has something new; whether there was one before its end."""
-        place = self._places[stream]
+    def _read_page(self, name: str) -> bool:
+        """Read a stream up to a page with new events; return whether there was one before the end."""
+        stream = self._streams[name]
         while True:
             try:
-                page = self._service.log_events(stream, place.token, place.since)
+                page = self._service.log_events(name, stream.token, stream.since)
             except AwsError as error:
-                if error.code != _BAD_TOKEN or not place.token:
+                if error.code != _BAD_TOKEN or not stream.token:
                     raise
-                # A token is good for a day.
-                place.token, place.since, place.passed = "", place.time, 0
+                # Tokens expire after a day.
+                stream.token, stream.since, stream.skipped = "", stream.time, 0
                 continue
-            place.waiting += [
+            stream.buffer += [
                 (int(event["timestamp"]), f"{event['message']}\n")
                 for event in page.events
-                if _is_new(event, place)
+                if stream.is_new(event)
             ]
-            is_last = page.token == place.token
-            place.token = page.token
-            if is_last or place.waiting:
-                return bool(place.waiting)
-
-
-def _is_new(event: Mapping[str, Any], place: _Place) -> bool:
-    """Whether an event was not read yet; counts it."""
-    time = int(event["timestamp"])
-    if time == place.time and place.passed < place.at_time:
-        place.passed += 1
-        return False
-    if time != place.time:
-        place.time, place.at_time = time, 0
-    place.at_time += 1
-    place.passed = place.at_time
-    return True
+            is_last = page.token == stream.token
+            stream.token = page.token
+            if is_last or stream.buffer:
+                return bool(stream.buffer)

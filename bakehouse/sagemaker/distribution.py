@@ -88,7 +88,7 @@ class LaunchSettings:
     groups: tuple[str, ...] = ()
     """Groups in which the launcher starts; empty means separately in each."""
     warnings: tuple[str, ...] = ()
-    """What the SDK does silently."""
+    """Silent actions of the SDK."""
 
 
 def launch_settings(distribution: Mapping[str, object], training: Training) -> LaunchSettings:

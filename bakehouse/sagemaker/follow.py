@@ -1,6 +1,6 @@
-"""Follows a training job on SageMaker, its status and its hosts' logs, until it ends or following does.
+"""Follow a training job on SageMaker: its status and its hosts' logs.
 
-The job goes on whatever happens here: only StopTrainingJob ends it before its time.
+The job continues if following ends. Only StopTrainingJob stops it.
 """
 
 import time
@@ -14,26 +14,25 @@ from bakehouse.errors import Diagnostic
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.cloudwatch_logs import TrainingLogs
 from bakehouse.util.aws import AwsError, AwsFault
+from bakehouse.util.terminal import Reporter
 
 ENDED = ("Completed", "Failed", "Stopped")
-_INTERVAL = 5.0
-_LONGEST_INTERVAL = 60.0
-_PATIENCE = 600.0
-"""Seconds for which nobody answers until following ends."""
+_MAX_INTERVAL = 60.0
 _LATE = timedelta(minutes=2)
-"""After a job's end its last lines may still be on their way for so long."""
-_MOST_LATE_READS = 6
+"""CloudWatch may deliver lines this long after the job's end."""
+_MAX_LATE_READS = 6
 _QUIET_READS = 2
-"""So many in a row that bring nothing, and no more lines are waited for."""
-_PASSES = (AwsFault.BUSY, AwsFault.UNREACHABLE)
+"""Reading ends after this many reads in a row without new lines."""
+_TEMPORARY = (AwsFault.BUSY, AwsFault.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often AWS is asked, and for how long where it does not answer."""
+    """Interval of the requests to AWS, and time-out of retries."""
 
-    interval: float = _INTERVAL
-    patience: float = _PATIENCE
+    interval: float = 5.0
+    timeout: float = 600.0
+    """Seconds of failed requests after which following ends."""
     wait: Callable[[float], None] = time.sleep
 
 
@@ -42,63 +41,62 @@ EVERY_FEW_SECONDS = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How far a job was followed."""
+    """Result of following a job."""
 
     description: Mapping[str, Any] | None
-    """What SageMaker says of the job that ended; None where following ended before."""
-    texts: Mapping[str, str]
-    """The end of what each host printed."""
-    trouble: Diagnostic | None = None
-    """Why following ended before the job did; None where it was interrupted."""
+    """SageMaker's description of the ended job; None if following ended before."""
+    tails: Mapping[str, str]
+    """End of each host's output."""
+    problem: Diagnostic | None = None
+    """Reason why following ended before the job; None after an interrupt."""
     stopping: bool = False
-    """SageMaker was asked to stop it."""
+    """SageMaker was asked to stop the job."""
 
 
 def follow(
     service: TrainingService,
     job: str,
     hosts: tuple[str, ...],
-    say: Callable[[str], None],
-    heard: OutputHandler,
+    report: Reporter,
+    on_output: OutputHandler,
     *,
     stop_on_interrupt: bool = False,
     pace: Pace = EVERY_FEW_SECONDS,
 ) -> Followed:
-    """Tell what happens to a job until its end; a first interrupt stops it, if that is what it is for."""
-    follower = _Follower(service, job, hosts, say, heard, pace)
+    """Report a job's status and output until its end. With `stop_on_interrupt`, the first Ctrl-C stops it."""
+    follower = _Follower(service, job, hosts, report, on_output, pace)
     may_stop = stop_on_interrupt
     while True:
         try:
-            return Followed(follower.until_the_end(), follower.logs.texts)
+            return Followed(follower.until_the_end(), follower.logs.tails)
         except AwsError as error:
             is_stopping = stop_on_interrupt and not may_stop
-            return Followed(None, follower.logs.texts, error.diagnostic, is_stopping)
+            return Followed(None, follower.logs.tails, error.diagnostic, is_stopping)
         except KeyboardInterrupt:
             if not may_stop:
-                return Followed(None, follower.logs.texts, stopping=stop_on_interrupt)
+                return Followed(None, follower.logs.tails, stopping=stop_on_interrupt)
         may_stop = False
-        if trouble := stop(service, job, say):
-            return Followed(None, follower.logs.texts, trouble)
+        if problem := stop(service, job, report):
+            return Followed(None, follower.logs.tails, problem)
 
 
-def stop(service: TrainingService, job: str, say: Callable[[str], None]) -> Diagnostic | None:
-    """Ask SageMaker to stop the job; why that could not be asked, where it could not."""
+def stop(service: TrainingService, job: str, report: Reporter) -> Diagnostic | None:
+    """Ask SageMaker to stop the job; return the problem if that fails."""
     try:
-        refused = _refused_stop(service, job)
+        problem = _request_stop(service, job)
     except KeyboardInterrupt:
-        return Diagnostic("it was interrupted while SageMaker was asked to stop the job")
-    # Not before: nobody may be there to hear it, as where Ctrl-C ended what the output is piped to.
-    if not refused:
-        say(f"{job}: SageMaker is asked to stop it; interrupt again to leave")
-    return refused
+        return Diagnostic("interrupted while asking SageMaker to stop the job")
+    # Reported afterwards: Ctrl-C may have ended the program that the output is piped to.
+    if not problem:
+        report(f"{job}: asked SageMaker to stop the job; interrupt again to exit")
+    return problem
 
 
-def _refused_stop(service: TrainingService, job: str) -> Diagnostic | None:
-    """Ask for the stop; why the job goes on, where it does."""
+def _request_stop(service: TrainingService, job: str) -> Diagnostic | None:
     try:
         service.stop(job)
     except AwsError as error:
-        # One that has just ended, or is being stopped, can't be stopped: following tells how it ends.
+        # A job that has ended or is stopping can't be stopped. Its end will be reported.
         if error.fault is AwsFault.REJECTED and _is_ending(service, job):
             return None
         return error.diagnostic
@@ -113,109 +111,113 @@ def _is_ending(service: TrainingService, job: str) -> bool:
 
 
 class _Follower:
-    """Remembers what was told of a job."""
+    """Remembers what was reported about a job."""
 
     def __init__(
         self,
         service: TrainingService,
         job: str,
         hosts: tuple[str, ...],
-        say: Callable[[str], None],
-        heard: OutputHandler,
+        report: Reporter,
+        on_output: OutputHandler,
         pace: Pace,
     ) -> None:
         self.logs = TrainingLogs(service, job, hosts)
         self._service = service
         self._job = job
-        self._say = say
-        self._heard = heard
+        self._report = report
+        self._on_output = on_output
         self._pace = pace
-        self._told: dict[int, str] = {}
-        """What was told of each change of the status."""
+        self._reported: dict[int, str] = {}
+        """Reported text of each status change."""
         self._reads_logs = True
-        self._lacks_logs = False
+        self._misses_logs = False
 
     def until_the_end(self) -> Mapping[str, Any]:
-        """What SageMaker says of the job once it has ended; raises AwsError where nobody can say."""
+        """Return SageMaker's description of the ended job; raise AwsError if it can't be read."""
         while True:
-            described = self._described()
-            self._tell(described)
-            self._listen()
-            if described["TrainingJobStatus"] in ENDED:
-                self._hear_the_rest(described)
-                if self._lacks_logs:
-                    self._say(f"{self._job}: not all of its logs could be read; follow it again for the rest")
-                return described
+            description = self._describe()
+            self._report_status(description)
+            self._read_logs()
+            if description["TrainingJobStatus"] in ENDED:
+                self._read_late_logs(description)
+                if self._misses_logs:
+                    self._report(
+                        f"{self._job}: some logs could not be read; follow the job again to read them"
+                    )
+                return description
             self._pace.wait(self._pace.interval)
 
-    def _described(self) -> Mapping[str, Any]:
-        """The job as it is; asked again for a while where AWS is busy, or can't be reached."""
+    def _describe(self) -> Mapping[str, Any]:
+        """Return the job's description; retry while AWS is busy or unreachable."""
         waited, pause = 0.0, self._pace.interval
         while True:
             try:
-                described = self._service.describe(self._job)
+                description = self._service.describe(self._job)
             except AwsError as error:
-                if error.fault not in _PASSES or waited >= self._pace.patience:
+                if error.fault not in _TEMPORARY or waited >= self._pace.timeout:
                     raise
                 if not waited:
-                    self._say(f"{self._job}: {error.fault.value}; the job goes on, and is asked about again")
+                    self._report(f"{self._job}: {error.fault.value}; the job continues, trying again")
                 self._pace.wait(pause)
                 waited += pause
-                pause = min(2 * pause, _LONGEST_INTERVAL)
+                pause = min(2 * pause, _MAX_INTERVAL)
             else:
                 if waited:
-                    self._say(f"{self._job}: AWS answers again")
-                return described
+                    self._report(f"{self._job}: AWS answers again")
+                return description
 
-    def _tell(self, described: Mapping[str, Any]) -> None:
-        """Every change of the status once, and again where its message is another."""
-        for number, change in enumerate(described.get("SecondaryStatusTransitions", ())):
+    def _report_status(self, description: Mapping[str, Any]) -> None:
+        """Report each status change once, and again if its message changes."""
+        for number, change in enumerate(description.get("SecondaryStatusTransitions", ())):
             message = change.get("StatusMessage", "")
-            words = f"{change['Status']}: {message}" if message else str(change["Status"])
-            if self._told.get(number) != words:
-                self._told[number] = words
-                self._say(f"{self._job}: {words}")
+            text = f"{change['Status']}: {message}" if message else str(change["Status"])
+            if self._reported.get(number) != text:
+                self._reported[number] = text
+                self._report(f"{self._job}: {text}")
 
-    def _listen(self) -> bool:
-        """Hand on what the hosts printed; whether there was anything, or may be."""
+    def _read_logs(self) -> bool:
+        """Pass on new output; return whether there was any or may be."""
         if not self._reads_logs:
             return False
         try:
-            is_more = self.logs.hear(self._heard)
+            has_new = self.logs.read(self._on_output)
         except AwsError as error:
             match error.fault:
                 case AwsFault.BUSY | AwsFault.UNREACHABLE:
-                    if not self._lacks_logs:
-                        self._say(f"{self._job}: {error.fault.value} where its logs are; they follow later")
-                    self._lacks_logs = True
+                    if not self._misses_logs:
+                        self._report(f"{self._job}: {error.fault.value}; its logs will be read later")
+                    self._misses_logs = True
                     return True
                 case AwsFault.NOT_FOUND:
-                    # There is no log before a host has printed something.
+                    # A log exists only after a host has printed something.
                     return False
                 case AwsFault.UNAUTHENTICATED:
                     raise
                 case _:
                     self._reads_logs = False
-                    why = "; ".join(one.text for one in error.diagnostic.reasons)
-                    told = f"{error.diagnostic.message} ({why})" if why else error.diagnostic.message
-                    self._say(f"{self._job}: {told}; its status is followed all the same")
+                    reasons = "; ".join(reason.text for reason in error.diagnostic.reasons)
+                    message = (
+                        f"{error.diagnostic.message} ({reasons})" if reasons else error.diagnostic.message
+                    )
+                    self._report(f"{self._job}: {message}; only its status is reported")
                     return False
-        self._lacks_logs = False
-        return is_more
+        self._misses_logs = False
+        return has_new
 
-    def _hear_the_rest(self, described: Mapping[str, Any]) -> None:
-        """What the hosts printed last: it arrives after the job has ended."""
-        end = described.get("TrainingEndTime")
+    def _read_late_logs(self, description: Mapping[str, Any]) -> None:
+        """Read the lines that arrive after the job's end."""
+        end = description.get("TrainingEndTime")
         is_old = isinstance(end, datetime) and datetime.now(UTC) - end > _LATE
-        if is_old and not self._lacks_logs:
+        if is_old and not self._misses_logs:
             return
-        # The last lines of one that failed tell why.
-        most_quiet = _MOST_LATE_READS if described["TrainingJobStatus"] == "Failed" else _QUIET_READS
+        # The last lines of a failed job contain the reason.
+        max_quiet = _MAX_LATE_READS if description["TrainingJobStatus"] == "Failed" else _QUIET_READS
         quiet = 0
-        for _ in range(_MOST_LATE_READS):
-            if quiet == most_quiet or not self._reads_logs:
+        for _ in range(_MAX_LATE_READS):
+            if quiet == max_quiet or not self._reads_logs:
                 return
             self._pace.wait(self._pace.interval)
-            quiet = 0 if self._listen() else quiet + 1
-            if is_old and not self._lacks_logs:
+            quiet = 0 if self._read_logs() else quiet + 1
+            if is_old and not self._misses_logs:
                 return

@@ -1,6 +1,6 @@
-"""Sends a training job with a released image to SageMaker, and follows it.
+"""Send a training job with a released image to SageMaker and follow it.
 
-Everything that can be checked without AWS is checked first: a job with errors is not sent, and no code is.
+All checks that work without AWS come first. If they find errors, neither job nor code is sent.
 """
 
 import hashlib
@@ -29,14 +29,15 @@ from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LOCAL
 from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.oci import region_of
+from bakehouse.util.terminal import Reporter
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
-_LONGEST_NAME = 63
+_MAX_NAME = 63
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
-_MOST_CHANNELS = 20
-_CLOCKS_DIFFER = timedelta(minutes=1)
-_TELLING_APART = (
+_MAX_CHANNELS = 20
+_MAX_CLOCK_DIFFERENCE = timedelta(minutes=1)
+_IDENTIFYING_FIELDS = (
     *("AlgorithmSpecification", "RoleArn", "ResourceConfig"),
     *("InputDataConfig", "OutputDataConfig", "StoppingCondition"),
 )
@@ -44,40 +45,40 @@ _TELLING_APART = (
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A job to be sent."""
+    """A job to send."""
 
     image: str
-    """An image's name, or `pytorch` or `tensorflow` for the best that fits its instance type."""
+    """Image name, or `pytorch` or `tensorflow` for the best image for the instance type."""
     job: JobSpec
     name: str = ""
-    """Empty: the image's and the time."""
+    """Empty means image name and time."""
     region: str = ""
-    """Empty: that of the image's newest release in Amazon ECR."""
+    """Empty means that of the image's newest release in Amazon ECR."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Channels, by their addresses in S3."""
+    """S3 URIs of the channels."""
     output: str = ""
-    """Where in S3 the model goes, and the code; empty: the bucket that SageMaker's SDK makes and uses."""
+    """S3 URI for the model and the code; empty means the bucket of the SageMaker SDK."""
     max_run: int = DAY
     volume_gib: int = VOLUME_GIB
-    """Of each host."""
+    """Disk of each host."""
     detach: bool = False
-    """Only send it."""
+    """Do not follow the job."""
     stop_on_interrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobCallbacks:
-    """Who hears what happens to a job."""
+    """Functions that receive the events of a job."""
 
-    report: Callable[[str], None] = print
-    """Of its status."""
-    output: Callable[[str], None] = print
-    """Of a line that a host printed."""
+    report: Reporter = print
+    """Receives changes of the status."""
+    output: Reporter = print
+    """Receives lines of the hosts' output."""
     warn: Callable[[Finding], None] = lambda finding: print(f"warning: {finding.message}")
-    """Of what is not as it should be, before the job is sent."""
+    """Receives warnings before the job is sent."""
     colour: bool = False
     verbose: bool = False
-    """Also what the toolkit prints of its environment."""
+    """Include the toolkit's report of its environment."""
 
 
 _PRINTED = JobCallbacks()
@@ -85,104 +86,108 @@ _PRINTED = JobCallbacks()
 
 def launch(
     workspace: Workspace,
-    wanted: LaunchRequest,
-    telling: JobCallbacks = _PRINTED,
+    request: LaunchRequest,
+    callbacks: JobCallbacks = _PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
 ) -> LaunchReport:
     """Check a job, send it and follow it to its end.
 
-    Raises UsageError with everything that is wrong with it, and LaunchError where it could not be sent.
+    Raises UsageError with all its errors, LaunchError if it could not be sent.
     """
-    region, found = _prepared(workspace, wanted)
-    for warning in found.warnings:
-        telling.warn(warning)
-    service, name = TrainingService(region), wanted.name or job_name(found.image.name)
+    region, checked = _prepare(workspace, request)
+    for warning in checked.warnings:
+        callbacks.warn(warning)
+    service, name = TrainingService(region), request.name or job_name(checked.image.name)
     try:
-        request = _with_code(service, wanted, found, name, telling.report)
+        arguments = _with_code(service, request, checked, name, callbacks.report)
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
-    first = first_ranks(request, instances(workspace.catalog))
+    ranks = first_ranks(arguments, instances(workspace.catalog))
     try:
-        _send(service, request)
-        telling.report(f"{name}: sent to SageMaker in {region}")
+        _send(service, arguments)
+        callbacks.report(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
-        is_stopping = wanted.stop_on_interrupt
-        trouble = stop(service, name, telling.report) if is_stopping else None
-        telling.report(f"{name}: interrupted while it was sent; SageMaker may have it")
-        followed = Followed(None, {}, trouble, stopping=is_stopping and trouble is None)
+        is_stopping = request.stop_on_interrupt
+        problem = stop(service, name, callbacks.report) if is_stopping else None
+        callbacks.report(f"{name}: interrupted while sending the job, which may be running")
+        followed = Followed(None, {}, problem, stopping=is_stopping and problem is None)
         return launch_report.report(name, region, followed)
-    if wanted.detach:
+    if request.detach:
         return LaunchReport(name, region, None)
-    return _followed(service, name, first, telling, pace, stop_on_interrupt=wanted.stop_on_interrupt)
+    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=request.stop_on_interrupt)
 
 
 def follow_job(
     workspace: Workspace,
     name: str,
     region: str,
-    telling: JobCallbacks = _PRINTED,
+    callbacks: JobCallbacks = _PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
     *,
     stop_on_interrupt: bool = False,
 ) -> LaunchReport:
-    """Follow a job that was sent before, from its first line on; raises LaunchError where there is none."""
+    """Follow an earlier job from its first line; raise LaunchError if it does not exist."""
     service = TrainingService(region)
     try:
-        described = service.describe(name)
+        description = service.describe(name)
     except AwsError as error:
         if error.fault is AwsFault.NOT_FOUND:
-            hint = "`--region` is where it was sent"
-            message = f"there is no training job `{name}` in {region}"
+            hint = "set `--region` to the region of the job"
+            message = f"the training job `{name}` does not exist in {region}"
             raise LaunchError(Diagnostic(message, hint=hint)) from error
         raise LaunchError(error.diagnostic) from error
-    first = first_ranks(described, instances(workspace.catalog))
-    return _followed(service, name, first, telling, pace, stop_on_interrupt=stop_on_interrupt)
+    ranks = first_ranks(description, instances(workspace.catalog))
+    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
 
 def default_region(workspace: Workspace) -> str:
-    """The project's region, else boto3's; raises UsageError where neither is set."""
+    """Return the project's region, or else boto3's; raise UsageError if neither is set."""
     try:
         region = workspace.project.region or TrainingService("").configured_region
     except AwsError as error:
         raise LaunchError(error.diagnostic) from error
     if not region:
-        raise UsageError(Diagnostic("no AWS region is set", hint="`--region` names one, as in `eu-west-1`"))
+        raise UsageError(
+            Diagnostic("no AWS region is set", hint="set `--region`, for example to `eu-west-1`")
+        )
     return region
 
 
-def first_ranks(described: Mapping[str, Any], known: Mapping[str, Instance]) -> dict[str, int | None]:
-    """A job's hosts, each with the number of its first rank; None where its type is nobody's guess.
+def first_ranks(
+    description: Mapping[str, Any], instance_types: Mapping[str, Instance]
+) -> dict[str, int | None]:
+    """Return the first rank of each host; None if the ranks per host are unknown.
 
-    SageMaker deals names to groups as it likes.
+    They are unknown with several groups, because SageMaker assigns host names to groups at random.
     """
-    resources = described["ResourceConfig"]
+    resources = description["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
-    # A job that somebody else sent may run on no instances of its own.
+    # A job of another tool may have no instance count.
     count = sum(int(group.get("InstanceCount", 0)) for group in groups)
-    gpus = known.get(groups[0].get("InstanceType", ""), Instance("")).gpus
-    each = None if len(groups) > 1 or gpus is None else max(gpus, 1)
-    # The toolkit's order: `algo-10` comes before `algo-2`.
+    gpus = instance_types.get(groups[0].get("InstanceType", ""), Instance("")).gpus
+    per_host = None if len(groups) > 1 or gpus is None else max(gpus, 1)
+    # In the toolkit's order, `algo-10` comes before `algo-2`.
     names = sorted(f"algo-{number}" for number in range(1, count + 1))
-    return {name: None if each is None else place * each for place, name in enumerate(names)}
+    return {name: None if per_host is None else index * per_host for index, name in enumerate(names)}
 
 
-def _followed(
+def _follow(
     service: TrainingService,
     name: str,
-    first: Mapping[str, int | None],
-    telling: JobCallbacks,
+    ranks: Mapping[str, int | None],
+    callbacks: JobCallbacks,
     pace: Pace,
     *,
     stop_on_interrupt: bool,
 ) -> LaunchReport:
-    stream = LogStream(first, telling.output, colour=telling.colour, verbose=telling.verbose)
+    stream = LogStream(ranks, callbacks.output, colour=callbacks.colour, verbose=callbacks.verbose)
     try:
         followed = follow(
             service,
             name,
-            tuple(first),
-            telling.report,
+            tuple(ranks),
+            callbacks.report,
             stream.feed,
             stop_on_interrupt=stop_on_interrupt,
             pace=pace,
@@ -192,53 +197,54 @@ def _followed(
     return launch_report.report(name, service.region, followed)
 
 
-def _prepared(workspace: Workspace, wanted: LaunchRequest) -> tuple[str, CheckedJob]:
-    """The region of a job and the job itself, with nothing wrong that is known here."""
-    _check(wanted)
-    is_framework = wanted.image in image_uris.FRAMEWORKS
-    kind = wanted.job.instance_type
-    asked = image_uris.ImageQuery(
-        region=wanted.region,
-        # SageMaker pulls from nowhere else.
+def _prepare(workspace: Workspace, request: LaunchRequest) -> tuple[str, CheckedJob]:
+    """Return the region of a job and the checked job."""
+    _check(request)
+    is_framework = request.image in image_uris.FRAMEWORKS
+    instance_type = request.job.instance_type
+    query = image_uris.ImageQuery(
+        region=request.region,
+        # SageMaker pulls only from Amazon ECR.
         registry="ecr",
-        instance=find_gpus(kind) if is_framework and kind else None,
+        instance=find_gpus(instance_type) if is_framework and instance_type else None,
     )
-    record = image_uris.find(workspace.project.images, wanted.image, asked)
-    job = replace(wanted.job, sdk="boto3")
+    record = image_uris.find(workspace.project.images, request.image, query)
+    job = replace(request.job, sdk="boto3")
     return region_of(record.registry), check_job(record, job, workspace.catalog, code_root=Path())
 
 
-def _check(wanted: LaunchRequest) -> None:
-    """What the API would refuse after the code was uploaded."""
-    problems, job = Problems(), wanted.job
+def _check(request: LaunchRequest) -> None:
+    """Check what the API would reject after the upload of the code."""
+    problems, job = Problems(), request.job
 
     def report(message: str, hint: str) -> None:
         problems.add(Diagnostic(message, hint=hint))
 
     if not job.role:
-        report("no role that the job runs as", "`--role arn:aws:iam::123456789012:role/SageMakerRole`")
+        report("no IAM role given", "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
     elif not _ROLE.fullmatch(job.role):
-        report(f"`{job.role}` is no role", "such as `arn:aws:iam::123456789012:role/SageMakerRole`")
+        report(f"`{job.role}` is not the ARN of a role", "use `arn:aws:iam::123456789012:role/SageMakerRole`")
     if not job.groups and not job.instance_type:
-        hint = "`--instance-type` and `--instance-count`, or `--group`: they are paid for"
-        report("nobody said which instances the job runs on", hint)
-    if any(kind in LOCAL for kind in (job.instance_type, *(kind for _, kind, _ in job.groups))):
-        report("a local job is not sent to SageMaker", "`./bake run` runs it on this machine")
-    if wanted.name and not (_NAME.fullmatch(wanted.name) and len(wanted.name) <= _LONGEST_NAME):
-        report(f"`{wanted.name}` can't be the name of a job", "63 letters, digits and hyphens at most")
-    if wanted.max_run < 1:
-        report(f"a job of {wanted.max_run} seconds", "`--max-run` is how long it may take")
-    if wanted.volume_gib < 1:
-        report("a host without a disk", "`--volume-size` is that of each host, such as `30g`")
-    for channel, uri in wanted.inputs.items():
+        hint = "set `--instance-type` and `--instance-count`, or `--group`"
+        report("no instance type given", hint)
+    if {job.instance_type, *(instance_type for _, instance_type, _ in job.groups)} & {*LOCAL}:
+        report("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
+    if request.name and not (_NAME.fullmatch(request.name) and len(request.name) <= _MAX_NAME):
+        report(f"`{request.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
+    if request.max_run < 1:
+        report(f"invalid time limit of {request.max_run} seconds", "set `--max-run` to at least 1")
+    if request.volume_gib < 1:
+        report("the hosts have no disk", "set `--volume-size`, for example to `30g`")
+    for channel, uri in request.inputs.items():
         if not _CHANNEL.fullmatch(channel):
-            report(f"`{channel}` can't be the name of a channel", "64 letters, digits and `._-` at most")
+            report(f"`{channel}` is not a valid channel name", "use at most 64 letters, digits and `._-`")
         if not _is_s3(uri):
-            report(f"channel `{channel}` is `{uri}`, which is no address in S3", "such as `s3://bucket/data`")
-    if len(wanted.inputs) > _MOST_CHANNELS:
-        report(f"{len(wanted.inputs)} channels", f"SageMaker takes {_MOST_CHANNELS}")
-    if wanted.output and not _is_s3(wanted.output):
-        report(f"`--output {wanted.output}` is no address in S3", "such as `s3://bucket/models`")
+            hint = "use for example `s3://bucket/data`"
+            report(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)
+    if len(request.inputs) > _MAX_CHANNELS:
+        report(f"the job has {len(request.inputs)} channels", f"use at most {_MAX_CHANNELS}")
+    if request.output and not _is_s3(request.output):
+        report(f"`--output {request.output}` is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
 
 
@@ -247,86 +253,92 @@ def _is_s3(uri: str) -> bool:
 
 
 def _with_code(
-    service: TrainingService, wanted: LaunchRequest, found: CheckedJob, name: str, say: Callable[[str], None]
+    service: TrainingService, request: LaunchRequest, checked: CheckedJob, name: str, report: Reporter
 ) -> dict[str, Any]:
-    """The request, once the code that it names is in S3."""
-    request = found.request
-    bucket, owner = wanted.output.removeprefix(S3).partition("/")[0], ""
-    is_local = bool(request.entry_point) and not request.source_dir.startswith(S3)
+    """Return the request after its code was uploaded to S3."""
+    job = checked.request
+    bucket, owner = request.output.removeprefix(S3).partition("/")[0], ""
+    is_local = bool(job.entry_point) and not job.source_dir.startswith(S3)
     if is_local:
-        # Read before AWS is asked for anything: it may be too big to be code.
-        code = code_upload.pack(Path(request.source_dir or request.entry_point))
+        # Before any request to AWS, because it may be too big to be code.
+        code = code_upload.pack(Path(job.source_dir or job.entry_point))
     if not bucket:
         bucket, owner = service.default_bucket()
     if owner and not is_local:
-        # The model goes there.
-        service.require(bucket, owner)
-    told: dict[str, object] = dict(request.hyperparameters)
-    if request.entry_point:
-        archive = request.source_dir
+        # The model will be stored there.
+        service.require_bucket(bucket, owner)
+    hyperparameters: dict[str, object] = dict(job.hyperparameters)
+    if job.entry_point:
+        archive = job.source_dir
         if is_local:
-            # A job of that name may be there, whose code must stay as it is.
+            # The code of an existing job with this name must not change.
             key = f"{name}/source/{hashlib.sha256(code).hexdigest()[:12]}/sourcedir.tar.gz"
             service.upload(bucket, key, code, owner)
             archive = f"{S3}{bucket}/{key}"
-            say(f"{name}: its code is at {archive}")
-        told |= toolkit_parameters(request, archive=archive, name=name, region=service.region)
+            report(f"{name}: uploaded the code to {archive}")
+        hyperparameters |= toolkit_parameters(job, archive=archive, name=name, region=service.region)
     return api_request(
-        request,
-        found.image,
-        wanted.job.role,
+        job,
+        checked.image,
+        request.job.role,
         name=name,
-        hyperparameters={key: json.dumps(value) for key, value in told.items()},
-        output=wanted.output or f"{S3}{bucket}/",
-        max_run=wanted.max_run,
-        inputs=wanted.inputs,
-        volume_gib=wanted.volume_gib,
+        hyperparameters={key: json.dumps(value) for key, value in hyperparameters.items()},
+        output=request.output or f"{S3}{bucket}/",
+        max_run=request.max_run,
+        inputs=request.inputs,
+        volume_gib=request.volume_gib,
     )
 
 
-def _send(service: TrainingService, request: Mapping[str, Any]) -> None:
-    """Ask for the job; raises LaunchError where SageMaker doesn't take it."""
+def _send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
+    """Create the job; raise LaunchError if SageMaker rejects it."""
     began = datetime.now(UTC)
     try:
-        service.create(request)
+        service.create(arguments)
     except AwsError as error:
-        name, told = request["TrainingJobName"], error.diagnostic
+        name, diagnostic = arguments["TrainingJobName"], error.diagnostic
         if error.code == "ResourceInUse":
-            # It may be this one: boto3 asks again where an answer was lost.
-            if _is_ours(service, request, began):
+            # It may be this job, because boto3 retries after a lost response.
+            if _is_same_job(service, arguments, began):
                 return
-            message = f"there is another training job `{name}`"
-            told = replace(told, message=message, hint="names are taken once: give `--job-name` another")
+            message = f"the training job `{name}` already exists"
+            diagnostic = replace(diagnostic, message=message, hint="set another `--job-name`")
         elif error.code == "ResourceLimitExceeded":
-            hint = "ask for more of these instances under Service Quotas, `... for training job usage`"
-            told = replace(told, message="the account may not have so many of these instances", hint=hint)
+            hint = "request a higher quota in Service Quotas, under `... for training job usage`"
+            diagnostic = replace(
+                diagnostic, message="the account's quota for these instances is too low", hint=hint
+            )
         elif error.fault in (AwsFault.UNREACHABLE, AwsFault.BUSY):
-            hint = f"see whether it is there: `./bake follow {name} --region {service.region}`"
-            told = replace(told, hint=hint)
-        raise LaunchError(told) from error
+            hint = f"check whether the job exists: `bake follow {name} --region {service.region}`"
+            diagnostic = replace(diagnostic, hint=hint)
+        raise LaunchError(diagnostic) from error
 
 
-def _is_ours(service: TrainingService, request: Mapping[str, Any], began: datetime) -> bool:
-    """Whether a job that is there is the one that was just asked for."""
+def _is_same_job(service: TrainingService, arguments: Mapping[str, Any], began: datetime) -> bool:
+    """Return whether the existing job is the one that was just sent."""
     try:
-        there = service.describe(request["TrainingJobName"])
+        description = service.describe(arguments["TrainingJobName"])
     except AwsError:
         return False
     return bool(
-        there["CreationTime"] >= began - _CLOCKS_DIFFER
-        and all(there.get(key, {}) == request.get(key, {}) for key in ("HyperParameters", "Environment"))
-        and all(_holds(there.get(key, []), request.get(key, [])) for key in _TELLING_APART)
+        description["CreationTime"] >= began - _MAX_CLOCK_DIFFERENCE
+        and all(
+            description.get(key, {}) == arguments.get(key, {}) for key in ("HyperParameters", "Environment")
+        )
+        and all(_contains(description.get(key, []), arguments.get(key, [])) for key in _IDENTIFYING_FIELDS)
     )
 
 
-def _holds(there: object, asked: object) -> bool:
-    """Whether SageMaker says of a job what it was asked for; it adds what was left out."""
-    if isinstance(asked, Mapping):
-        return isinstance(there, Mapping) and all(_holds(there.get(key), asked[key]) for key in asked)
-    if isinstance(asked, list):
-        return (
-            isinstance(there, list)
-            and len(there) == len(asked)
-            and all(_holds(one, other) for one, other in zip(there, asked, strict=True))
+def _contains(description: object, request: object) -> bool:
+    """Return whether a description contains all values of a request. SageMaker adds defaults."""
+    if isinstance(request, Mapping):
+        return isinstance(description, Mapping) and all(
+            _contains(description.get(key), request[key]) for key in request
         )
-    return there == asked
+    if isinstance(request, list):
+        return (
+            isinstance(description, list)
+            and len(description) == len(request)
+            and all(_contains(item, value) for item, value in zip(description, request, strict=True))
+        )
+    return description == request

@@ -83,7 +83,7 @@ class PreparedJob:
     """Code that the toolkit downloads from S3."""
     efa_types: frozenset[str]
     warnings: tuple[str, ...] = ()
-    """What the SDK does silently."""
+    """Silent actions of the SDK."""
 
 
 def prepare(

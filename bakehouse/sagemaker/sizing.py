@@ -1,7 +1,7 @@
-"""Works out which instances a job needs whose GPUs wait for data: each GPU wants so many vCPUs beside it.
+"""Recommend instances for jobs whose GPUs wait for data, from the vCPUs that each GPU needs.
 
-First a larger type of the same family is tried; then instances without GPUs are added, which preprocess the
-data in a heterogeneous cluster. Prices and the time of a step are never guessed: they are given, or left out.
+Candidates are larger types of the same family, and heterogeneous clusters in which instances without GPUs
+preprocess the data. Prices and step times are never guessed: the user gives them or they are omitted.
 """
 
 import math
@@ -14,26 +14,26 @@ from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.util.format import format_count, format_table
 
 STEPS = 100
-"""Costs are told for so many steps."""
+"""Number of steps for which costs are reported."""
 HELPERS = ("ml.c5.9xlarge", "ml.c5.18xlarge")
-"""Instances without GPUs to choose from where none is named."""
-_MOST_LARGER = 3
-_PART = re.compile(r"(?:(?P<count>[0-9]{1,4}) ?[x*]? ?)?(?P<name>[a-z][a-z0-9.-]*)")
+"""Default instance types without GPUs."""
+_MAX_LARGER = 3
+_MIX_PART = re.compile(r"(?:(?P<count>[0-9]{1,4}) ?[x*]? ?)?(?P<name>[a-z][a-z0-9.-]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a job asks for."""
+    """Needs of a job."""
 
     gpus: int
     vcpus_per_gpu: float
     batch: int = 0
-    """Examples that one replica takes in a step; 0 where that is not asked."""
+    """Examples per replica and step; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Instances with GPUs, which train, and others without, which help with the data."""
+    """Instances with GPUs that train, and helpers without GPUs that prepare data."""
 
     instance: Instance
     count: int
@@ -42,8 +42,8 @@ class Mix:
 
     @property
     def name(self) -> str:
-        trains = f"{self.count} {self.instance.name}"
-        return f"{trains} + {self.helpers} {self.helper.name}" if self.helper else trains
+        trainers = f"{self.count} {self.instance.name}"
+        return f"{trainers} + {self.helpers} {self.helper.name}" if self.helper else trainers
 
     @property
     def gpus(self) -> int:
@@ -51,66 +51,71 @@ class Mix:
 
     @property
     def vcpus(self) -> int:
-        helping = self.helpers * (self.helper.vcpus or 0) if self.helper else 0
-        return self.count * (self.instance.vcpus or 0) + helping
+        helper_vcpus = self.helpers * (self.helper.vcpus or 0) if self.helper else 0
+        return self.count * (self.instance.vcpus or 0) + helper_vcpus
 
     @property
     def ratio(self) -> float:
-        """vCPUs for each GPU."""
+        """Number of vCPUs per GPU."""
         return self.vcpus / self.gpus
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each type."""
+        """Number of instances of each type."""
         return {self.instance.name: self.count} | ({self.helper.name: self.helpers} if self.helper else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A mix with what is known of it."""
+    """A mix with its price and step time, if known."""
 
     mix: Mix
     is_enough: bool
     price: float | None = None
-    """For an hour of all its instances."""
+    """Price of all instances for an hour."""
     seconds: float | None = None
-    """For one step, as measured."""
+    """Measured time of one step."""
 
     def cost(self, steps: int = STEPS) -> float | None:
-        """What so many steps cost."""
+        """Return the cost of some steps."""
         if self.price is None or self.seconds is None:
             return None
         return self.price / 3600 * self.seconds * steps
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
-    """The answer: the instances as they were asked for come first."""
+class Recommendation:
+    """Recommendation. The first row is the requested instance type."""
 
     need: Need
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
 
-def size(
+def recommend(
     need: Need,
     instance: str,
     known: Mapping[str, Instance],
     helpers: Sequence[str] = (),
     prices: Mapping[str, float] | None = None,
     seconds: Mapping[str, float] | None = None,
-) -> Sizing:
-    """Mixes of instances for a need; `seconds` are measured steps by mix (`ml.a+2*ml.b`), or ""."""
+) -> Recommendation:
+    """Return mixes of instances for a need.
+
+    `seconds` maps mixes (`ml.a+2*ml.b`) to measured step times; the key "" means the requested type.
+    """
     problems = Problems()
     trainer = find_instance(known, instance)
     for name in prices or {}:
         find_instance(known, name)
     _check(need, trainer, problems)
-    chosen = [find_instance(known, name) for name in helpers] or _usual_helpers(known)
-    for helper in chosen:
+    helper_types = [find_instance(known, name) for name in helpers]
+    helper_types = helper_types or [known[name] for name in HELPERS if name in known]
+    for helper in helper_types:
         if not helper.vcpus or helper.gpus:
-            has = f"has {format_count(helper.gpus, 'GPU')}" if helper.gpus else "has no known number of vCPUs"
-            problems.add(Diagnostic(f"`{helper.name}` {has}", hint=f"helpers are such as `{HELPERS[-1]}`"))
+            gpus = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
+            message = gpus if helper.gpus else f"the number of vCPUs of `{helper.name}` is unknown"
+            problems.add(Diagnostic(message, hint=f"use a type without GPUs, such as `{HELPERS[-1]}`"))
     problems.raise_as(UsageError)
     given = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))
     measured = {
@@ -120,29 +125,29 @@ def size(
     larger = _larger(given, need, known, prices or {})
     if given.ratio < need.vcpus_per_gpu:
         mixes += larger
-        mixes += _heterogeneous(given, need, chosen, is_free=not helpers)
+        mixes += _heterogeneous(given, need, helper_types, only_best=not helpers)
         if not larger:
-            notes.append(f"no larger type of {trainer.family} has {need.vcpus_per_gpu:g} vCPUs for a GPU")
+            notes.append(f"no larger type of {trainer.family} has {need.vcpus_per_gpu:g} vCPUs per GPU")
     if given.gpus > need.gpus:
-        notes.append(f"asked for {format_count(need.gpus, 'GPU')}; {given.name} bring {given.gpus}")
+        notes.append(f"requested {format_count(need.gpus, 'GPU')}, got {given.gpus} with {given.name}")
     mixes += [mix for mix in measured if mix not in mixes]
     rows = tuple(_row(mix, need, prices or {}, measured) for mix in mixes)
     unpriced = sorted({name for mix in mixes for name in mix.counts} - {*(prices or {})})
     if prices and unpriced:
-        notes.append("no price is given for " + ", ".join(unpriced))
-    return Sizing(need, rows, (*notes, *_cluster(rows, need)))
+        notes.append(f"no price for {', '.join(unpriced)}")
+    return Recommendation(need, rows, (*notes, *_cluster(rows, need)))
 
 
-def text(sizing: Sizing) -> str:
-    """The answer as a table, with what it means for the job below."""
-    need, [first, *_] = sizing.need, sizing.rows
-    wanted = f"{need.vcpus_per_gpu:g} vCPUs each: {need.gpus * need.vcpus_per_gpu:g} vCPUs"
-    lines = [f"{format_count(need.gpus, 'GPU')} with {wanted}", ""]
+def text(recommendation: Recommendation) -> str:
+    """Return a recommendation as a table, followed by settings of the job."""
+    need, [first, *_] = recommendation.need, recommendation.rows
+    vcpus = f"{need.vcpus_per_gpu:g} vCPUs each: {need.gpus * need.vcpus_per_gpu:g} vCPUs"
+    lines = [f"{format_count(need.gpus, 'GPU')} with {vcpus}", ""]
     table = [["instances", "vCPU:GPU", "vCPUs", "enough", "per hour", "s/step", f"{STEPS} steps", ""]]
-    table += [_cells(row, first) for row in sizing.rows]
-    shown = [column for column in zip(*table, strict=True) if any(column[1:])]
-    lines.append(format_table(zip(*shown, strict=True)))
-    return "\n".join([*lines, *sizing.notes]) + "\n"
+    table += [_cells(row, first) for row in recommendation.rows]
+    columns = [column for column in zip(*table, strict=True) if any(column[1:])]
+    lines.append(format_table(zip(*columns, strict=True)))
+    return "\n".join([*lines, *recommendation.notes]) + "\n"
 
 
 def _cells(row: Row, first: Row) -> list[str]:
@@ -159,80 +164,76 @@ def _cells(row: Row, first: Row) -> list[str]:
 
 
 def gain(first: Row, row: Row) -> str:
-    """How much faster and cheaper a row is than the first one: `2.2 x faster, 46 % cheaper`."""
+    """Return the gain over the first row: `2.2 x faster, 46 % cheaper`."""
     if row is first or not first.seconds or not row.seconds:
         return ""
-    times = first.seconds / row.seconds
-    words = [f"{times:.1f} x faster" if times >= 1 else f"{1 / times:.1f} x slower"]
-    before, now = first.cost(), row.cost()
-    if before and now:
-        share = round(100 * (1 - now / before))
-        words.append(f"{share} % cheaper" if share >= 0 else f"{-share} % dearer")
-    return ", ".join(words)
+    ratio = first.seconds / row.seconds
+    gains = [f"{ratio:.1f} x faster" if ratio >= 1 else f"{1 / ratio:.1f} x slower"]
+    first_cost, cost = first.cost(), row.cost()
+    if first_cost and cost:
+        percent = round(100 * (1 - cost / first_cost))
+        gains.append(f"{percent} % cheaper" if percent >= 0 else f"{-percent} % more expensive")
+    return ", ".join(gains)
 
 
-def read_numbers(words: Iterable[str], what: str, *, is_named: bool = True) -> dict[str, float]:
-    """Several `NAME=NUMBER`, above zero; a number alone goes by the name "" where that is allowed."""
-    problems, found = Problems(), {}
-    for word in words:
-        name, _, number = word.rpartition("=")
+def read_numbers(values: Iterable[str], option: str, *, is_named: bool = True) -> dict[str, float]:
+    """Return the positive numbers in `NAME=NUMBER` values. Unless `is_named`, the name can be missing."""
+    problems, numbers = Problems(), {}
+    for value in values:
+        name, _, number = value.rpartition("=")
         if (
             (is_named and not name.strip())
             or not re.fullmatch(r"[0-9]*\.?[0-9]+", number.strip())
             or not float(number)
         ):
-            hint = f"such as `{what} ml.p4d.24xlarge=1.5`"
-            problems.add(Diagnostic(f"`{what} {word}` is no name and number", hint=hint))
+            hint = f"use for example `{option} ml.p4d.24xlarge=1.5`"
+            problems.add(Diagnostic(f"`{option} {value}` is not `NAME=NUMBER`", hint=hint))
         else:
-            found[name.strip()] = float(number)
+            numbers[name.strip()] = float(number)
     problems.raise_as(UsageError)
-    return found
+    return numbers
 
 
 def _check(need: Need, trainer: Instance, problems: Problems) -> None:
     if trainer.gpus == 0:
-        problems.add(Diagnostic(f"`{trainer.name}` has no GPU", hint="name it with `--helper` instead"))
+        problems.add(Diagnostic(f"`{trainer.name}` has no GPU", hint="use it with `--helper` instead"))
     elif not trainer.gpus or not trainer.vcpus:
-        what = "vCPUs" if trainer.gpus else "GPUs"
-        hint = "add it to the component `instance`, with its source"
-        problems.add(Diagnostic(f"how many {what} `{trainer.name}` has is not in the catalogue", hint=hint))
+        noun = "vCPUs" if trainer.gpus else "GPUs"
+        message = f"the catalogue does not contain the number of {noun} of `{trainer.name}`"
+        problems.add(Diagnostic(message, hint="add it to the component `instance`, with its source"))
     elif need.gpus < 1:
-        problems.add(Diagnostic(f"{need.gpus} GPUs", hint="one at least: `--gpus 8`"))
+        problems.add(Diagnostic(f"the job has {need.gpus} GPUs", hint="set `--gpus` to at least 1"))
     if need.vcpus_per_gpu <= 0:
-        problems.add(Diagnostic("how many vCPUs keep one GPU busy?", hint="such as `--vcpu-per-gpu 20`"))
-
-
-def _usual_helpers(known: Mapping[str, Instance]) -> list[Instance]:
-    return [known[name] for name in HELPERS if name in known]
+        hint = "set `--vcpu-per-gpu` to the vCPUs that keep one GPU busy, for example to 20"
+        problems.add(Diagnostic("the number of vCPUs per GPU is missing", hint=hint))
 
 
 def _larger(given: Mix, need: Need, known: Mapping[str, Instance], prices: Mapping[str, float]) -> list[Mix]:
-    """Types of the same family that are enough by themselves: the cheapest, or else the smallest."""
-    found = []
-    for one in known.values():
-        if (
-            one.family == given.instance.family
-            and one.gpus
-            and (one.vcpus or 0) > (given.instance.vcpus or 0)
-        ):
-            mix = Mix(one, math.ceil(need.gpus / one.gpus))
+    """Return sufficient types of the same family: the cheapest, or else the smallest."""
+    mixes = []
+    for instance in known.values():
+        is_larger = (instance.vcpus or 0) > (given.instance.vcpus or 0)
+        if instance.family == given.instance.family and instance.gpus and is_larger:
+            mix = Mix(instance, math.ceil(need.gpus / instance.gpus))
             if mix.ratio >= need.vcpus_per_gpu:
-                found.append(mix)
-    priced = all(mix.instance.name in prices for mix in found)
-    found.sort(key=lambda mix: (_price(mix, prices) or 0 if priced else 0, mix.vcpus, mix.count))
-    return found[:_MOST_LARGER]
+                mixes.append(mix)
+    priced = all(mix.instance.name in prices for mix in mixes)
+    mixes.sort(key=lambda mix: (_price(mix, prices) or 0 if priced else 0, mix.vcpus, mix.count))
+    return mixes[:_MAX_LARGER]
 
 
-def _heterogeneous(given: Mix, need: Need, helpers: Sequence[Instance], *, is_free: bool) -> list[Mix]:
-    """With just enough helpers, and with one more; where no type was named, of the one that adds least."""
-    lacking = given.gpus * need.vcpus_per_gpu - given.vcpus
-    least = {one: math.ceil(lacking / (one.vcpus or 1)) for one in helpers}
-    if is_free and least:
-        # Of two that add as many the larger one: fewer instances are fewer that can fail.
-        best = min(least, key=lambda one: (least[one] * (one.vcpus or 0), least[one]))
-        least = {best: least[best]}
+def _heterogeneous(given: Mix, need: Need, helpers: Sequence[Instance], *, only_best: bool) -> list[Mix]:
+    """Return mixes with the minimum number of helpers, and with one more, of each type or the best one."""
+    missing = given.gpus * need.vcpus_per_gpu - given.vcpus
+    minimum = {helper: math.ceil(missing / (helper.vcpus or 1)) for helper in helpers}
+    if only_best and minimum:
+        # With equal vCPUs, the larger type wins, because fewer instances can fail.
+        best = min(minimum, key=lambda helper: (minimum[helper] * (helper.vcpus or 0), minimum[helper]))
+        minimum = {best: minimum[best]}
     return [
-        Mix(given.instance, given.count, one, count + more) for one, count in least.items() for more in (0, 1)
+        Mix(given.instance, given.count, helper, count + more)
+        for helper, count in minimum.items()
+        for more in (0, 1)
     ]
 
 
@@ -246,32 +247,32 @@ def _row(mix: Mix, need: Need, prices: Mapping[str, float], seconds: Mapping[Mix
     return Row(mix, mix.ratio >= need.vcpus_per_gpu, _price(mix, prices), seconds.get(mix))
 
 
-def _read_mix(words: str, known: Mapping[str, Instance], trainer: Instance) -> Mix:
-    """`2 ml.g5.xlarge + 3 ml.c5.xlarge`; a number that isn't there is 1."""
-    parts = [_PART.fullmatch(part.strip()) for part in words.split("+")]
-    found = [(find_instance(known, one["name"]), int(one["count"] or 1)) for one in parts if one]
-    if len(found) != len(parts) or len(found) > 2 or not all(count for _, count in found):
-        message = f"`{words}` is no mix of instances"
-        hint = f"such as `{trainer.name}+2*{HELPERS[-1]}`"
+def _read_mix(text: str, known: Mapping[str, Instance], trainer: Instance) -> Mix:
+    """Read a mix such as `2 ml.g5.xlarge + 3 ml.c5.xlarge`. A missing number is 1."""
+    parts = [_MIX_PART.fullmatch(part.strip()) for part in text.split("+")]
+    counts = [(find_instance(known, part["name"]), int(part["count"] or 1)) for part in parts if part]
+    if len(counts) != len(parts) or len(counts) > 2 or not all(count for _, count in counts):
+        message = f"`{text}` is not a combination of instances"
+        hint = f"use for example `{trainer.name}+2*{HELPERS[-1]}`"
         raise UsageError(Diagnostic(message, hint=hint))
-    (instance, count), *rest = found
+    (instance, count), *rest = counts
     if not instance.gpus or not instance.vcpus:
         raise UsageError(Diagnostic(f"`{instance.name}` has no GPU", hint="name the type with GPUs first"))
     return Mix(instance, count, *rest[0]) if rest else Mix(instance, count)
 
 
 def _cluster(rows: Sequence[Row], need: Need) -> tuple[str, ...]:
-    """What the smallest mix that is enough means for the job's settings; of none, the first."""
+    """Return the job's settings for the smallest sufficient mix, or else for the first."""
     mix = next((row.mix for row in rows if row.is_enough), rows[0].mix)
-    spread = f", {mix.instance.gpus} on each of {mix.count} instances" if mix.count > 1 else ""
-    lines = [f"{mix.name}: {format_count(mix.gpus, 'rank')}{spread}"]
+    per_instance = f", {mix.instance.gpus} on each of {mix.count} instances" if mix.count > 1 else ""
+    lines = [f"{mix.name}: {format_count(mix.gpus, 'rank')}{per_instance}"]
     if need.batch:
         lines.append(
             f"global batch: {format_count(mix.gpus, 'replica')} x {need.batch} = {mix.gpus * need.batch}"
         )
     if mix.helper:
         groups = f"train={mix.instance.name}:{mix.count} data={mix.helper.name}:{mix.helpers}"
-        lines.append(f"instance groups: {groups}; the launcher belongs to `train`")
+        lines.append(f"instance groups: {groups}; start the launcher in `train`")
     return tuple(lines)
 
 

@@ -197,7 +197,7 @@ def _boto3_code(
         f'name = {_literal(name)} + time.strftime("-%Y%m%d-%H%M%S")',
         's3 = boto3.client("s3", region)',
         "try:",
-        "    # Somebody else may have created a bucket of that name.",
+        "    # Another account may have created a bucket of that name.",
         "    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)",
         "except s3.exceptions.ClientError as error:",
         '    if error.response["Error"]["Code"] != "404":',

@@ -76,7 +76,7 @@ class TrainingRequest:
     py_version: str = ""
     keep_alive: int | None = None
     compiler: bool | None = None
-    """Whether the TrainingCompilerConfig is enabled; None if there is none."""
+    """The TrainingCompilerConfig is enabled; None if there is none."""
     channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups of each channel; empty means all."""
     code_root: Path | None = None

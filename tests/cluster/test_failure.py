@@ -30,7 +30,7 @@ def log(name: str) -> str:
         (
             "missing-module",
             "ModuleNotFoundError: No module named 'no_such_module'",
-            "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` beside "
+            "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` next to "
             "the script, which the toolkit installs",
         ),
         (

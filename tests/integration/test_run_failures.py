@@ -106,7 +106,7 @@ NAMES = "use a host of this job: algo-1; SM_HOSTS lists them"
 MEMORY = "use a larger instance type or a smaller batch"
 TAKEN = "use another port, or stop the program on algo-1 that listens on it"
 MODULE = (
-    "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` beside the "
+    "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` next to the "
     "script, which the toolkit installs"
 )
 ROOM = (

@@ -288,7 +288,7 @@ def test_an_image_without_nccl_is_not_tested(rig: Rig) -> None:
 def test_a_missing_plugin_is_told(rig: Rig) -> None:
     rig.path("nccl", "amazon/efa/lib")
     said = rig.verdicts()
-    assert said["one_nccl_plugin"] == "no NCCL plugin is on the loader's path: NCCL would use TCP"
+    assert said["one_nccl_plugin"] == "no NCCL plugin is on the loader's path, so NCCL uses TCP"
     assert "libnccl-net.so: cannot open shared object file" in said["nccl_plugin_loads"]
 
 
@@ -320,7 +320,7 @@ def test_another_libfabric_is_told(rig: Rig) -> None:
 def test_a_plugin_without_its_libfabric_is_told(rig: Rig) -> None:
     rig.path("nccl", "amazon/ofi-nccl/lib")
     said = rig.verdicts()["nccl_plugin_loads"]
-    assert said.startswith("the plugin can't be loaded, and NCCL would use TCP: libfabric.so.1: cannot open")
+    assert said.startswith("the plugin can't be loaded, so NCCL uses TCP: libfabric.so.1: cannot open")
 
 
 def test_faces_too_old_for_nccl_are_told(rig: Rig) -> None:
@@ -328,7 +328,8 @@ def test_faces_too_old_for_nccl_are_told(rig: Rig) -> None:
     rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4)
     library = rig.root / "nccl/libnccl.so.2"
     assert rig.verdicts()["nccl_takes_the_plugin"] == (
-        f"the plugin has the faces v4, NCCL ({library}) takes v5, v6, v7, v8: NCCL would use TCP"
+        f"the plugin has interface versions v4, but NCCL ({library}) supports v5, v6, v7, v8, "
+        "so NCCL uses TCP"
     )
 
 
@@ -357,7 +358,7 @@ def test_the_nccl_inside_an_older_pytorch_counts(rig: Rig) -> None:
     rig.monkeypatch.setenv("PYTHONPATH", str(rig.root / "site"))
     rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 8)
     said = rig.verdicts()["nccl_takes_the_plugin"]
-    assert "libtorch_cuda.so) takes v4: NCCL would use TCP" in said
+    assert "libtorch_cuda.so) supports v4, so NCCL uses TCP" in said
 
 
 @pytest.mark.parametrize(("number", "version"), [(2804, "2.8.4"), (20908, "2.9.8"), (23207, "2.32.7")])

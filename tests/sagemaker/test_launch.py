@@ -120,7 +120,7 @@ class Session:
         self.steps: list[Callable[[], object]] = []
         self.said_to: Callable[[str], None] = self.said.append
         self.telling = JobCallbacks(lambda told: self.said_to(told), self.written.append, self.warned.append)
-        self.pace = Pace(interval=1.0, patience=10.0, wait=self.wait)
+        self.pace = Pace(interval=1.0, timeout=10.0, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -265,8 +265,8 @@ def test_the_sdks_bucket_is_made_for_the_model_alone(session: Session) -> None:
 
 def test_the_sdks_bucket_may_be_made_by_two_launches_at_once(session: Session) -> None:
     service = TrainingService(REGION)
-    service._make("sagemaker-made-at-once")
-    service._make("sagemaker-made-at-once")
+    service._create_bucket("sagemaker-made-at-once")
+    service._create_bucket("sagemaker-made-at-once")
     assert session.aws.client("s3").head_bucket(Bucket="sagemaker-made-at-once")
 
 
@@ -361,8 +361,8 @@ def test_a_job_with_something_wrong_is_not_sent(session: Session) -> None:
     told = session.refused(job=job)
 
     assert [one.message for one in told] == [
-        "there is no `missing.py`",
-        "a warm pool is kept for 30000 seconds",
+        "`missing.py` does not exist",
+        "invalid keep-alive period of 30000 seconds",
     ]
     assert dict(told[0].facts)["rule"] == "code-not-found"
     assert session.aws.requests == []
@@ -379,23 +379,23 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
     [
         (
             {"job": JobSpec()},
-            ["no role that the job runs as", "nobody said which instances the job runs on"],
+            ["no IAM role given", "no instance type given"],
         ),
-        ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is no role"]),
+        ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is not the ARN of a role"]),
         ({"job": replace(ON_TWO, instance_type="local")}, ["SageMaker does not run local jobs"]),
-        ({"name": "no_name"}, ["`no_name` can't be the name of a job"]),
-        ({"name": "a-" * 31 + "ab"}, [f"`{'a-' * 31}ab` can't be the name of a job"]),
-        ({"max_run": 0}, ["a job of 0 seconds"]),
-        ({"volume_gib": 0}, ["a host without a disk"]),
+        ({"name": "no_name"}, ["`no_name` is not a valid job name"]),
+        ({"name": "a-" * 31 + "ab"}, [f"`{'a-' * 31}ab` is not a valid job name"]),
+        ({"max_run": 0}, ["invalid time limit of 0 seconds"]),
+        ({"volume_gib": 0}, ["the hosts have no disk"]),
         (
             {"inputs": {"a/b": "/data"}},
             [
-                "`a/b` can't be the name of a channel",
-                "channel `a/b` is `/data`, which is no address in S3",
+                "`a/b` is not a valid channel name",
+                "channel `a/b` is `/data`, which is not an S3 URI",
             ],
         ),
-        ({"inputs": {f"c{n}": "s3://a/b" for n in range(21)}}, ["21 channels"]),
-        ({"output": "models"}, ["`--output models` is no address in S3"]),
+        ({"inputs": {f"c{n}": "s3://a/b" for n in range(21)}}, ["the job has 21 channels"]),
+        ({"output": "models"}, ["`--output models` is not an S3 URI"]),
     ],
 )
 def test_what_the_api_would_refuse_is_refused_before(
@@ -420,7 +420,7 @@ def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
         (
             "ResourceLimitExceeded",
             "The account-level service limit 'ml.c5.2xlarge for training job usage' is 0 Instances",
-            "the account may not have so many of these instances",
+            "the account's quota for these instances is too low",
         ),
         (
             "ExpiredTokenException",
@@ -450,7 +450,7 @@ def test_a_name_that_is_taken(session: Session) -> None:
         session.launch("taken", job=replace(ON_TWO, instance_count=1, hyperparameters={"a": 1}), detach=True)
 
     [told] = caught.value.diagnostics
-    assert told.message == "there is another training job `taken`"
+    assert told.message == "the training job `taken` already exists"
     assert told.hint == "names are taken once: give `--job-name` another"
 
 
@@ -533,7 +533,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
     found = session.launch(job)
 
     assert session.said == [
-        f"{job}: its code is at {code_address(aws.job(job))}",
+        f"{job}: uploaded the code to {code_address(aws.job(job))}",
         f"{job}: sent to SageMaker in {REGION}",
         f"{job}: Starting: Preparing the instances for training",
         f"{job}: Training: Training image download completed. Training in progress.",
@@ -548,7 +548,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
     ]
     assert (found.status, found.exit_code) == (Status.COMPLETED, 0)
     assert f"{job}: Completed after " in launch_report.text(found)
-    assert ", 62 s are billed\n" in launch_report.text(found)
+    assert ", 62 s billed\n" in launch_report.text(found)
 
 
 def test_a_message_that_changes_is_told_again(session: Session) -> None:
@@ -592,13 +592,13 @@ def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
         "failed: Failed after 5:12\n"
         "  AlgorithmError: ExecuteUserScriptError:\n"
         "  ExitCode 1, exit code: 1\n"
-        "  algo-2 says: ModuleNotFoundError: No module named 'lightgbm'\n"
+        "  cause on algo-2: ModuleNotFoundError: No module named 'lightgbm'\n"
         "    | Traceback (most recent call last):\n"
         '    |   File "/opt/ml/code/train.py", line 1, in <module>\n'
         "    | ModuleNotFoundError: No module named 'lightgbm'\n"
         "\n"
-        "hint: name what `lightgbm` comes from in the image's recipe, or in a `requirements.txt` beside the "
-        "script, which the toolkit installs\n"
+        "hint: add the package of `lightgbm` to the image's recipe, or to a `requirements.txt` next to "
+        "the script, which the toolkit installs\n"
     )
 
 
@@ -634,7 +634,7 @@ def test_a_failure_that_no_host_explains_is_read_from_its_reason(session: Sessio
     session.steps = [lambda: session.aws.play("full", "Failed", FailureReason=reason)]
     found = session.launch("full")
 
-    assert (found.host, found.cause) == ("", "no room is left for /opt/ml/model/a")
+    assert (found.host, found.cause) == ("", "no space is left for /opt/ml/model/a")
 
 
 def test_what_another_hosts_end_caused_is_not_the_cause(session: Session) -> None:
@@ -663,7 +663,7 @@ def test_throttling_is_survived(session: Session) -> None:
 
     assert found.status is Status.COMPLETED
     assert session.said[2:] == [
-        f"{job}: AWS is busy; the job goes on, and is asked about again",
+        f"{job}: AWS is busy; the job continues, trying again",
         f"{job}: AWS answers again",
         f"{job}: Completed",
     ]
@@ -687,7 +687,7 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     session.launch(job)
 
     assert session.written == ["algo-1   │ one", "algo-2   │ two"]
-    assert session.said[2] == f"{job}: AWS is busy where its logs are; they follow later"
+    assert session.said[2] == f"{job}: AWS is busy; its logs will be read later"
 
 
 def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
@@ -704,7 +704,7 @@ def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
         aws.refuse_log_of = ""
 
     assert (found.status, session.written) == (Status.COMPLETED, [])
-    assert session.said[-1] == f"{job}: not all of its logs could be read; follow it again for the rest"
+    assert session.said[-1] == f"{job}: some logs could not be read; follow it again to read them"
 
 
 def test_an_outage_is_survived_for_a_while(session: Session) -> None:
@@ -716,14 +716,14 @@ def test_an_outage_is_survived_for_a_while(session: Session) -> None:
     found = session.launch(job)
 
     assert found.status is Status.COMPLETED
-    assert session.said[2] == f"{job}: AWS does not answer; the job goes on, and is asked about again"
+    assert session.said[2] == f"{job}: AWS does not answer; the job continues, trying again"
 
 
 COMEBACK = """\
-{job}: it goes on in eu-west-1, and is not followed here
+{job}: is running in eu-west-1; Bakehouse no longer follows it
   because {why}
   to stop it    aws sagemaker stop-training-job --region eu-west-1 --training-job-name {job}
-  to follow it  ./bake follow {job} --region eu-west-1
+  to follow it  bake follow {job} --region eu-west-1
 """
 
 
@@ -736,7 +736,7 @@ def test_an_outage_that_lasts_tells_how_to_come_back(session: Session) -> None:
         aws.forgive()
 
     assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
-    why = f"could not ask about the job `{job}`: AWS does not answer\n  address  http://{aws.host}/"
+    why = f"could not describe the job `{job}`: AWS does not answer\n  address  http://{aws.host}/"
     assert launch_report.text(found) == COMEBACK.format(job=job, why=why)
 
 
@@ -812,7 +812,7 @@ def test_without_the_right_to_read_logs_the_status_is_followed(session: Session)
 
     assert found.status is Status.COMPLETED
     told = "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
-    assert session.said[2] == f"{job}: {told}; its status is followed all the same"
+    assert session.said[2] == f"{job}: {told}; only its status is reported"
     assert session.written == []
 
 
@@ -901,7 +901,7 @@ def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
 
     assert (found.status, found.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
     assert session.said[2:] == [
-        "stops: SageMaker is asked to stop it; interrupt again to leave",
+        "stops: asked SageMaker to stop the job; interrupt again to exit",
         "stops: Stopping: Stopping the training job",
         "stops: Stopped: Training job stopped",
     ]
@@ -934,8 +934,8 @@ def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> N
 
     assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
     assert launch_report.text(found) == (
-        "stopping: it is being stopped in eu-west-1, and is not followed here\n"
-        "  to follow it  ./bake follow stopping --region eu-west-1\n"
+        "stopping: is stopping in eu-west-1; Bakehouse no longer follows it\n"
+        "  to follow it  bake follow stopping --region eu-west-1\n"
     )
 
 
@@ -977,7 +977,7 @@ def test_an_interrupt_while_a_job_is_sent(
     found = session.launch(job, stop_on_interrupt=stops)
 
     assert (found.status, found.exit_code) == (None, code)
-    assert session.said[-1] == f"{job}: interrupted while it was sent; SageMaker may have it"
+    assert session.said[-1] == f"{job}: interrupted while sending the job, which may be running"
     assert session.aws.stopped == [job] * stops
     assert found.stopping is stops
 

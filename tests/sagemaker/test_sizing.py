@@ -8,7 +8,7 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
-from bakehouse.sagemaker.sizing import Mix, Need, Row, Sizing, gain, read_numbers, size, text
+from bakehouse.sagemaker.sizing import Mix, Need, Recommendation, Row, gain, read_numbers, recommend, text
 from tests.conftest import said
 
 KNOWN = {
@@ -36,11 +36,11 @@ def catalog() -> Catalog:
     return load_catalog([HOME / "recipes"])
 
 
-def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **others: Any) -> Sizing:
-    return size(Need(gpus, vcpus, batch), instance, KNOWN, **others)
+def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **others: Any) -> Recommendation:
+    return recommend(Need(gpus, vcpus, batch), instance, KNOWN, **others)
 
 
-def named(sizing: Sizing) -> list[tuple[str, bool]]:
+def named(sizing: Recommendation) -> list[tuple[str, bool]]:
     return [(row.mix.name, row.is_enough) for row in sizing.rows]
 
 
@@ -132,7 +132,7 @@ def test_a_larger_type_with_the_same_ratio_is_none() -> None:
     found = sized("ml.p3.2xlarge", 4)
 
     assert "ml.p3.8xlarge" not in {row.mix.instance.name for row in found.rows}
-    assert "no larger type of ml.p3 has 20 vCPUs for a GPU" in found.notes
+    assert "no larger type of ml.p3 has 20 vCPUs per GPU" in found.notes
 
 
 def test_what_is_enough_needs_nothing() -> None:
@@ -156,21 +156,21 @@ def test_ranks_and_the_global_batch() -> None:
 
 
 def test_instances_with_more_gpus_than_asked() -> None:
-    assert sized("ml.g5.48xlarge", 3).notes[0] == "asked for 3 GPUs; 1 ml.g5.48xlarge bring 8"
+    assert sized("ml.g5.48xlarge", 3).notes[0] == "requested 3 GPUs, got 8 with 1 ml.g5.48xlarge"
 
 
 def test_no_price_is_made_up() -> None:
     found = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"], prices={"ml.p4d.24xlarge": 37.688})
 
     assert [row.price for row in found.rows] == [37.688, None, None]
-    assert "no price is given for ml.c5.18xlarge" in found.notes
+    assert "no price for ml.c5.18xlarge" in found.notes
 
 
 def test_slower_and_dearer() -> None:
     mix = Mix(KNOWN["ml.p4d.24xlarge"], 1)
     first, row = Row(mix, True, 10.0, 0.1), Row(mix, True, 20.0, 0.2)
 
-    assert gain(first, row) == "2.0 x slower, 300 % dearer"
+    assert gain(first, row) == "2.0 x slower, 300 % more expensive"
     assert gain(first, first) == ""
     assert gain(first, Row(mix, True, None, 0.05)) == "2.0 x faster"
 
@@ -188,10 +188,11 @@ def test_the_answer() -> None:
         "1 ml.p4d.24xlarge + 2 ml.c5.18xlarge  30:1      240    yes     45.032    0.086   0.108      "
         "2.2 x faster, 46 % cheaper\n"
         "\n"
-        "no larger type of ml.p4d has 20 vCPUs for a GPU\n"
+        "no larger type of ml.p4d has 20 vCPUs per GPU\n"
         "1 ml.p4d.24xlarge + 1 ml.c5.18xlarge: 8 ranks\n"
         "global batch: 8 replicas x 64 = 512\n"
-        "instance groups: train=ml.p4d.24xlarge:1 data=ml.c5.18xlarge:1; the launcher belongs to `train`\n"
+        "instance groups: train=ml.p4d.24xlarge:1 data=ml.c5.18xlarge:1; start the launcher in "
+        "`train`\n"
     )
 
 
@@ -211,24 +212,25 @@ def test_columns_of_what_nobody_told_are_left_out() -> None:
         ),
         (
             {"instance": "ml.c5.9xlarge"},
-            "error: `ml.c5.9xlarge` has no GPU\n\nhint: name it with `--helper` instead",
+            "error: `ml.c5.9xlarge` has no GPU\n\nhint: use it with `--helper` instead",
         ),
         (
             {"instance": "ml.g7.2xlarge"},
-            "error: how many GPUs `ml.g7.2xlarge` has is not in the catalogue\n\n"
-            "hint: add it to the component `instance`, with its source",
+            "error: the catalogue does not contain the number of GPUs of `ml.g7.2xlarge`\n"
+            "\nhint: add it to the component `instance`, with its source",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "vcpus": 0},
-            "error: how many vCPUs keep one GPU busy?\n\nhint: such as `--vcpu-per-gpu 20`",
+            "error: the number of vCPUs per GPU is missing\n"
+            "\nhint: set `--vcpu-per-gpu` to the vCPUs that keep one GPU busy, for example to 20",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "gpus": -1},
-            "error: -1 GPUs\n\nhint: one at least: `--gpus 8`",
+            "error: the job has -1 GPUs\n\nhint: set `--gpus` to at least 1",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "helpers": ["ml.g5.xlarge"]},
-            "error: `ml.g5.xlarge` has 1 GPU\n\nhint: helpers are such as `ml.c5.18xlarge`",
+            "error: `ml.g5.xlarge` has 1 GPU\n\nhint: use a type without GPUs, such as `ml.c5.18xlarge`",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "prices": {"ml.p4.24xlarge": 1.0}},
@@ -236,7 +238,8 @@ def test_columns_of_what_nobody_told_are_left_out() -> None:
         ),
         (
             {"instance": "ml.p4d.24xlarge", "seconds": {"2 + 3": 1.0}},
-            "error: `2 + 3` is no mix of instances\n\nhint: such as `ml.p4d.24xlarge+2*ml.c5.18xlarge`",
+            "error: `2 + 3` is not a combination of instances\n"
+            "\nhint: use for example `ml.p4d.24xlarge+2*ml.c5.18xlarge`",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "seconds": {"2 ml.c5.9xlarge": 1.0}},
@@ -255,7 +258,7 @@ def test_numbers_by_name() -> None:
 
 @pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "1.5", "=1", "ml.a=nan"])
 def test_what_is_no_name_and_number(word: str) -> None:
-    with pytest.raises(UsageError, match="is no name and number"):
+    with pytest.raises(UsageError, match="is not `NAME=NUMBER`"):
         read_numbers([word], "--price")
 
 

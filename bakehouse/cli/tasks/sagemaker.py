@@ -282,5 +282,5 @@ def recommend_instances(
     need = sizing.Need(gpus or find_instance(known, instance).gpus or 0, vcpu_per_gpu, batch)
     prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
     seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
-    result = sizing.size(need, instance, known, helper or (), prices, seconds)
+    result = sizing.recommend(need, instance, known, helper or (), prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))

@@ -1,4 +1,4 @@
-"""AWS's image as it is."""
+"""Versions in AWS's image for TensorFlow."""
 
 from __future__ import annotations
 

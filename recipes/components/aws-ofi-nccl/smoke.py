@@ -1,4 +1,4 @@
-"""The plugin as the image has it; whether NCCL opens it and takes it, the checks of `efa` see."""
+"""Check of the plugin itself. The checks of `efa` test whether NCCL loads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PLUGIN = Path("/usr/local/lib/libnccl-net.so")
 
 
 def installed() -> str | None:
-    """It names itself since 1.1.4."""
+    """Return the version, which the plugin contains since 1.1.4."""
     found = re.search(r"aws-ofi-nccl (\d+\.\d+\.\d+)", PLUGIN.read_bytes().decode("latin-1"))
     return found[1] if found else None
 

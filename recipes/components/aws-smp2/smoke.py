@@ -1,4 +1,4 @@
-"""AWS's image with SMP 2 as it is. SMP can't tell its version."""
+"""Versions in AWS's image with SMP 2. SMP does not report its version."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def check_can_be_imported() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        reason = "no GPU in sight"
+        reason = "no GPU is available"
         raise unittest.SkipTest(reason)
     importlib.import_module("torch.sagemaker")

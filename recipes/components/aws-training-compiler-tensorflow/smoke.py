@@ -1,4 +1,4 @@
-"""AWS's image with the Training Compiler as it is."""
+"""Versions in AWS's image with Training Compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boost as the image has it."""
+"""Version of Boost."""
 
 import ctypes
 from pathlib import Path

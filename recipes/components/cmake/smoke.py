@@ -1,4 +1,4 @@
-"""CMake, which build stages alone have."""
+"""Check that CMake is only in build stages."""
 
 import shutil
 

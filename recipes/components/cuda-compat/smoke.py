@@ -1,4 +1,4 @@
-"""NVIDIA's compatibility libraries as the image has them: for hosts whose driver is too old, no others."""
+"""Checks of NVIDIA's compatibility libraries: only hosts with an old driver use them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def installed() -> str:
     return found[1]
 
 
-def said_for(driver: str) -> str:
+def output_for(driver: str) -> str:
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Wed Nov 18 2026\n")
         file.flush()
@@ -33,8 +33,8 @@ def said_for(driver: str) -> str:
 
 def check_an_older_driver_gets_them() -> None:
     branches = Path("/usr/local/lib/cuda-compat/branches").read_text().split()
-    assert said_for(f"{branches[-1]}.10.01") == f"LD_LIBRARY_PATH={library().parent}"
+    assert output_for(f"{branches[-1]}.10.01") == f"LD_LIBRARY_PATH={library().parent}"
 
 
 def check_its_own_branch_does_not() -> None:
-    assert not said_for(library().name.removeprefix("libcuda.so."))
+    assert not output_for(library().name.removeprefix("libcuda.so."))

@@ -1,11 +1,11 @@
-"""NVIDIA DALI as the image has it."""
+"""Checks of NVIDIA DALI."""
 
 from importlib.metadata import distributions
 
 
 def installed() -> str:
-    found = {one.name: one.version for one in distributions()}
-    (version,) = {found[name] for name in found if name.startswith("nvidia-dali-cuda")}
+    versions = {package.name: package.version for package in distributions()}
+    (version,) = {versions[name] for name in versions if name.startswith("nvidia-dali-cuda")}
     return version
 
 

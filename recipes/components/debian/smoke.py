@@ -1,4 +1,4 @@
-"""Debian as the image has it."""
+"""Version of Debian."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""DeepSpeed as an image without GPUs has it."""
+"""Checks of DeepSpeed in an image without GPUs."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""DeepSpeed as the image has it."""
+"""Checks of DeepSpeed."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""GDRCopy's library as the image has it. It can't tell the last number of its version."""
+"""Check of GDRCopy. The library does not report the last number of its version."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""gRPC as the image has it."""
+"""Checks of gRPC."""
 
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""Horovod as the image has it."""
+"""Checks of Horovod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def installed() -> str:
 
 
 def check_adds_up_over_mpi() -> None:
-    """In a world of one rank, with the library that MPI jobs load."""
+    """Sum over one rank, with the library that MPI jobs load."""
     name = "torch" if importlib.util.find_spec("torch") else "tensorflow"
     horovod = importlib.import_module(f"horovod.{name}")
     framework = importlib.import_module(name)

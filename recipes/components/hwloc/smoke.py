@@ -1,4 +1,4 @@
-"""hwloc as the image has it."""
+"""Checks of hwloc."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Checks of the compilers that jobs may call."""
+"""Checks of the compilers for jobs."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """Return the version of the Python headers; empty if the image's Python is not Debian's or Ubuntu's."""
+    """Return the Python headers, unless the Python is not Debian's."""
     headers = {"python-headers": f"{sys.version_info.major}.{sys.version_info.minor}"}
     return headers if sys.base_prefix == "/usr" else {}
 

@@ -1,4 +1,4 @@
-"""libfabric as the image has it."""
+"""Checks of libfabric."""
 
 import re
 import subprocess

@@ -1,8 +1,8 @@
-"""RMM's library as the image has it. It can't tell its version."""
+"""Check of RMM's library, which does not report its version."""
 
 import ctypes
 
 
 def check_can_be_loaded() -> None:
-    """With the CUDA runtime that it was compiled for."""
+    """Load the library with the CUDA runtime that it was compiled for."""
     assert ctypes.CDLL("librmm.so").cnmemGetErrorString

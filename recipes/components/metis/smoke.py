@@ -1,10 +1,10 @@
-"""METIS as the image has it. The library can't tell its version; it can do its work."""
+"""Check of METIS, which does not report its version."""
 
 import ctypes
 
 
 def check_partitions_a_graph() -> None:
-    """Two triangles joined by one edge are cut at that edge."""
+    """Two triangles that one edge joins are cut at that edge."""
     metis = ctypes.CDLL("libmetis.so")
     neighbours = [[1, 2], [0, 2], [0, 1, 3], [2, 4, 5], [3, 5], [3, 4]]
     starts, flat = [0], []

@@ -1,4 +1,4 @@
-"""mpi4py as the image has it."""
+"""Checks of mpi4py."""
 
 from importlib.metadata import version
 

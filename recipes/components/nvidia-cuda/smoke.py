@@ -1,4 +1,4 @@
-"""NVIDIA's image as it is: the runtime that it carries, and the distribution below."""
+"""Versions in NVIDIA's image: CUDA, cuDNN and Ubuntu."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ def installed() -> str:
 
 
 def check_daemon_runs_without_environment() -> None:
-    """Programs started by ssh on another host lack the image's PATH and library path."""
-    ended = subprocess.run(
+    """Programs that ssh starts on another host have neither PATH nor library path of the image."""
+    process = subprocess.run(
         ["/opt/openmpi/bin/orted", "--help"],
         env={"HOME": "/root"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "Usage" in ended.stdout + ended.stderr, f"exit {ended.returncode}: {ended.stderr.strip()}"
+    assert "Usage" in process.stdout + process.stderr, f"exit {process.returncode}: {process.stderr.strip()}"

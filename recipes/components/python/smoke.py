@@ -1,4 +1,4 @@
-"""Python as the image has it."""
+"""Checks of Python."""
 
 import platform
 import subprocess
@@ -10,13 +10,13 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """Empty for the distribution's own."""
+    """Return the standalone build's version; empty for Debian's Python."""
     return {} if sys.base_prefix == "/usr" else {"python-standalone": platform.python_version()}
 
 
 def check_packages_fit_together() -> None:
-    """Every package finds what it asks for, in a version that it accepts."""
-    ended = subprocess.run(
+    """The requirements of all packages are met."""
+    process = subprocess.run(
         [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
     )
-    assert ended.returncode == 0, ended.stdout.strip()
+    assert process.returncode == 0, process.stdout.strip()

@@ -1,4 +1,4 @@
-"""Checks of PyTorch and of the CUDA libraries that its wheels provide."""
+"""Checks of PyTorch and the CUDA libraries in its wheels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """Return the versions of CUDA libraries that torch reports; empty in a CPU build."""
+    """Return the libraries in torch's wheels; empty in a CPU build."""
     import torch
 
     if torch.version.cuda is None:
@@ -44,7 +44,7 @@ def check_compiles() -> None:
         reason = f"torch {torch.__version__} has no torch.compile"
         raise unittest.SkipTest(reason)
     if shutil.which("g++") is None:
-        reason = "the image has no C++ compiler: its recipe leaves `jit` out"
+        reason = "the image has no C++ compiler, because its recipe excludes `jit`"
         raise unittest.SkipTest(reason)
     doubled = torch.compile(lambda values: values * 2 + 1)(torch.arange(4.0))
     assert torch.equal(doubled, torch.tensor([1.0, 3.0, 5.0, 7.0]))
@@ -54,7 +54,7 @@ def check_computes_on_gpu() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        reason = "no GPU in sight" if torch.version.cuda else "a CPU build of PyTorch"
+        reason = "no GPU is available" if torch.version.cuda else "a CPU build of PyTorch"
         raise unittest.SkipTest(reason)
     values = torch.arange(1024.0, device="cuda")
     assert float((values * values).sum()) == float((torch.arange(1024.0) ** 2).sum())

@@ -1,12 +1,12 @@
-"""RMM as the image has it."""
+"""Checks of RMM."""
 
 import unittest
 from importlib.metadata import distributions
 
 
 def installed() -> str:
-    found = {one.name: one.version for one in distributions()}
-    (version,) = {found[name] for name in found if name.startswith("rmm-cu")}
+    versions = {package.name: package.version for package in distributions()}
+    (version,) = {versions[name] for name in versions if name.startswith("rmm-cu")}
     return version
 
 
@@ -20,7 +20,7 @@ def check_allocates_on_gpu() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        reason = "no GPU in sight"
+        reason = "no GPU is available"
         raise unittest.SkipTest(reason)
     import rmm
 

@@ -1,4 +1,4 @@
-"""Checks of the programs that the drivers of SageMaker SDK 3 need."""
+"""Checks of the programs that the drivers of SageMaker SDK v3 need."""
 
 import shutil
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 
 def check_the_script_finds_python_and_pip() -> None:
     script = "command -v python3 || command -v python; command -v pip3 || command -v pip"
-    found = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert len(found.splitlines()) == 2, found
+    programs = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert len(programs.splitlines()) == 2, programs
 
 
 def check_the_mpi_driver_finds_its_parts() -> None:

@@ -1,4 +1,4 @@
-"""SageMaker's toolkit for this framework as the image has it."""
+"""Checks of the SageMaker toolkit for PyTorch."""
 
 import importlib
 import os

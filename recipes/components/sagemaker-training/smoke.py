@@ -1,4 +1,4 @@
-"""The SageMaker training toolkit as the image has it."""
+"""Checks of the SageMaker Training Toolkit."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""SageMaker's model parallel library as the image has it."""
+"""Checks of SageMaker's model parallel library."""
 
 import importlib
 import unittest
@@ -13,6 +13,6 @@ def check_can_be_imported() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        reason = "no GPU in sight"
+        reason = "no GPU is available"
         raise unittest.SkipTest(reason)
     importlib.import_module("smdistributed.modelparallel.torch")

@@ -1,4 +1,4 @@
-"""Checks of OpenSSH; the image must contain no key."""
+"""Checks of OpenSSH, and of the absence of keys in the image."""
 
 import re
 import subprocess
@@ -19,10 +19,10 @@ def check_no_key_in_the_image() -> None:
 
 
 def check_settings_are_accepted() -> None:
-    """sshd reads its settings, with a key made for this check alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        key = f"{folder}/host-key"
+    """sshd accepts its settings, tested with a temporary key."""
+    with tempfile.TemporaryDirectory() as directory:
+        key = f"{directory}/host-key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
         command = ["/usr/sbin/sshd", "-t", "-h", key]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr.strip()
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr.strip()

@@ -1,4 +1,4 @@
-"""Checks of TensorFlow and of the CUDA libraries that its wheels provide."""
+"""Checks of TensorFlow and the CUDA libraries of its wheels."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -10,7 +10,7 @@ def installed() -> str:
 
 
 def provided() -> dict[str, str]:
-    """Empty in a CPU build."""
+    """Return the versions of the CUDA wheels; empty in a CPU build."""
     wheels = {"cuda": "nvidia-cuda-runtime-cu12", "cudnn": "nvidia-cudnn-cu12", "nccl": "nvidia-nccl-cu12"}
     try:
         found = {name: version(package) for name, package in wheels.items()}
