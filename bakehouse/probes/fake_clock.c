@@ -35,12 +35,12 @@ int timespec_get(struct timespec *result, int base) {
     return base;
 }
 
-/* A moment to wait for that was made of the later time is one of the kernel's again. */
+/* Convert a shifted time to wait for into the kernel's time. */
 static struct timespec kernels(const struct timespec *until) {
-    struct timespec now, found = *until;
+    struct timespec now, kernel = *until;
     REAL(clock_gettime)(CLOCK_REALTIME, &now);
-    if (found.tv_sec >= now.tv_sec + AHEAD / 2) found.tv_sec -= AHEAD;
-    return found;
+    if (kernel.tv_sec >= now.tv_sec + AHEAD / 2) kernel.tv_sec -= AHEAD;
+    return kernel;
 }
 
 int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,

@@ -142,9 +142,7 @@ class _Follower:
             if description["TrainingJobStatus"] in ENDED:
                 self._read_late_logs(description)
                 if self._misses_logs:
-                    self._report(
-                        f"{self._job}: some logs could not be read; follow the job again to read them"
-                    )
+                    self._report(f"{self._job}: some logs could not be read; follow it again to read them")
                 return description
             self._pace.wait(self._pace.interval)
 

@@ -113,8 +113,9 @@ def recommend(
     helper_types = helper_types or [known[name] for name in HELPERS if name in known]
     for helper in helper_types:
         if not helper.vcpus or helper.gpus:
-            gpus = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
-            message = gpus if helper.gpus else f"the number of vCPUs of `{helper.name}` is unknown"
+            message = f"the number of vCPUs of `{helper.name}` is unknown"
+            if helper.gpus:
+                message = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
             problems.add(Diagnostic(message, hint=f"use a type without GPUs, such as `{HELPERS[-1]}`"))
     problems.raise_as(UsageError)
     given = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))

@@ -451,13 +451,13 @@ def test_a_name_that_is_taken(session: Session) -> None:
 
     [told] = caught.value.diagnostics
     assert told.message == "the training job `taken` already exists"
-    assert told.hint == "names are taken once: give `--job-name` another"
+    assert told.hint == "set another `--job-name`"
 
 
 def test_a_launch_that_is_refused_leaves_the_code_of_the_job_of_that_name(session: Session) -> None:
     session.launch("kept", detach=True)
     Path("train.py").write_text("another = 1\n")
-    with pytest.raises(LaunchError, match="there is another training job `kept`"):
+    with pytest.raises(LaunchError, match="the training job `kept` already exists"):
         session.launch("kept", detach=True)
 
     assert archived(session.aws, code_address(session.aws.job("kept"))) == {"train.py": SCRIPT.encode()}
@@ -483,7 +483,7 @@ DATA = {"train": "s3://data/a"}
 def test_a_job_that_differs_is_another(session: Session, changed: dict[str, Any]) -> None:
     asked = {"job": CODE_IN_S3, "inputs": DATA, "output": "s3://models/"}
     name = session.launch("", **asked, detach=True).job
-    with pytest.raises(LaunchError, match="there is another training job"):
+    with pytest.raises(LaunchError, match=r"the training job `.*` already exists"):
         session.launch(name, **{**asked, **changed}, detach=True)
 
 
@@ -1050,7 +1050,7 @@ def test_throttled_logs_of_a_job_that_ended_long_ago_are_read_later(session: Ses
 
 
 def test_a_job_that_is_not_there(session: Session) -> None:
-    with pytest.raises(LaunchError, match="there is no training job `nobody` in eu-west-1"):
+    with pytest.raises(LaunchError, match="the training job `nobody` does not exist in eu-west-1"):
         follow_job(session.workspace, "nobody", REGION, session.telling, session.pace)
 
 
@@ -1157,4 +1157,4 @@ def test_what_is_wrong_at_the_command(project: Path, aws: TrainingFront) -> None
     done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
 
     assert (done.returncode, done.stdout, aws.requests) == (64, "", [])
-    assert done.stderr.startswith("error: there is no `missing.py`\n")
+    assert done.stderr.startswith("error: `missing.py` does not exist\n")
