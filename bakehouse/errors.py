@@ -1,6 +1,6 @@
-"""What can go wrong, as data: every failure a user can meet, each class with an exit code of its own.
+"""Failures as data: one class with its own exit code for each kind of failure.
 
-The words are made in `report`; here a failure is only facts.
+`cli/diagnostics` turns them into text.
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A spot in a file a person wrote; line and column count from 1."""
+    """A position in a file of the user. Lines and columns count from 1."""
 
     path: Path
     line: int
-    """0 for what was asked for on the command line: the path is then those words."""
+    """0 for arguments of the command line, which are then the path."""
     column: int
     length: int = 1
-    """How many characters the caret underlines."""
+    """Number of characters that the caret underlines."""
     text: str = ""
-    """The whole line, as it stands in the file."""
+    """The complete line of the file."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}" if self.line else str(self.path)
@@ -28,7 +28,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One checked fact behind a failure, with the place it was read from."""
+    """One verified cause of a failure, with its location."""
 
     text: str
     location: Location | None = None
@@ -44,26 +44,26 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One mistake or failure: what, where, why and what to do now."""
+    """One mistake or failure: the fact, its location, its reasons and a hint."""
 
     message: str
-    """One clause, in the reader's words, no period."""
+    """One clause without a period."""
     location: Location | None = None
     label: str = ""
-    """Why this spot, in a few words; printed beside the caret."""
+    """A short reason, printed next to the caret."""
     reasons: tuple[Reason, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """Aligned name-value lines, such as ("expected", "sha256:…")."""
     tail: tuple[str, ...] = ()
     """The last lines of a log, printed behind a bar."""
     hint: str = ""
-    """One action the reader can take now."""
+    """One action that the user can take now."""
     tables: tuple[Table, ...] = ()
     """Printed before the hint."""
 
 
 class BakehouseError(Exception):
-    """A failure to be told to the user without a traceback."""
+    """A failure that is reported to the user without a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -73,7 +73,7 @@ class BakehouseError(Exception):
 
 
 class RecipeError(BakehouseError):
-    """A recipe, component or project file says something that can't be."""
+    """A recipe, component or project file is invalid."""
 
     exit_code = 2
 
@@ -91,7 +91,7 @@ class StaleError(BakehouseError):
 
 
 class BuildError(BakehouseError):
-    """BuildKit, or the check of what it built, failed."""
+    """BuildKit failed, or the verification of the built image."""
 
     exit_code = 5
 
@@ -103,19 +103,19 @@ class SmokeError(BakehouseError):
 
 
 class PublishError(BakehouseError):
-    """A registry did not take the image."""
+    """A registry rejected the image."""
 
     exit_code = 7
 
 
 class RegistryAuthError(PublishError):
-    """A registry does not accept the credentials, or they may not push."""
+    """A registry rejected the credentials, or they do not permit a push."""
 
     exit_code = 8
 
 
 class TagTakenError(PublishError):
-    """An immutable tag names a different image already."""
+    """An immutable tag belongs to another image."""
 
     exit_code = 9
 
@@ -127,13 +127,13 @@ class EngineError(BakehouseError):
 
 
 class LaunchError(BakehouseError):
-    """SageMaker did not take a job, or could not be asked about it."""
+    """SageMaker rejected a job, or its API was unreachable."""
 
     exit_code = 11
 
 
 class DifferenceError(BakehouseError):
-    """What was built again from the same lock is not the same."""
+    """A second build from the same lock differs from the first one."""
 
     exit_code = 12
 
@@ -160,11 +160,11 @@ class Problems:
         return bool(self._diagnostics)
 
     def raise_as(self, error: type[BakehouseError]) -> None:
-        """Raise what was collected, in file order, or do nothing when there is nothing."""
+        """Raise the collected diagnostics in file order. Do nothing if there are none."""
         if self._diagnostics:
             raise error(*sorted(self._diagnostics, key=_file_order))
 
 
 def _file_order(diagnostic: Diagnostic) -> tuple[str, int, int]:
-    spot = diagnostic.location
-    return (str(spot.path), spot.line, spot.column) if spot else ("", 0, 0)
+    location = diagnostic.location
+    return (str(location.path), location.line, location.column) if location else ("", 0, 0)

@@ -84,7 +84,7 @@ def expand(words: Sequence[str]) -> list[str]:
 
 
 def _end(words: Sequence[str], position: int, task: BakeTask) -> int:
-    """Return the position of the next task, which is no value of an option."""
+    """Return the position of the next task, skipping the values of options."""
     while position < len(words) and words[position] not in namespace.task_names:
         option = _option(words[position], task)
         takes_next = option is not None and option.takes_value and "=" not in words[position]

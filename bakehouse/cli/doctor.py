@@ -43,7 +43,7 @@ class Finding:
     state: State
     detail: str
     cost: str = ""
-    """What it means for the user that it is missing or unknown."""
+    """Effect on the user if it is missing or unknown."""
     hint: str = ""
 
 

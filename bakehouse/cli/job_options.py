@@ -64,7 +64,7 @@ def hyperparameters(words: Sequence[str]) -> dict[str, object]:
 
 
 def distribution(text: str) -> Mapping[str, object]:
-    """What `distribution` says: JSON, or the name of a file that holds it."""
+    """Return the value of `--distribution`: JSON, or the name of a JSON file."""
     if not text:
         return {}
     path = Path(text)

@@ -72,7 +72,7 @@ class VendorBase:
     """A vendor base, and the lists of packages that images install on it."""
 
     reference: str
-    """What is pulled: with the registry's host and the digest."""
+    """The image reference to pull, with host and digest."""
     pinned: str
     """The same without the host."""
     steps: tuple[Step, ...]

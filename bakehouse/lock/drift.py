@@ -37,7 +37,7 @@ class DriftKind(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether a release must not have such a difference."""
+        """Return whether this difference blocks a release."""
         return self in (DriftKind.NOT_LOCKED, DriftKind.OLDER, DriftKind.UNKNOWN, DriftKind.NO_DIGEST)
 
 

@@ -71,7 +71,7 @@ class Alternatives:
 
     alternatives: tuple[Alternative, ...]
     is_cut: bool
-    """Whether the search stopped before it was complete."""
+    """True if the search stopped before it was complete."""
     calls: int
 
 

@@ -59,7 +59,7 @@ class Demand:
     required_by: Candidate | None
     """None for the recipe itself."""
     is_required: bool = True
-    """Whether the name has to be in the image; a constraint applies only if it is."""
+    """False for a constraint, which applies only if the name is in the image."""
 
 
 @dataclass(frozen=True, slots=True)

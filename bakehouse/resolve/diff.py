@@ -28,7 +28,7 @@ class ComponentDifference:
 
     @property
     def is_any(self) -> bool:
-        """Whether the component differs at all."""
+        """Return whether the component differs."""
         return _version(self.before) != _version(self.after) or any(self.provided)
 
     @property

@@ -85,7 +85,7 @@ class Resolution:
     targets: tuple[Candidate, ...] = ()
     """The instance types and the driver that the image targets."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """What is reported not to work together, on evidence too thin to find_conflict it."""
+    """Reported incompatibilities without enough evidence for a conflict."""
 
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""

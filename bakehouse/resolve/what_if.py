@@ -158,7 +158,7 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
 
 @dataclass(frozen=True, slots=True)
 class ImageFit:
-    """Whether assumptions fit an image."""
+    """Result of a check whether assumptions fit an image."""
 
     image: str
     fits: bool

@@ -121,6 +121,7 @@ PHRASES = (
 
 _FENCE = re.compile(r"^ *(```|~~~)")
 _BLOCK_START = re.compile(r"^ *(?:[-*+]|\d+\.) |^ *>|^#{1,6} ")
+_SCRIPT_PROSE = re.compile(r"(?m:^|(?<=\s))#.*|\{#(?s:.*?)#\}|\"[^\"\n]* [^\"\n]*\"|'[^'\n]* [^'\n]*'")
 _SENTENCE_END = re.compile(r"[.!?]\S{0,3}\s+(?=\S)")
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs)\.\s+\Z")
 
@@ -217,15 +218,26 @@ def _comments(path: Path, source: str) -> Iterator[Text]:
 
 
 def plain_texts(path: Path) -> Iterator[Text]:
-    """Return a YAML file, template or script as one text, without the marks of comments."""
+    """Return a YAML file, or the comments and quoted strings of a script or template, as one text."""
     text = path.read_text(encoding="utf-8")
+    if path.suffix not in (".yaml", ".yml"):
+        end, pieces = 0, []
+        for match in _SCRIPT_PROSE.finditer(text):
+            pieces += ["\n" * text.count("\n", end, match.start()), match[0]]
+            end = match.end()
+        text = "".join(pieces)
     yield Text(path, 1, _without_code(re.sub(r"(?m)^([ \t]*)(?:#|\{#)", r"\1 ", text)), Kind.CODE)
 
 
 def texts(path: Path) -> Iterator[Text]:
     if path.suffix == ".md":
         return markdown_texts(path)
-    return python_texts(path) if path.suffix == ".py" else plain_texts(path)
+    return python_texts(path) if _is_python(path) else plain_texts(path)
+
+
+def _is_python(path: Path) -> bool:
+    with path.open(encoding="utf-8") as file:
+        return path.suffix == ".py" or re.match("#!.*python", file.readline()) is not None
 
 
 def sentences(text: Text) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,56 @@
+"""Check that the outputs in the guides are those of the code."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.prose import HOME
+from tests.docs.test_commands import blocks
+
+GUIDES = HOME / "docs/how-to"
+
+
+def test_the_comparison_of_instances_is_what_the_command_prints() -> None:
+    [sample] = [code for _, code in blocks(GUIDES / "choose-instances.md") if code.startswith("$ bake")]
+    command, output = re.split(r"(?<!\\)\n", sample.removeprefix("$ bake "), maxsplit=1)
+    words = shlex.split(command.replace("\\\n", " "))
+    completed = subprocess.run(
+        [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words],
+        cwd=HOME,
+        env=os.environ | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert completed.stdout == output
+
+
+@pytest.mark.parametrize(
+    ("page", "source", "phrases"),
+    [
+        (
+            "run-jobs-locally.md",
+            "bakehouse/cluster",
+            [
+                "(predicted SageMaker status)",
+                "no NCCL: the hosts had no GPUs, so ranks used gloo, MPI or gRPC",
+                "logs of hosts and ranks: ",
+                "first failure",
+                "  log: ",
+                "killed by this run",
+                "still running",
+                " later",
+                "ran out of memory",
+            ],
+        ),
+    ],
+)
+def test_messages_in_guides_are_those_of_the_code(page: str, source: str, phrases: list[str]) -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(HOME / source).glob("*.py"))
+    guide = (GUIDES / page).read_text(encoding="utf-8")
+    assert [phrase for phrase in phrases if phrase not in guide or phrase not in code] == []
