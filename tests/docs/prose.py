@@ -109,7 +109,7 @@ PHRASES = (
     Phrase(r"\bstands? in\b|\bstood in\b", "write `is in`"),
     Phrase(r"\bstand-?ins?\b", "write `stub`"),
     Phrase(r"\b(?:lie|lies|lay) (?:in|on|at|below|there|under|beside)\b", "write `is in`"),
-    Phrase(r"\bhangs? on\b", "write `attach`"),
+    Phrase(r"\bhangs? on (?:it|(?:a|an|each|the) (?:digest|image))\b", "write `attach`"),
     Phrase(r"\b(?:on|under) (?:its|their|the) way\b", "write `in progress` or `during the transfer`"),
     Phrase(r"\bgoodbye\b|\bvouch(?:es|ed)?\b|\bbad days?\b", "state the technical fact"),
     Phrase(r"\bdoors?\b", "write `adapter`, `wrapper` or `client`"),

@@ -17,25 +17,18 @@ from tests.docs.prose import (
     last_release,
 )
 
-REMAINING = {
-    "bakehouse": 6,
-    "bakehouse/analysis": 85,
-    "bakehouse/build": 163,
-    "bakehouse/catalog": 209,
-    "bakehouse/cli": 70,
-    "bakehouse/engine": 92,
+REMAINING: dict[str, int] = {
+    "bakehouse/analysis": 3,
+    "bakehouse/build": 1,
+    "bakehouse/catalog": 160,
+    "bakehouse/cli": 1,
     "bakehouse/fetch": 105,
-    "bakehouse/lock": 68,
-    "bakehouse/plan": 54,
-    "bakehouse/publish": 119,
-    "bakehouse/registry": 81,
-    "bakehouse/resolve": 95,
-    "bakehouse/util": 64,
-    "recipes/components": 109,
-    "recipes/images": 1,
-    "tasks.py": 17,
-    "templates": 17,
-    "templates/stubs": 25,
+    "bakehouse/plan": 48,
+    "bakehouse/publish": 44,
+    "bakehouse/registry": 68,
+    "bakehouse/util": 35,
+    "recipes/components": 6,
+    "templates/stubs": 6,
 }
 """Violations that are left in each directory. These numbers may only fall."""
 
