@@ -8,8 +8,7 @@ from enum import StrEnum
 
 from bakehouse.analysis.image_archive import SavedImage
 from bakehouse.analysis.layers import LayerContents, LayerFile
-from bakehouse.catalog import trim as trimming
-from bakehouse.catalog.trim import Choice
+from bakehouse.catalog.trim import TrimChoice, path_pattern
 
 _MOSTLY = 0.9
 """A directory is left out if one subdirectory has this share of it: that one is listed instead."""
@@ -173,12 +172,12 @@ def size_of(
 
 
 def trims_of(
-    choices: Iterable[tuple[str, Choice]], layers: Sequence[tuple[str, LayerContents]]
+    choices: Iterable[tuple[str, TrimChoice]], layers: Sequence[tuple[str, LayerContents]]
 ) -> tuple[TrimSize, ...]:
     """Return the size of files that components declare as not needed."""
     trims = []
     for part, choice in choices:
-        patterns = [trimming.expression(pattern) for pattern in choice.trim.files]
+        patterns = [path_pattern(pattern) for pattern in choice.trim.files]
         sizes = [
             file.bytes
             for owner, contents in layers

@@ -4,7 +4,7 @@ Everything here is as written, with its place; `resolution` chooses from it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +12,17 @@ from typing import Any
 
 from packaging.version import Version
 
-from bakehouse.catalog.component import DRIVER, Component, Release, Requirement, Variant, VariantSpec
+from bakehouse.catalog.component import (
+    DRIVER,
+    Component,
+    Registries,
+    Release,
+    Requirement,
+    Variant,
+    VariantSpec,
+)
 from bakehouse.catalog.matrix import variants
-from bakehouse.catalog.registries import borrowed, frozen, registries
-from bakehouse.catalog.spec_reader import evidence, is_version, read_spec
+from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -147,13 +154,30 @@ def _load_catalog(roots: Iterable[Path], problems: Problems) -> Catalog:
 def checked(components: dict[str, Component], unread: frozenset[str], problems: Problems) -> Catalog:
     """A catalogue of components as they were read, with what they say of one another."""
     for component in components.values():
-        lent = borrowed(component, components, unread, problems)
-        components[component.name] = replace(component, registries=lent)
+        registries = _registries_of(component, components, unread, problems)
+        components[component.name] = replace(component, registries=registries)
     catalog = Catalog(components, unread)
     _check_names(catalog, problems)
     for component in components.values():
         problems.extend(_stage_mistakes(component, catalog))
     return catalog
+
+
+def _registries_of(
+    component: Component, components: Mapping[str, Component], unread: Collection[str], problems: Problems
+) -> Registries | None:
+    """The registries of a component, or those of the component that it names."""
+    own = component.registries
+    if own is None or not own.of:
+        return own
+    other = components.get(own.of)
+    if other and other.registries and not other.registries.of:
+        return other.registries
+    if own.of not in unread:
+        known = [one.name for one in components.values() if one.registries and not one.registries.of]
+        message = f"`{own.of}` has no table of `registries`"
+        problems.add(Diagnostic(message, own.location, hint=suggestion(own.of, known)))
+    return None
 
 
 def _load_component(folder: Path, problems: Problems) -> Component:
@@ -173,7 +197,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
     layer_order = fields.number("layer_order", stage_order)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
-    hosts, kept = registries(fields), frozen(fields)
+    hosts, kept = read_registries(fields), read_frozen(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(

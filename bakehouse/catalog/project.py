@@ -5,11 +5,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file, is_folder
 from bakehouse.util.toml_location import key_location
+
+if TYPE_CHECKING:
+    from bakehouse.catalog.registry_settings import RegistrySettings
 
 HOME = Path(__file__).resolve().parents[2]
 """Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
@@ -41,7 +44,7 @@ class Project:
     """Folders with `components/` and `images/`; a later one's entries replace an earlier one's."""
     registry: str = "local"
     """`local`, `ecr`, the name of one of `registries`, or a registry's host and a prefix."""
-    registries: Mapping[str, RegistrySettings] = field(default_factory=dict)
+    registries: Mapping[str, "RegistrySettings"] = field(default_factory=dict)
     region: str | None = None
     repository_prefix: str = "bakehouse"
     mirrors: tuple[str, ...] = ()
@@ -218,13 +221,13 @@ def _ledger(address: str, path: Path, problems: Problems) -> str:
 
 def _registries(
     table: Mapping[str, object], path: Path, problems: Problems
-) -> Mapping[str, RegistrySettings]:
+) -> Mapping[str, "RegistrySettings"]:
     if "registries" not in table:
         return {}
     # Most projects have none, and looking up an address reads a project too.
-    from bakehouse.catalog import registry_tables
+    from bakehouse.catalog.registry_settings import read_registries
 
-    return registry_tables.read(table["registries"], path, problems)
+    return read_registries(table["registries"], path, problems)
 
 
 def _prices(table: Mapping[str, object], path: Path, problems: Problems) -> dict[str, float]:

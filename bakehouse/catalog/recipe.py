@@ -7,13 +7,13 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
-from bakehouse.catalog import trim as trimming
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, substituted
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
+from bakehouse.catalog.trim import read_kinds
 from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file
@@ -195,7 +195,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         required=_required(fields),
         format=fields.choice("format", FORMATS, FORMATS[0]),
         budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
-        trim=trimming.asked(fields),
+        trim=read_kinds(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()

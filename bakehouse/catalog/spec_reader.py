@@ -1,4 +1,4 @@
-"""Reads what components bring and ask; recipes share the checks of what reaches a Dockerfile."""
+"""Reads the specification of a component, release or variant; recipes share some of the checks."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,14 @@ from bakehouse.catalog.component import (
     Artifact,
     ArtifactKind,
     BaseSource,
+    Frozen,
     Incompatibility,
+    Registries,
     Requirement,
     VariantSpec,
 )
 from bakehouse.catalog.python_lock import Lock
-from bakehouse.catalog.trim import trims
+from bakehouse.catalog.trim import read_trims
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.util.files import is_file
 from bakehouse.util.yaml_fields import Fields
@@ -41,6 +43,10 @@ _LONGEST_VERSION = 500
 """Python makes no number of thousands of digits."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
+_ANY = "any"
+_PACKAGES = re.compile("[a-z0-9*]+(-[a-z0-9*]+)*")
+_REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
+_HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
 
 
 def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
@@ -60,7 +66,7 @@ def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
         library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
         entrypoint=fields.texts("entrypoint") or above.entrypoint,
         facts={**above.facts, **_facts(fields)},
-        trims=trims(fields, above.trims),
+        trims=read_trims(fields, above.trims),
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,
     )
@@ -120,6 +126,32 @@ def evidence(fields: Fields) -> None:
     fields.text("source")
     fields.text("notes")
     fields.choice("confidence", _CONFIDENCES, "high")
+
+
+def read_registries(fields: Fields) -> Registries | None:
+    """Read a component's table of hosts by region, or the name of the component that has the table."""
+    hosts = {}
+    for region, host in fields.text_pairs("registries"):
+        if not _REGION.fullmatch(region.text):
+            fields.report(f"`{region.text}` is not the name of a region", region.location)
+        if not _HOST.fullmatch(host.text):
+            fields.report(f"`{host.text}` is not the host of a registry", host.location)
+        hosts[region.text] = host.text
+    other = fields.text("registries_of")
+    if hosts:
+        return Registries(hosts, "", fields.place("registries"))
+    return Registries({}, other, fields.place("registries_of")) if other else None
+
+
+def read_frozen(fields: Fields) -> tuple[Frozen, ...]:
+    """Read the Python packages that a base must keep, each with the name of its version, or `any`."""
+    packages = []
+    for name, value in fields.text_pairs("frozen"):
+        if not _PACKAGES.fullmatch(name.text):
+            label = "lowercase letters, digits, `-` and `*`"
+            fields.report(f"`{name.text}` is not a name or glob of Python packages", name.location, label)
+        packages.append(Frozen(name.text, "" if value.text == _ANY else value.text, name.location))
+    return tuple(packages)
 
 
 def _facts(fields: Fields) -> dict[str, str]:

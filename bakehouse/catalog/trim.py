@@ -20,14 +20,14 @@ _ALL_STATIC = ("**/*.a", "**/*.la")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TrimChoice:
     """Files that an image can go without, and whether it does."""
 
     trim: Trim
     is_taken: bool
 
 
-def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
+def read_trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
     """The `trim` of a component, release or variant: what it leaves unsaid the level above says."""
     found = dict(above)
     for name, node in fields.pairs("trim"):
@@ -55,7 +55,7 @@ def trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
     return found
 
 
-def asked(fields: Fields) -> tuple[str, ...] | None:
+def read_kinds(fields: Fields) -> tuple[str, ...] | None:
     """The kinds that a recipe's `trim` names; None where it leaves it to the evidence."""
     found = fields.choice_or_choices("trim", (SAFE, NONE, ALL), KINDS, SAFE)
     if isinstance(found, tuple):
@@ -63,17 +63,19 @@ def asked(fields: Fields) -> tuple[str, ...] | None:
     return {SAFE: None, NONE: (), ALL: KINDS}[found]
 
 
-def choices(found: Iterable[Trim], wanted: tuple[str, ...] | None, *, gpu: bool) -> tuple[Choice, ...]:
-    """What goes out: what a recipe names, else what no job may load; `gpu`: the part is one for GPUs."""
+def trim_choices(
+    found: Iterable[Trim], wanted: tuple[str, ...] | None, *, gpu: bool
+) -> tuple[TrimChoice, ...]:
+    """The trims of a component: those that the recipe names, else those that are safe."""
     safe = (_NEVER_LOADED, _GPU) if gpu else _EVIDENCE
     return tuple(
-        Choice(trim, trim.evidence in safe if wanted is None else trim.kind in wanted)
+        TrimChoice(trim, trim.evidence in safe if wanted is None else trim.kind in wanted)
         for trim in found
         if trim.files
     )
 
 
-def patterns(found: Iterable[Choice], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+def drop_patterns(found: Iterable[TrimChoice], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     """What `finish` is told: patterns of files to drop, and with `!` those of static libraries to keep."""
     taken: list[str] = []
     kept: list[str] = []
@@ -87,7 +89,7 @@ def patterns(found: Iterable[Choice], wanted: tuple[str, ...] | None) -> tuple[s
     return (*taken, *(f"!{pattern}" for pattern in kept))
 
 
-def expression(pattern: str) -> re.Pattern[str]:
+def path_pattern(pattern: str) -> re.Pattern[str]:
     """What the paths of a layer match that a pattern means, with all below a folder."""
     parts = ("(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in pattern.split("/"))
     return re.compile("/" + "".join(parts).removesuffix("/") + "(?:/.*)?")

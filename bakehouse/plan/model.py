@@ -12,7 +12,7 @@ from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
-from bakehouse.catalog.trim import Choice as TrimChoice
+from bakehouse.catalog.trim import TrimChoice
 from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import Digest
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from bakehouse.catalog import trim
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.size_budget import REQUIREMENTS
+from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.plan.apt_packages import AptSteps
 from bakehouse.plan.model import InstalledComponent, Stage, StageKey, packages_below, ships
 from bakehouse.resolve.resolver import Choice, Resolution
@@ -123,8 +123,8 @@ def _stage(
     component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]
     wanted = resolution.recipe.trim
-    trims = trim.choices(spec.trims.values(), wanted, gpu=spec.gpu)
-    dropped = trim.patterns(trims, wanted)
+    trims = trim_choices(spec.trims.values(), wanted, gpu=spec.gpu)
+    dropped = drop_patterns(trims, wanted)
     artifacts = {artifact.name: artifact for artifact in spec.artifacts}
     sdists = tuple(package for package in packages if package.is_sdist)
     return Stage(
@@ -151,7 +151,7 @@ def _user_stage(resolution: Resolution, template: str) -> Stage:
     """The stage of the user's own requirements, without its key."""
     recipe, packages = resolution.recipe, resolution.user_packages
     part = InstalledComponent(REQUIREMENTS, "0", "")
-    dropped = trim.patterns((), recipe.trim)
+    dropped = drop_patterns((), recipe.trim)
     return Stage(
         name=REQUIREMENTS,
         key=StageKey(""),

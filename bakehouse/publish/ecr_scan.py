@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bakehouse.catalog.registry_tables import SEVERITIES
+from bakehouse.catalog.registry_settings import SEVERITIES
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord

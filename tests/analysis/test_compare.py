@@ -186,6 +186,4 @@ def test_where_only_the_compression_differs_it_is_told_how_that_comes(tmp_path: 
 
     told = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
 
-    assert told.hint == (
-        "an engine reuses layers that an earlier build, such as `docker build`, compressed"
-    )
+    assert told.hint == ("an engine reuses layers that an earlier build, such as `docker build`, compressed")

@@ -115,9 +115,7 @@ def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         image_archive.read([head], {})
 
     assert said(caught.value) == (
-        "error: cannot read layers compressed with zstd\n"
-        "\n"
-        "hint: install zstd: `apt-get install zstd`\n"
+        "error: cannot read layers compressed with zstd\n\nhint: install zstd: `apt-get install zstd`\n"
     )
 
 

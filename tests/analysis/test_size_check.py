@@ -228,8 +228,7 @@ def test_an_engine_that_stores_layers_unpacked_is_not_taken_for_one_within_budge
     require_budgets(machine.scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
 
     assert machine.said == [
-        "note: the size budget of small is not checked, "
-        "because this engine stores layers unpacked"
+        "note: the size budget of small is not checked, because this engine stores layers unpacked"
     ]
     assert not list(tmp_path.glob("sizes/*"))
 

@@ -21,7 +21,7 @@ from bakehouse.analysis.sizes import (
     trims_of,
 )
 from bakehouse.catalog.component import Trim
-from bakehouse.catalog.trim import Choice
+from bakehouse.catalog.trim import TrimChoice
 from tests.support.layer_archives import Member, layer
 
 BLOB = bytes(HASHED_BYTES)
@@ -189,7 +189,7 @@ def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> N
 def test_what_could_still_go_is_weighed_in_its_own_layers_only() -> None:
     spare = Trim("libraries", ("opt/lib/libspare.so*",), "nothing names it")
     gone = Trim("headers", ("opt/include",), "compilers read them", "never-loaded")
-    choices = [("torch", Choice(gone, is_taken=True)), ("torch", Choice(spare, is_taken=False))]
+    choices = [("torch", TrimChoice(gone, is_taken=True)), ("torch", TrimChoice(spare, is_taken=False))]
     torch = LayerContents((LayerFile("/opt/lib/libspare.so.1", 70), LayerFile("/opt/lib/libtorch.so", 5)))
     other = LayerContents((LayerFile("/opt/lib/libspare.so", 900),))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog import trim
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Trim
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
 from tests.conftest import IMAGE, Tree, said
 
@@ -107,7 +107,7 @@ def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> 
     taken = [
         one.trim
         for spec in specs
-        for one in trim.choices(spec.trims.values(), None, gpu=True)
+        for one in trim_choices(spec.trims.values(), None, gpu=True)
         if one.is_taken
     ]
     assert {one.kind for one in taken} <= {"headers", "documentation", "tools"}
@@ -130,7 +130,7 @@ def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> 
     ],
 )
 def test_a_pattern_means_the_paths_that_the_build_drops(pattern: str, path: str, is_meant: bool) -> None:
-    assert bool(trim.expression(pattern).fullmatch(path)) == is_meant
+    assert bool(path_pattern(pattern).fullmatch(path)) == is_meant
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
 
 
 def test_evidence_is_from_cpus_where_nobody_says_more() -> None:
-    assert not trim.choices([Trim("headers", ("a",))], None, gpu=True)[0].is_taken
+    assert not trim_choices([Trim("headers", ("a",))], None, gpu=True)[0].is_taken
 
 
 def test_one_kind_is_a_list_too(tree: Tree) -> None:

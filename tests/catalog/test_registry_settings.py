@@ -7,8 +7,7 @@ import pytest
 
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.registry_settings import Creation, RegistrySettings
-from bakehouse.catalog.registry_tables import CREATE, KEYS
+from bakehouse.catalog.registry_settings import CREATE, KEYS, Creation, RegistrySettings
 from bakehouse.errors import RecipeError
 from tests.conftest import Tree
 
