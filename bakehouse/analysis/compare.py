@@ -80,28 +80,30 @@ def compare(
     image: Image, first: Side, second: Side, *, clock: str, templates: Mapping[str, str], directory: Path
 ) -> Reproduction:
     """Compare the images of two engines; `directory` receives files for diffoscope."""
-    one, other = _stored(image, first), _stored(image, second)
+    first_image, second_image = _stored(image, first), _stored(image, second)
     numbers = [
         number
-        for number in range(max(len(one.layers), len(other.layers)))
-        if one.layers[number : number + 1] != other.layers[number : number + 1]
+        for number in range(max(len(first_image.layers), len(second_image.layers)))
+        if first_image.layers[number : number + 1] != second_image.layers[number : number + 1]
     ]
     differing: tuple[LayerDifference, ...] = ()
     looked_into: tuple[tuple[str, tuple[str, ...]], ...] = ()
     if numbers:
-        differing = _differing(image, (first, one), (second, other), numbers, templates)
-        looked_into = _diffoscope(differing, (first, one), (second, other), directory)
-    both = first.has_manifests and second.has_manifests
+        sides = (first, first_image), (second, second_image)
+        differing = _differing(image, *sides, numbers, templates)
+        looked_into = _diffoscope(differing, *sides, directory)
+    has_digests = first.has_manifests and second.has_manifests
     documents: tuple[str, ...] = ()
-    if both and not numbers and one.digest != other.digest:
-        documents = _documents(_saved(first, one), _saved(second, other))
+    if has_digests and not numbers and first_image.digest != second_image.digest:
+        documents = _documents(_saved(first, first_image), _saved(second, second_image))
+    digests = Digest(first_image.digest), Digest(second_image.digest)
     return Reproduction(
         image=image.name,
         store=second.store,
         clock=clock,
-        layers=len(one.layers),
+        layers=len(first_image.layers),
         differing=differing,
-        digests=(Digest(one.digest), Digest(other.digest)) if both else None,
+        digests=digests if has_digests else None,
         documents=documents,
         looked_into=looked_into,
         first_store=first.store if first.store != second.store else "",
@@ -123,31 +125,36 @@ def table(reproductions: Sequence[Reproduction]) -> str:
     return format_table(rows)
 
 
-def diagnostic(found: Reproduction) -> Diagnostic:
+def diagnostic(reproduction: Reproduction) -> Diagnostic:
     """Return the error of an image that differs."""
-    message = f"image `{found.image}` differs when an engine with the {found.store} store builds it"
-    if not found.differing:
-        assert found.digests
-        facts = tuple(zip(("first", "second"), found.digests, strict=True))
+    message = (
+        f"image `{reproduction.image}` differs when an engine with the {reproduction.store} store builds it"
+    )
+    if not reproduction.differing:
+        assert reproduction.digests
+        facts = tuple(zip(("first", "second"), reproduction.digests, strict=True))
         differing = Table(
-            "the layers are identical, but these differ", tuple((line,) for line in found.documents)
+            "the layers are identical, but these differ", tuple((line,) for line in reproduction.documents)
         )
         hint = "an engine reuses layers that an earlier build, such as `docker build`, compressed"
-        is_known = all(_COMPRESSED in line for line in found.documents)
+        is_known = all(_COMPRESSED in line for line in reproduction.documents)
         return Diagnostic(message, facts=facts, tables=(differing,), hint=hint if is_known else "")
     tables = []
-    for layer in found.differing:
+    for layer in reproduction.differing:
         rows = [(one.path, "; ".join(one.aspects)) for one in layer.files[:MOST_FILES]]
         if len(layer.files) > MOST_FILES:
             rows.append((f"and {len(layer.files) - MOST_FILES:,} more", ""))
         tables.append(Table(f"layer {layer.number}, of {layer.owner}", tuple(rows)))
     tables += [
-        Table(f"{path} differs in", tuple((line,) for line in lines)) for path, lines in found.looked_into
+        Table(f"{path} differs in", tuple((line,) for line in lines))
+        for path, lines in reproduction.looked_into
     ]
     hint = "a step must not write the time, random numbers, or downloads without a sha256"
-    has_other_content = any(file.has_other_content for layer in found.differing for file in layer.files)
-    if found.first_store and not has_other_content:
-        option = f"--image-store {found.first_store}"
+    has_other_content = any(
+        file.has_other_content for layer in reproduction.differing for file in layer.files
+    )
+    if reproduction.first_store and not has_other_content:
+        option = f"--image-store {reproduction.first_store}"
         hint = f"each store records a step in its own way; `{option}` compares equal stores"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
@@ -167,10 +174,10 @@ def unlocked(image: Image) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _digest_text(found: Reproduction) -> str:
-    if found.digests is None:
+def _digest_text(reproduction: Reproduction) -> str:
+    if reproduction.digests is None:
         return "digests not comparable: one store has none"
-    return "digest identical" if len(set(found.digests)) == 1 else "digest differs"
+    return "digest identical" if len(set(reproduction.digests)) == 1 else "digest differs"
 
 
 def _stored(image: Image, side: Side) -> StoredImage:

@@ -74,7 +74,7 @@ class Refusal:
     other: Candidate | None = None
     """The chosen component that the candidate contradicts."""
     incompatibility: Incompatibility | None = None
-    """The known incompatibility, if that is the reason; `others` are the chosen components involved."""
+    """The declared incompatibility that applies; `others` are the chosen components involved."""
     others: tuple[Candidate, ...] = ()
     packages: tuple[Package, Package] | None = None
     """The two conflicting lock lines, the candidate's first; without `other` the second is the recipe's."""
@@ -192,17 +192,23 @@ def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Sele
 def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Return the first reason that involves several chosen components, or locked Python packages."""
     pool = (candidate, *selection.chosen, *selection.targets)
-    for owner, known in (*_certain_incompatibilities(candidate), *selection.incompatibilities):
+    for owner, incompatibility in (*_certain_incompatibilities(candidate), *selection.incompatibilities):
         # Incompatibilities among chosen components alone were checked when these were chosen
-        is_new = owner is candidate or any(part.name in candidate.provided for part in known.parts)
-        if is_new and (involved := incompatible_candidates(known, pool)):
+        is_new = owner is candidate or any(part.name in candidate.provided for part in incompatibility.parts)
+        if is_new and (involved := incompatible_candidates(incompatibility, pool)):
             others = {str(other): other for other in (owner, *involved) if other is not candidate}
-            return Refusal(candidate, candidate.name, incompatibility=known, others=tuple(others.values()))
+            return Refusal(
+                candidate, candidate.name, incompatibility=incompatibility, others=tuple(others.values())
+            )
     return _base_conflict(candidate, selection) or _lock_conflict(candidate, selection)
 
 
 def _certain_incompatibilities(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
-    return [(candidate, known) for known in candidate.spec.conflicts if known.is_certain]
+    return [
+        (candidate, incompatibility)
+        for incompatibility in candidate.spec.conflicts
+        if incompatibility.is_certain
+    ]
 
 
 def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[Candidate, ...]) -> bool:
@@ -214,7 +220,8 @@ def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[C
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        known.is_certain and incompatible_candidates(known, pool) for known in candidate.spec.conflicts
+        incompatibility.is_certain and incompatible_candidates(incompatibility, pool)
+        for incompatibility in candidate.spec.conflicts
     )
 
 
@@ -234,8 +241,8 @@ def are_compatible(
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        known.is_certain and incompatible_candidates(known, (first, second))
-        for known in (*first.spec.conflicts, *second.spec.conflicts)
+        incompatibility.is_certain and incompatible_candidates(incompatibility, (first, second))
+        for incompatibility in (*first.spec.conflicts, *second.spec.conflicts)
     )
 
 
@@ -278,10 +285,12 @@ def _public(version: str) -> str:
     return version.partition("+")[0]
 
 
-def incompatible_candidates(known: Incompatibility, pool: Collection[Candidate]) -> tuple[Candidate, ...]:
+def incompatible_candidates(
+    incompatibility: Incompatibility, pool: Collection[Candidate]
+) -> tuple[Candidate, ...]:
     """Return the members of a pool to which an incompatibility applies; none if it does not apply."""
     involved = []
-    for part in known.parts:
+    for part in incompatibility.parts:
         for candidate in pool:
             if part.name in candidate.provided and part.allows(candidate.provided[part.name]):
                 involved.append(candidate)
@@ -293,4 +302,6 @@ def incompatible_candidates(known: Incompatibility, pool: Collection[Candidate])
 
 def _agree(first: str, second: str) -> bool:
     """Return whether one version extends the other: `12.8` and `12.8.1` agree."""
-    return all(one == two for one, two in zip(first.split("."), second.split("."), strict=False))
+    first_parts, second_parts = first.split("."), second.split(".")
+    length = min(len(first_parts), len(second_parts))
+    return first_parts[:length] == second_parts[:length]

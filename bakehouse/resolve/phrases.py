@@ -159,16 +159,16 @@ def _verb(line: Package) -> str:
 
 def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
     """Yield the facts that a refused candidate contradicts, each with its location."""
-    demand, other, known = refusal.demand, refusal.other, refusal.incompatibility
+    demand, other, incompatibility = refusal.demand, refusal.other, refusal.incompatibility
     if refusal.packages:
         line = refusal.packages[1]
         fact = f"{other or 'the image'} {_verb(line)} {line.name} {line.version or _UNKNOWN}"
         yield Reason(fact, line.location)
-    elif known:
-        owners = (other for other in refusal.others if known in other.spec.conflicts)
+    elif incompatibility:
+        owners = (other for other in refusal.others if incompatibility in other.spec.conflicts)
         owner = next(owners, refusal.candidate)
-        yield Reason(f"{candidate_text(owner)}: {known.reason}", known.location)
-        yield Reason(f"the source is {known.source}")
+        yield Reason(f"{candidate_text(owner)}: {incompatibility.reason}", incompatibility.location)
+        yield Reason(f"the source is {incompatibility.source}")
     elif demand and demand.required_by != refusal.candidate:
         yield demand_reason(demand)
     elif other and other != refusal.candidate and other.name != refusal.name:

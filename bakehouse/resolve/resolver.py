@@ -85,7 +85,7 @@ class Resolution:
     targets: tuple[Candidate, ...] = ()
     """The instance types and the driver that the image targets."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """Reported incompatibilities without enough evidence for a conflict."""
+    """Reported incompatibilities with too little evidence to exclude a candidate."""
 
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""
@@ -319,10 +319,10 @@ class _Search:
         owners, user_packages = _share_packages(base.candidate, choices, self._recipe.content.packages)
         pool = (*selection.chosen, *self._targets)
         warnings = [
-            (candidate, known)
+            (candidate, incompatibility)
             for candidate in selection.chosen
-            for known in candidate.spec.conflicts
-            if not known.is_certain and incompatible_candidates(known, pool)
+            for incompatibility in candidate.spec.conflicts
+            if not incompatibility.is_certain and incompatible_candidates(incompatibility, pool)
         ]
         return Resolution(
             recipe=self._recipe,

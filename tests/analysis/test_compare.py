@@ -96,7 +96,7 @@ def test_of_another_digest_with_the_same_layers_the_compression_or_the_settings_
     ]
 
 
-def test_a_layer_that_differs_is_told_with_whose_it_is_and_its_files(found: Reproduction) -> None:
+def test_a_layer_that_differs_is_reported_with_whose_it_is_and_its_files(found: Reproduction) -> None:
     assert not found.is_same
     assert compare.table([found]).startswith("mine  overlay2 store  1 of 2 layers identical  ")
     assert diagnostics.failure_text(compare.diagnostic(found)) == (
@@ -143,7 +143,7 @@ def test_a_layer_too_many_is_a_difference(tmp_path: Path) -> None:
     assert [file.path for file in one.files] == ["/more"]
 
 
-def test_what_no_lock_has_is_told() -> None:
+def test_what_no_lock_has_is_reported() -> None:
     base = RegistryBase("library/ubuntu:24.04", None)
     image: Image = replace(IMAGE, base=base, apt=("libnuma1",), content=Content(run=("true",)))
 
@@ -154,7 +154,7 @@ def test_what_no_lock_has_is_told() -> None:
     )
 
 
-def test_an_archive_without_a_sha256_is_told() -> None:
+def test_an_archive_without_a_sha256_is_reported() -> None:
     archive = Artifact("efa", "url", "https://example.com/efa", "efa.tar.gz", None, Location(Path("a"), 1, 1))
     image = replace(fake_engine.image("mine"), unpinned=(archive,))
 
@@ -180,7 +180,7 @@ def test_files_are_looked_into_where_there_is_a_program_for_it(
     assert "/opt/made differs in:\n  one\n  other\n" in diagnostics.failure_text(compare.diagnostic(found))
 
 
-def test_where_only_the_compression_differs_it_is_told_how_that_comes(tmp_path: Path) -> None:
+def test_where_only_the_compression_differs_it_is_reported_how_that_comes(tmp_path: Path) -> None:
     other = Store(LOWER, digest="sha256:" + "5a" * 32)
     other.archives["sha256:" + "5a" * 32] = saved([LOWER], form="gzip")
 

@@ -1,4 +1,4 @@
-"""What images share, and what one weighs beside another."""
+"""Shared layers of images, and size differences between images."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_a_layer_that_an_image_has_twice_is_stored_once_as_well() -> None:
     assert fleet_size([image("small", empty, empty)]).all_stored == 1
 
 
-def test_images_are_compared_part_by_part() -> None:
+def test_images_are_compared_component_by_component() -> None:
     newer = image("newer", BASE, layer("torch", "sha256:newer", 240), layer("dali", "sha256:dali", 10))
 
     found = size_difference(LARGE, newer)

@@ -75,7 +75,7 @@ def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
     assert image_archive.read([saved([LOWER, UPPER], MADE_BY[:1])]).made_by == ("", "")
 
 
-def test_it_is_told_how_much_has_come() -> None:
+def test_it_is_reported_how_much_has_come() -> None:
     archive = saved([LOWER], MADE_BY[:1])
     counts: list[int] = []
 
@@ -94,7 +94,7 @@ def test_it_is_told_how_much_has_come() -> None:
         (saved([b"\x1f\x8bno archive"], MADE_BY[:1], "none"), "Unknown compression method"),
     ],
 )
-def test_what_is_damaged_is_told(archive: bytes, reason: str) -> None:
+def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
     with pytest.raises(EngineError) as caught:
         image_archive.read([archive], {})
 
@@ -106,7 +106,7 @@ def test_what_is_damaged_is_told(archive: bytes, reason: str) -> None:
     )
 
 
-def test_zstd_without_its_program_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_without_its_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     head = layer(Member("blobs/sha256/00", b"\x28\xb5\x2f\xfd" + bytes(600)))
@@ -141,7 +141,7 @@ def test_what_keeps_a_layer_of_zstd_from_being_read_is_raised_and_not_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_layers_that_all_have_one_name_are_told_apart() -> None:
+def test_layers_with_one_name_are_distinguished() -> None:
     """As Docker 24 saves from its own store."""
     config = json.dumps({"os": "linux", "history": [{"created_by": one} for one in MADE_BY]}).encode()
     listed = [{"Config": "c0.json", "Layers": ["one/layer.tar", "two/layer.tar"]}]

@@ -33,7 +33,7 @@ def test_equal_layers_do_not_differ() -> None:
         (Member("opt/made", link="elsewhere"), "file and symbolic link"),
     ],
 )
-def test_what_differs_of_a_file_is_told(other: Member, aspect: str) -> None:
+def test_what_differs_of_a_file_is_reported(other: Member, aspect: str) -> None:
     (found,) = layer_diff.differences(entries(FILE), entries(other))
 
     assert found.path == "/opt/made"
@@ -48,7 +48,7 @@ def test_only_another_content_makes_a_file_worth_looking_into() -> None:
     assert not mode.has_other_content
 
 
-def test_a_link_that_leads_elsewhere_is_told() -> None:
+def test_a_link_that_leads_elsewhere_is_reported() -> None:
     first, second = Member("opt/link", link="one"), Member("opt/link", link="other")
 
     (found,) = layer_diff.differences(entries(first), entries(second))
@@ -56,7 +56,7 @@ def test_a_link_that_leads_elsewhere_is_told() -> None:
     assert found == EntryDifference("/opt/link", ("link to one and other",))
 
 
-def test_a_file_that_only_one_has_is_told() -> None:
+def test_a_file_that_only_one_has_is_reported() -> None:
     both = layer_diff.differences(entries(FILE, Member("a")), entries(FILE, Member("b")))
 
     assert both == (
@@ -65,7 +65,7 @@ def test_a_file_that_only_one_has_is_told() -> None:
     )
 
 
-def test_another_order_is_told_at_its_first_file() -> None:
+def test_another_order_is_reported_at_its_first_file() -> None:
     found = layer_diff.differences(entries(Member("a"), FILE), entries(FILE, Member("a")))
 
     assert found == (EntryDifference("/a", ("another position in the archive",)),)

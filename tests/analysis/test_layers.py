@@ -1,4 +1,4 @@
-"""What a layer holds, read from its stream."""
+"""Contents of layers, read from their streams."""
 
 import hashlib
 import io
@@ -22,13 +22,13 @@ def test_files_have_their_sizes_and_large_ones_their_sha256() -> None:
     assert found.bytes == len(LARGE) + 5
 
 
-def test_a_file_is_told_by_its_content_from_a_size_on() -> None:
+def test_large_files_are_hashed() -> None:
     just, less = b"x" * HASHED_BYTES, b"x" * (HASHED_BYTES - 1)
 
     assert [bool(one.sha256) for one in read(Member("a", just), Member("b", less)).files] == [True, False]
 
 
-def test_a_hard_link_is_one_more_name_of_its_file_and_weighs_nothing() -> None:
+def test_a_hard_link_is_another_name_without_size() -> None:
     found = read(Member("bin/a", b"123"), Member("bin/b", hard="bin/a"), Member("bin/c", hard="./bin/b"))
 
     assert found.files == (LayerFile("/bin/a", 3, links=("/bin/b", "/bin/c")),)
@@ -40,7 +40,7 @@ def test_a_symbolic_link_is_no_file() -> None:
     assert found == LayerContents((LayerFile("/lib/libx.so.1", 3),), others=("/lib/libx.so",))
 
 
-def test_what_a_layer_takes_away_is_told_apart_from_what_it_brings() -> None:
+def test_removed_and_added_paths_are_separate() -> None:
     found = read(Member("etc/.wh.motd"), Member("opt/.wh..wh..opq"), Member("opt/new", b"1"))
 
     assert found == LayerContents((LayerFile("/opt/new", 1),), removed=("/etc/motd",), emptied=("/opt",))

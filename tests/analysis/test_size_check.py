@@ -117,7 +117,7 @@ def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
     )
 
 
-def test_long_reading_is_told(tree: Tree) -> None:
+def test_long_reading_is_reported(tree: Tree) -> None:
     machine, times = Machine(), iter([0.0, 5.0, 5.0, 6.0])
     machine.scale.clock = lambda: next(times)
 
@@ -126,7 +126,7 @@ def test_long_reading_is_told(tree: Tree) -> None:
     assert machine.said == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
 
 
-def test_an_image_that_is_not_built_is_told_with_the_command(tree: Tree) -> None:
+def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> None:
     class Empty(FakeEngine):
         def image(self, reference: str) -> StoredImage | None:
             return None
@@ -167,7 +167,7 @@ def test_an_image_within_its_budget_is_fine(tree: Tree, tmp_path: Path) -> None:
     require_budgets(Machine().scale, [built(image)], tmp_path)
 
 
-def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, tmp_path: Path) -> None:
+def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{python: 1 MB, torch: 0.1 kB}")
     machine = Machine()
     weights = machine.scale.pushed_sizes(image, DIGEST)
@@ -193,7 +193,7 @@ def test_a_part_over_its_budget_is_told_with_what_is_largest_in_it(tree: Tree, t
     assert caught.value.exit_code == 5
 
 
-def test_a_whole_image_over_its_budget_is_told_with_its_largest_parts(tree: Tree, tmp_path: Path) -> None:
+def test_an_image_over_its_budget_is_reported_with_its_components(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{image: 0.1 kB}")
     weights = Machine().scale.pushed_sizes(image, DIGEST)
     assert weights is not None

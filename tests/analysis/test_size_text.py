@@ -1,4 +1,4 @@
-"""What `sizes` prints, word for word."""
+"""The exact output of `sizes`."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where the bytes of an image lie."""
+"""Sizes of an image by component, directory and kind."""
 
 import io
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
     return sizes.size_of("small", "sha256:0", saved, [owner for owner, _ in brought], contents)
 
 
-def test_layers_of_one_part_are_summed_up() -> None:
+def test_layers_of_one_component_are_summed_up() -> None:
     found = size(
         ("debian", [Member("a", b"1")]), ("sshd", [Member("b", b"22")]), ("sshd", [Member("c", b"1")])
     )
@@ -77,7 +77,7 @@ def test_what_a_later_layer_removes_is_never_seen(later: Member) -> None:
     assert found.unseen == (OwnedFile("/opt/lib/x", "debian", 2),)
 
 
-def test_what_a_layer_brings_into_a_folder_that_it_empties_is_seen() -> None:
+def test_files_added_to_an_emptied_directory_are_visible() -> None:
     found = size(
         ("debian", [Member("opt/x", b"12")]), ("apt", [Member("opt/.wh..wh..opq"), Member("opt/x", b"1")])
     )
@@ -112,7 +112,7 @@ def test_the_same_content_in_two_places_is_there_twice() -> None:
     assert copies.again == HASHED_BYTES
 
 
-def test_a_library_of_one_name_in_two_folders_is_told_whatever_its_version() -> None:
+def test_a_library_of_one_name_in_two_folders_is_reported_whatever_its_version() -> None:
     found = size(
         (
             "torch",
@@ -174,7 +174,7 @@ def test_kinds_are_summed_up_with_whose_they_are() -> None:
     assert found.kinds == (KindSize(FileKind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
 
 
-def test_a_folder_that_is_nearly_all_one_folder_below_is_told_by_that_one() -> None:
+def test_a_folder_that_is_nearly_all_one_folder_below_is_reported_by_that_one() -> None:
     files = [Member("opt/venv/lib/torch/a", b"x" * 95), Member("opt/venv/lib/numpy/b", b"x" * 4)]
 
     found = size(("torch", [*files, Member("usr/c", b"x")]))

@@ -43,7 +43,7 @@ def test_sections_that_are_not_within_what_is_known_are_not_guessed() -> None:
     assert symbol_bytes(whole[:64], whole[-100:], len(whole)) == 0
 
 
-def test_a_section_that_takes_no_room_in_the_file_weighs_nothing() -> None:
+def test_a_section_without_bytes_in_the_file_has_no_size() -> None:
     whole = program(kind=8)
 
     assert symbol_bytes(whole[:64], whole, len(whole)) == 0

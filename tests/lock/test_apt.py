@@ -1,4 +1,4 @@
-"""What apt is told of a lock, and what it comes to."""
+"""Inputs of apt from a lock, and differences of its result from the lock."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What apt of a base said is read as a lock, and a lock is written as it is read."""
+"""Reading the output of a base's apt, and writing locks of vendor bases."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
     "packages",
     [PACKAGES.replace("Package: g++", "Package: gpp"), PACKAGES.replace("SHA256", "MD5sum")],
 )
-def test_a_package_without_a_file_that_is_known_is_told(packages: str) -> None:
+def test_a_package_without_a_file_that_is_known_is_reported(packages: str) -> None:
     with pytest.raises(BuildError) as caught:
         read(packages=packages)
     assert said(caught.value).startswith("error: apt of `house/base:1` has no usable file of package `")
@@ -86,7 +86,7 @@ def test_a_package_without_a_file_that_is_known_is_told(packages: str) -> None:
 
 
 @pytest.mark.parametrize("files", [FILES.replace("https://tools.example", "cdrom://tools"), FILES[:120]])
-def test_a_package_on_no_web_is_told(files: str) -> None:
+def test_a_package_on_no_web_is_reported(files: str) -> None:
     with pytest.raises(BuildError, match="has no usable file of package `libc6`"):
         read(files=files)
 

@@ -220,7 +220,7 @@ def test_a_file_that_the_index_does_not_have(pinning: Pinning, component: Path, 
     )
 
 
-def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: str) -> None:
+def test_a_file_that_no_source_has(pinning: Pinning, component: Path, publisher: str) -> None:
     with pytest.raises(BuildError) as caught:
         pinning(artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz"))
     said = failure_text(caught.value.diagnostics[0])
@@ -230,7 +230,7 @@ def test_a_file_that_nobody_has(pinning: Pinning, component: Path, publisher: st
     assert component.read_text() == YAML
 
 
-def test_all_that_can_t_be_had_is_told_and_the_rest_is_written(
+def test_all_that_is_unavailable_is_reported_and_the_rest_is_written(
     pinning: Pinning, component: Path, publisher: str
 ) -> None:
     nowhere = artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz")

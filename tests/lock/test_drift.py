@@ -1,4 +1,4 @@
-"""How locks have drifted is told by kind."""
+"""Differences between locks and their sources, by kind."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None
     assert open_points(project) == []
 
 
-def test_a_checksum_that_nobody_knows(project: Tree) -> None:
+def test_a_checksum_that_is_unknown(project: Tree) -> None:
     text = (
         COMPONENTS["toolkit"]
         + '    artifacts:\n      file: {url: "https://x.example/f.tgz", sha256: unknown}\n'
@@ -118,7 +118,7 @@ def test_a_components_lock_of_other_requirements(project: Tree) -> None:
     assert open_points(project) == []
 
 
-def test_a_recipe_that_nothing_fits_for_is_told_where_it_is_meant_and_left_out_elsewhere(
+def test_a_recipe_that_nothing_fits_for_is_reported_where_it_is_meant_and_left_out_elsewhere(
     project: Tree,
 ) -> None:
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
@@ -130,7 +130,7 @@ def test_a_recipe_that_nothing_fits_for_is_told_where_it_is_meant_and_left_out_e
     assert locking.run(project.root, ["small"], told.append) == ("everything is locked",)
 
 
-def test_kinds_are_told_one_after_the_other() -> None:
+def test_kinds_are_reported_one_after_the_other() -> None:
     found = [
         Drift(DriftKind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
         Drift(DriftKind.NOT_LOCKED, "bookworm", "vim"),

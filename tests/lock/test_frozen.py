@@ -93,7 +93,7 @@ def test_the_dockerfile_compares_before_and_after(vendor: Tree) -> None:
     assert text.index("source=/replaced") < text.index("COPY --link --from=requirements")
 
 
-def test_the_script_that_compares_is_part_of_the_keys(vendor: Tree) -> None:
+def test_the_comparing_script_is_part_of_the_keys(vendor: Tree) -> None:
     lock(vendor, line("peft", "0.14.0"))
     changed = {**templates(), "bin/keep-frozen": "other"}
 
@@ -169,7 +169,7 @@ def test_a_layer_that_replaces_what_has_to_stay_fails(keep: ModuleType, tmp_path
     )
 
 
-def test_a_layer_that_adds_what_the_base_brings_otherwise_fails(keep: ModuleType, tmp_path: Path) -> None:
+def test_a_layer_that_adds_what_the_base_has_otherwise_fails(keep: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "base" / SITE).mkdir(parents=True)
     install(tmp_path / "out", "nvidia_nccl_cu12", "2.30.7")
 

@@ -1,4 +1,4 @@
-"""What is taken of a file of requirements."""
+"""Requirements files."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_comments_and_empty_lines_are_left_out() -> None:
     assert read_requirements(FILE, data) == ["six>=1", "tiny @ https://x.example/tiny-1.whl#sha256=0"]
 
 
-def test_options_are_told_where_they_stand() -> None:
+def test_options_are_reported_where_they_stand() -> None:
     with pytest.raises(RecipeError) as caught:
         read_requirements(FILE, b"six\n  -r more.txt\n--index-url https://x.example\n")
     first, second = map(failure_text, caught.value.diagnostics)
@@ -32,7 +32,7 @@ def test_options_are_told_where_they_stand() -> None:
     assert "requirements.txt:3:1" in second
 
 
-def test_bytes_that_are_no_text_are_told_where_they_stand() -> None:
+def test_bytes_that_are_no_text_are_reported_where_they_stand() -> None:
     with pytest.raises(RecipeError) as caught:
         read_requirements(FILE, b"six\ntiny\xff\n")
     assert failure_text(caught.value.diagnostics[0]).splitlines()[:2] == [

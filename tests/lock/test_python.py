@@ -68,7 +68,7 @@ def test_alone_leaves_out_what_a_package_needs(tmp_path: Path, index: Index) -> 
     assert [file.name for file in resolve(["top"], [], index, alone=True)] == ["top"]
 
 
-def test_what_cannot_be_had_is_told_in_uvs_words(tmp_path: Path, index: Index) -> None:
+def test_what_cannot_be_had_is_reported_in_uvs_words(tmp_path: Path, index: Index) -> None:
     wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
     with pytest.raises(ConflictError) as caught:
         resolve(["top"], [], index)

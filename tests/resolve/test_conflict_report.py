@@ -26,7 +26,7 @@ hint: use `python: "3.11"`, or `torch: "2.8.0"`
     )
 
 
-def test_the_way_from_the_image_to_the_conflict_is_told(tree: Tree) -> None:
+def test_the_way_from_the_image_to_the_conflict_is_reported(tree: Tree) -> None:
     tree.component("app", 'summary: App\nreleases: [{version: "1", requires: {layer: "*"}}]\n')
     tree.component("layer", 'summary: Layer\nreleases: [{version: "7", requires: {torch: "2.9.0"}}]\n')
     tree.image(HEAD + 'components: {app: "*", python: "3.12"}\n')
@@ -87,7 +87,7 @@ def test_another_base_may_be_the_way_out(tree: Tree) -> None:
     assert tree.conflict().endswith('\nhint: use `base: {debian: "13"}`\n')
 
 
-def test_a_part_that_provides_a_wrong_version_is_told_with_who_needs_another(tree: Tree) -> None:
+def test_a_component_that_provides_a_wrong_version_is_reported_with_who_needs_another(tree: Tree) -> None:
     tree.component(
         "rmm", 'summary: RMM\nstage_order: 60\nreleases: [{version: "26", requires: {cuda: "13"}}]\n'
     )

@@ -1,4 +1,4 @@
-"""What differs between two resolutions, or between two commits."""
+"""Differences between two resolutions and between two commits."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def compared(tree: Tree, first: str, second: str) -> str:
     return diff.compare(before, tree.resolve())
 
 
-def test_parts_that_came_went_and_changed_are_told(tree: Tree) -> None:
+def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
     told = compared(tree, 'components: {torch: "*", toolkit: "*"}\n', 'components: {torch: "2.8.0"}\n')
 
     assert (
@@ -29,7 +29,7 @@ def test_parts_that_came_went_and_changed_are_told(tree: Tree) -> None:
     )
 
 
-def test_what_a_part_brings_is_told_where_its_version_is_the_same(tree: Tree) -> None:
+def test_what_a_component_provides_is_reported_where_its_version_is_the_same(tree: Tree) -> None:
     told = compared(
         tree,
         'components: {torch: "2.9.0"}\nvariants: {torch: "cpu*"}\n',
@@ -51,7 +51,7 @@ def test_images_that_are_the_same_have_no_differences(tree: Tree) -> None:
     assert compared(tree, same, same) == ""
 
 
-def test_python_packages_are_told_with_their_weight(tree: Tree) -> None:
+def test_python_packages_are_reported_with_their_weight(tree: Tree) -> None:
     six = f"six==1.17 --hash=sha256:{SHA}  # s.whl 9\n"
     for name, size, extra in (("old", 1_000_000, ""), ("new", 3_000_000, six)):
         line = f"numpy=={len(name)}.{size} --hash=sha256:{SHA}  # n.whl {size}\n"
@@ -94,7 +94,7 @@ small
     )
 
 
-def test_images_that_are_nowhere_are_told(tree: Tree) -> None:
+def test_images_that_are_nowhere_are_reported(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
         diff.history(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
 

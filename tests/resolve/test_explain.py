@@ -14,7 +14,7 @@ def part(tree: Tree, name: str) -> str:
     return explain.component_report(tree.resolve(), tree.catalog(), name)
 
 
-def test_each_part_is_told_with_who_asked_and_what_kept_newer_ones_out(tree: Tree) -> None:
+def test_each_component_is_reported_with_who_asked_and_what_kept_newer_ones_out(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: ">=2.9", toolkit: "*"}\nvariants: {torch: "cu*"}\n')
 
     assert (
@@ -35,7 +35,7 @@ run `bake explain small toolkit` for all details of one component
     )
 
 
-def test_what_one_change_would_give_is_told(tree: Tree) -> None:
+def test_what_one_change_would_give_is_reported(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: "*", python: "3.12"}\n')
 
     assert (
@@ -57,7 +57,7 @@ run `bake explain small torch` for all details of one component
     )
 
 
-def test_one_part_is_told_with_every_demand(tree: Tree) -> None:
+def test_one_component_is_reported_with_every_demand(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: "*", python: "3.12"}\n')
 
     assert (
@@ -73,7 +73,7 @@ torch 2.8.0, the newest known is 2.9.0        components/torch/component.yaml:14
     )
 
 
-def test_what_a_part_brings_can_be_asked_about(tree: Tree) -> None:
+def test_what_a_component_provides_can_be_asked_about(tree: Tree) -> None:
     assert (
         part(tree, "glibc")
         == """\
@@ -88,7 +88,7 @@ debian 12, the newest known                    components/debian/component.yaml:
     assert explain.explainable_names(tree.resolve()) == ("debian", "glibc", "python", "toolkit", "torch")
 
 
-def test_each_way_to_a_newer_version_is_told_with_its_changes(tree: Tree) -> None:
+def test_each_way_to_a_newer_version_is_reported_with_its_changes(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: "2.8.0", python: "3.12"}\n')
 
     assert (
@@ -102,7 +102,7 @@ torch 2.8.0, the newest known is 2.9.0                             components/to
     )
 
 
-def test_limits_are_told_and_what_newer_versions_would_have_led_to(tree: Tree) -> None:
+def test_limits_are_reported_and_what_newer_versions_would_have_led_to(tree: Tree) -> None:
     tree.component(
         "torch",
         """\
@@ -135,7 +135,7 @@ run `bake explain small torch` for all details of one component
     )
 
 
-def test_a_variant_that_a_newer_release_does_not_have_is_told(tree: Tree) -> None:
+def test_a_variant_that_a_newer_release_does_not_have_is_reported(tree: Tree) -> None:
     tree.component(
         "torch",
         """\

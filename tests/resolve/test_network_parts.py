@@ -33,7 +33,7 @@ TOOLKIT = (
     " -bind-to none -map-by slot -mca pml ob1 -mca btl ^openib -mca orte_abort_on_non_zero_status 1"
     " -mca btl_vader_single_copy_mechanism none -x NCCL_DEBUG=INFO python3 -m mpi4py train.py --nodes 1"
 )
-"""What sagemaker-training 5.1.4 gives mpirun, in its words."""
+"""The mpirun options of sagemaker-training 5.1.4."""
 
 
 @cache
@@ -51,7 +51,7 @@ def chosen(name: str, version: str) -> Candidate:
 
 
 def broken(*parts: Candidate) -> list[Incompatibility]:
-    """What is known not to work among these parts."""
+    """Known incompatibilities of these components."""
     return [known for one in parts for known in one.spec.conflicts if incompatible_candidates(known, parts)]
 
 
@@ -68,7 +68,7 @@ class Kitchen:
         return resolve(load_recipes([self.folder], catalog())["mine"], catalog())
 
     def answer(self, text: str) -> str:
-        """What the user reads when nothing fits."""
+        """Return the error report of an unsatisfiable image."""
         with pytest.raises(Unsatisfiable) as caught:
             self.resolve(text)
         return failure_text(conflict_error(caught.value.conflict, catalog()).diagnostics[0])
@@ -285,14 +285,14 @@ def test_an_image_without_nccl_is_not_tested(rig: Rig) -> None:
     assert set(rig.verdicts().values()) == {"not tested: no NCCL in this image"}
 
 
-def test_a_missing_plugin_is_told(rig: Rig) -> None:
+def test_a_missing_plugin_is_reported(rig: Rig) -> None:
     rig.path("nccl", "amazon/efa/lib")
     said = rig.verdicts()
     assert said["one_nccl_plugin"] == "no NCCL plugin is on the loader's path, so NCCL uses TCP"
     assert "libnccl-net.so: cannot open shared object file" in said["nccl_plugin_loads"]
 
 
-def test_a_second_plugin_is_told(rig: Rig) -> None:
+def test_a_second_plugin_is_reported(rig: Rig) -> None:
     rig.plugin("usr/local/lib/libnccl-net.so", 4)
     rig.path(*OURS, "usr/local/lib")
     said = rig.verdicts()
@@ -300,13 +300,13 @@ def test_a_second_plugin_is_told(rig: Rig) -> None:
     assert str(rig.root / "usr/local/lib/libnccl-net.so") in said["one_nccl_plugin"]
 
 
-def test_a_plugin_beside_a_wheels_nccl_is_told(rig: Rig) -> None:
+def test_a_plugin_beside_a_wheels_nccl_is_reported(rig: Rig) -> None:
     rig.plugin("nccl/libnccl-net-other.so", 8)
     rig.path(*OURS)
     assert "libnccl-net-other.so" in rig.verdicts()["one_nccl_plugin"]
 
 
-def test_another_libfabric_is_told(rig: Rig) -> None:
+def test_another_libfabric_is_reported(rig: Rig) -> None:
     rig.fabric("opt/libfabric/lib")
     rig.path("opt/libfabric/lib", *OURS)
     said = rig.verdicts()
@@ -317,13 +317,13 @@ def test_another_libfabric_is_told(rig: Rig) -> None:
     assert said["nccl_plugin_loads"] == "passed"
 
 
-def test_a_plugin_without_its_libfabric_is_told(rig: Rig) -> None:
+def test_a_plugin_without_its_libfabric_is_reported(rig: Rig) -> None:
     rig.path("nccl", "amazon/ofi-nccl/lib")
     said = rig.verdicts()["nccl_plugin_loads"]
     assert said.startswith("the plugin can't be loaded, so NCCL uses TCP: libfabric.so.1: cannot open")
 
 
-def test_faces_too_old_for_nccl_are_told(rig: Rig) -> None:
+def test_faces_too_old_for_nccl_are_reported(rig: Rig) -> None:
     """aws-ofi-nccl 1.1.3, compiled against NCCL 2.10, with PyTorch 2.2."""
     rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4)
     library = rig.root / "nccl/libnccl.so.2"

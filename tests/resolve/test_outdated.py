@@ -14,7 +14,7 @@ def test_an_image_with_the_newest_of_everything_says_so(tree: Tree) -> None:
     assert table(tree) == "small: every component is the newest known\n"
 
 
-def test_what_a_newer_release_would_take_is_told(tree: Tree) -> None:
+def test_what_a_newer_release_would_take_is_reported(tree: Tree) -> None:
     tree.image('summary: x\nbase: debian\ncomponents: {torch: "2.8.0", python: "3.12"}\n')
 
     assert (
@@ -26,7 +26,7 @@ small
     )
 
 
-def test_what_holds_a_part_back_is_told(tree: Tree) -> None:
+def test_what_holds_a_component_back_is_reported(tree: Tree) -> None:
     tree.component("app", 'summary: App\nreleases: [{version: "1", requires: {torch: "2.8.0"}}]\n')
     tree.image('summary: x\nbase: debian\ncomponents: {app: "*", python: "3.11"}\n')
 

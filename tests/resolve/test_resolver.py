@@ -60,13 +60,13 @@ def test_of_a_release_the_first_variant_that_fits_is_chosen(tree: Tree) -> None:
     assert tree.chosen()["torch"] == "2.9.0 (cu128-py311)"
 
 
-def test_what_a_part_needs_is_brought(tree: Tree) -> None:
+def test_what_a_component_needs_is_brought(tree: Tree) -> None:
     tree.image(HEAD + 'components: {toolkit: "*"}\n')
 
     assert tree.chosen() == {"debian": "12", "python": "3.12", "toolkit": "5.1"}
 
 
-def test_what_a_part_recommends_is_brought_unless_it_is_declined(tree: Tree) -> None:
+def test_what_a_component_recommends_is_brought_unless_it_is_declined(tree: Tree) -> None:
     tree.component("toolkit", COMPONENTS["toolkit"] + '    recommends: {torch: "*"}\n')
     tree.image(HEAD + 'components: {toolkit: "*"}\n')
     tree.image(HEAD + 'components: {toolkit: "*"}\nexclude: [torch]\n', "plain")
@@ -75,7 +75,7 @@ def test_what_a_part_recommends_is_brought_unless_it_is_declined(tree: Tree) -> 
     assert "torch" not in tree.chosen("plain")
 
 
-def test_a_constraint_brings_nothing_and_holds_where_its_part_is(tree: Tree) -> None:
+def test_a_constraint_provides_nothing_and_holds_where_its_component_is(tree: Tree) -> None:
     tree.component("toolkit", COMPONENTS["toolkit"] + '    constraints: {torch: "<2.9"}\n')
     tree.image(HEAD + 'components: {toolkit: "*", python: "3.11"}\n')
     tree.image(HEAD + 'components: {toolkit: "*", python: "3.11", torch: "*"}\n', "both")
@@ -93,7 +93,7 @@ def test_a_base_comes_in_only_as_the_base(tree: Tree) -> None:
     assert "ubuntu is a base, but the image's base is debian" in tree.conflict()
 
 
-def test_a_part_that_provides_a_name_is_preferred_to_the_part_of_that_name(tree: Tree) -> None:
+def test_a_component_that_provides_a_name_is_preferred_to_the_component_of_that_name(tree: Tree) -> None:
     tree.component("cuda", 'summary: CUDA\nstage_order: 1\nreleases: [{version: "12.8"}]\n')
     tree.component("rmm", 'summary: RMM\nstage_order: 2\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
     tree.image(HEAD + 'components: {rmm: "*", torch: "*", python: "3.11"}\nvariants: {torch: "cu*"}\n')
@@ -111,7 +111,7 @@ def test_a_name_of_the_recipe_waits_for_parts_that_may_provide_it(tree: Tree) ->
     assert "cuda" not in tree.chosen()
 
 
-def test_a_name_is_provided_by_a_part_that_comes_in_later(tree: Tree) -> None:
+def test_a_name_is_provided_by_a_component_that_comes_in_later(tree: Tree) -> None:
     """The first to ask comes long before what brings it."""
     tree.component("rmm", 'summary: RMM\nstage_order: 1\nreleases: [{version: "1", requires: {cuda: "*"}}]\n')
     tree.component(
@@ -122,7 +122,7 @@ def test_a_name_is_provided_by_a_part_that_comes_in_later(tree: Tree) -> None:
     assert tree.chosen()["torch"] == "2.9.0 (cu128-py311)"
 
 
-def test_a_python_package_belongs_to_the_lowest_part_that_locks_it(tree: Tree) -> None:
+def test_a_python_package_belongs_to_the_lowest_component_that_locks_it(tree: Tree) -> None:
     def line(name: str) -> str:
         return f"{name}==1.0 --hash=sha256:{SHA}  # {name}-1.0.whl 1\n"
 
@@ -152,7 +152,7 @@ def test_an_older_release_is_chosen_where_the_newer_one_locks_another_version(tr
     assert tree.chosen()["keras"] == "2"
 
 
-def test_versions_are_told_of_parts_and_of_what_they_bring(tree: Tree) -> None:
+def test_versions_are_reported_of_parts_and_of_what_they_bring(tree: Tree) -> None:
     found = tree.resolve()
 
     versions = [found.version_of(name) for name in ("torch", "glibc", "cuda")]
@@ -166,7 +166,7 @@ def test_lower_layers_come_first(tree: Tree) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
-    """What is found holds, and no part of it alone could be newer; a conflict is told where nothing fits."""
+    """Resolutions satisfy all demands, and no component alone could be newer."""
     dice = Dice(seed)
     catalog, recipe = dice.catalog(), dice.recipe()
     found = parts(attempt(recipe, catalog))
@@ -198,7 +198,7 @@ def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
 
 
 def turn(component: Component) -> Component:
-    """The same component with the keys in its file the other way round."""
+    """Return a component with its keys in reverse order."""
 
     def spec(old: VariantSpec) -> VariantSpec:
         return replace(old, requires=old.requires[::-1], lock=old.lock and ReadLock(old.packages[::-1]))

@@ -1,4 +1,4 @@
-"""What an image has to run on, and what is known not to work together."""
+"""Targets of images, and known incompatibilities."""
 
 import pytest
 
@@ -44,13 +44,13 @@ def image(targets: str, python: str = "3.11") -> str:
     return f'summary: x\nbase: debian\ncomponents: {{python: "{python}", torch: "*"}}\n{targets}'
 
 
-def test_a_part_has_to_suit_the_instance_type(aims: Tree) -> None:
+def test_a_component_has_to_suit_the_instance_type(aims: Tree) -> None:
     aims.image(image("targets: {instances: [ml.p3.2xlarge]}\n"))
 
     assert aims.chosen()["torch"] == "2.8.0"
 
 
-def test_a_part_has_to_suit_every_instance_type(aims: Tree) -> None:
+def test_a_component_has_to_suit_every_instance_type(aims: Tree) -> None:
     aims.image(image('targets: {instances: ["ml.p*"]}\n'))
     found = aims.resolve()
 
@@ -65,13 +65,13 @@ def test_without_targets_the_newest_is_taken(aims: Tree) -> None:
 
 
 @pytest.mark.parametrize(("driver", "torch"), [("580.65.06", "2.9.0"), ("550.163.01", "2.8.0")])
-def test_a_part_has_to_suit_the_driver_of_the_host(aims: Tree, driver: str, torch: str) -> None:
+def test_a_component_has_to_suit_the_driver_of_the_host(aims: Tree, driver: str, torch: str) -> None:
     aims.image(image(f'targets: {{driver: "{driver}"}}\n'))
 
     assert aims.chosen()["torch"] == torch
 
 
-def test_a_target_is_no_part_of_the_image(aims: Tree) -> None:
+def test_a_target_is_no_component_of_the_image(aims: Tree) -> None:
     aims.image(image('targets: {instances: [ml.p4d.24xlarge], driver: "580.1"}\n'))
 
     assert sorted(aims.chosen()) == ["debian", "python", "torch"]
@@ -94,7 +94,7 @@ def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
         ("targets: [x]\n", "`targets` must be a mapping of names to values"),
     ],
 )
-def test_mistakes_in_targets_are_told(aims: Tree, targets: str, told: str) -> None:
+def test_mistakes_in_targets_are_reported(aims: Tree, targets: str, told: str) -> None:
     aims.image(image(targets))
 
     with pytest.raises(RecipeError) as caught:
@@ -118,7 +118,7 @@ def test_parts_that_are_known_not_to_work_together_are_refused(aims: Tree) -> No
     assert aims.chosen()["torch"] == "2.8.0"
 
 
-def test_the_other_part_may_come_later(aims: Tree) -> None:
+def test_the_other_component_may_come_later(aims: Tree) -> None:
     aims.component("torch", TORCH)
     with_torch = 'requires: {torch: "*"}\n    conflicts: [{with: {torch: ">=2.9"}, reason: x, source: y}]\n'
     aims.component("toolkit", f'summary: T\nstage_order: 5\nreleases:\n  - version: "5"\n    {with_torch}')

@@ -48,7 +48,7 @@ def shop(tree: Tree) -> Tree:
 
 
 def asked(tree: Tree, *words: str) -> str:
-    """What is told about a free question."""
+    """Return the answer to assumptions without an image."""
     catalog = tree.catalog()
     try:
         found = what_if.resolve_on_bases(what_if.parse_assumptions(words, catalog), catalog)
@@ -78,7 +78,7 @@ def test_a_base_is_found_for_what_is_asked_for(shop: Tree) -> None:
     assert asked(shop, "torch=2.9") == "cuda-image 12.8, torch 2.9"
 
 
-def test_every_base_that_will_do_is_told(shop: Tree) -> None:
+def test_every_base_that_will_do_is_reported(shop: Tree) -> None:
     assert asked(shop, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
 
 
@@ -86,7 +86,7 @@ def test_a_base_can_be_asked_for_by_its_name(shop: Tree) -> None:
     assert asked(shop, "python", "debian=12") == "debian 12, python 3.12"
 
 
-def test_what_does_not_fit_is_told_with_the_candidates_and_what_is_nearest(shop: Tree) -> None:
+def test_what_does_not_fit_is_reported_with_the_candidates_and_what_is_nearest(shop: Tree) -> None:
     assert (
         asked(shop, "cuda=12.6", "torch=2.9")
         == """\
@@ -129,7 +129,7 @@ hint: run `bake resolve --assume torch=2.9 --assume python=3.12` to see the firs
     )
 
 
-def test_what_it_has_to_run_on_is_told_with_both_places(shop: Tree) -> None:
+def test_what_it_has_to_run_on_is_reported_with_both_places(shop: Tree) -> None:
     assert (
         asked(shop, "torch=2.9", "instance=ml.p3.2xlarge")
         == """\
@@ -151,7 +151,7 @@ hint: run `bake resolve --assume torch=2.8 --assume instance=ml.p3.2xlarge` to s
     )
 
 
-def test_the_driver_of_the_host_is_told_with_the_one_that_is_needed(shop: Tree) -> None:
+def test_the_driver_of_the_host_is_reported_with_the_one_that_is_needed(shop: Tree) -> None:
     assert (
         asked(shop, "torch=2.9", "driver=550.54")
         == """\
@@ -170,12 +170,12 @@ closest combinations that fit:
     )
 
 
-def test_wishes_take_the_place_of_what_an_image_asks_for(shop: Tree) -> None:
+def test_assumptions_take_the_place_of_what_an_image_asks_for(shop: Tree) -> None:
     assert asked_of_image(shop, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
     assert asked_of_image(shop, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
 
 
-def test_what_does_not_fit_into_an_image_is_told_with_the_recipes_line(shop: Tree) -> None:
+def test_what_does_not_fit_into_an_image_is_reported_with_the_recipes_line(shop: Tree) -> None:
     assert (
         asked_of_image(shop, "torch=2.7")
         == """\
@@ -244,11 +244,11 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
         ),
     ],
 )
-def test_a_wish_that_is_mistyped_is_told(shop: Tree, word: str, told: str) -> None:
+def test_an_assumption_that_is_mistyped_is_reported(shop: Tree, word: str, told: str) -> None:
     assert mistaken(shop, word) == told
 
 
-def test_a_variant_that_does_not_exist_is_told_with_those_that_do(tree: Tree) -> None:
+def test_a_variant_that_does_not_exist_is_reported_with_those_that_do(tree: Tree) -> None:
     assert mistaken(tree, "torch=rocm-*") == (
         "error: torch has no variant `rocm-*`\n  --> --assume torch=rocm-*\n\n"
         "hint: use one of `cpu-py311`, `cu128-py311`\n"
