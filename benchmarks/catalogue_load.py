@@ -1,4 +1,4 @@
-"""How long a process takes to have the catalogue: read anew, and from the cache.
+"""Time to load the catalogue in a new process: from the files, and from the cache.
 
 .venv/bin/python benchmarks/catalogue_load.py
 """

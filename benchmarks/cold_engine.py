@@ -1,4 +1,4 @@
-"""A second engine that knows nothing yet, for as long as a benchmark needs it; its CPU is counted."""
+"""Temporary engine with an empty store for benchmarks; its CPU time is measured."""
 
 import contextlib
 import os
@@ -15,33 +15,33 @@ _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 
 @dataclass(frozen=True)
 class ColdEngine:
-    """An engine that runs; another one has nothing in common with it."""
+    """Running engine that shares nothing with other engines."""
 
     place: dockerd.DaemonPaths
 
     @property
     def group(self) -> Path:
-        """The control group that counts the CPU of its steps and its own."""
+        """Control group that counts the CPU of the engine and its build steps."""
         return _COUNTED / isolated_engine.name_of(self.place)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes docker's programs, and Bakehouse, use it; with no file that was fetched before."""
+        """Environment that makes docker and Bakehouse use this engine, with an empty download cache."""
         cache = str(self.place.state / "files")
         return {**os.environ, "DOCKER_HOST": self.place.endpoint, "BAKEHOUSE_CACHE": cache}
 
     def cpu(self) -> float:
-        """Seconds that its steps and itself have used since it was started."""
+        """CPU seconds of the engine and its build steps since its start."""
         return int((self.group / "cpuacct.usage").read_text()) / 1e9
 
     def disk(self) -> int:
-        """Bytes of its data."""
+        """Size of its data in bytes."""
         words = ["du", "--summarize", "--block-size=1", str(self.place.data_root)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         return int(done.stdout.split()[0])
 
     def docker(self, *words: str) -> str:
-        """What a docker command prints; the benchmark ends where it fails."""
+        """Return the output of a docker command; a failure ends the benchmark."""
         done = subprocess.run(
             ["docker", *words], env=self.environment, capture_output=True, text=True, check=False
         )
@@ -50,7 +50,7 @@ class ColdEngine:
         return done.stdout
 
     def copy_in(self, references: Sequence[str]) -> None:
-        """Load images of the engine that docker reaches by itself."""
+        """Load images of the default engine."""
         with subprocess.Popen(["docker", "save", *references], stdout=subprocess.PIPE) as saved:
             loaded = subprocess.run(
                 ["docker", "load"],
@@ -65,7 +65,7 @@ class ColdEngine:
 
 @contextlib.contextmanager
 def cold_engine(under: Path) -> Iterator[ColdEngine]:
-    """Start one with its data below `under`; all of it is removed at the end."""
+    """Start an engine with its data below `under`; all of it is removed at the end."""
     if not _COUNTED.is_dir():
         sys.exit(
             f"there is no {_COUNTED}: the CPU that an engine uses is counted with control groups, version 1"

@@ -1,18 +1,18 @@
-"""Six images that share parts, on an engine that knows nothing: one fleet build, and six monoliths in turn.
+"""Six images with shared components on an empty engine: one fleet build against six monoliths in turn.
 
     .venv/bin/python benchmarks/fleet_build.py [--only fleet,export,bump,monoliths,prefix]
 
-The images are recipes of `benchmarks/fleet`. `benchmarks/monoliths` has the same content as Dockerfiles of
-one stage each, with the same versions; both are compared by what they hold. Needs root, mmdebstrap and up to
-8 GB below `--folder`: each engine is one of its own, which knows the base image alone.
+The images are recipes in `benchmarks/fleet`. `benchmarks/monoliths` has the same content as single-stage
+Dockerfiles with the same versions; the benchmark compares the contents of both. It needs root, mmdebstrap and
+up to 8 GB below `--folder`. Each engine is separate and has only the base image.
 
-- fleet: `./bake build` of all six; again after the monoliths, so that both see the same machine
-- monoliths: `docker build --no-cache`, one after another: as on six machines, or from six repositories
-- prefix: the same without `--no-cache`: their first steps are the same, and are made once
-- export: the images exported anew, all at once, and first those that others share layers with
-- bump: one component that no other stage builds on gets another build; the six images, and that stage alone
+- fleet: `./bake build` of all six; again after the monoliths, under the same load of the machine
+- monoliths: `docker build --no-cache`, one after another, as on six machines or from six repositories
+- prefix: the same without `--no-cache`; equal first steps run once
+- export: exports of cached images, all at once, and those with shared layers first
+- bump: a component that no other stage builds on gets another build; the six images, and that stage alone
 
-Ctrl-C ends it with what it has measured by then.
+Ctrl-C ends the benchmark with the measurements so far.
 """
 
 import argparse
@@ -72,39 +72,39 @@ basename "$(ls /usr/local/lib/libmetis.so)"
 
 @dataclass(frozen=True)
 class Built:
-    """What one build took, in seconds."""
+    """Times of one build in seconds."""
 
     wall: float
     cpu: float
-    """Of the engine, its steps, and the program that asked for the build."""
+    """CPU seconds of the engine, its build steps and the calling program."""
     others: float
-    """CPU that other programs of the machine used meanwhile."""
+    """CPU seconds of other programs in the meantime."""
     load: float
 
 
 @dataclass(frozen=True)
 class FleetBuilt(Built):
-    """A fleet build, and where its time went."""
+    """Times of a fleet build."""
 
     before: float
-    """Until the first step: the recipes read, planned and rendered, supplies gathered."""
+    """Time before the first step: reading, planning and rendering of recipes, collection of inputs."""
     steps: float
-    """From the first step's beginning to the last one's end."""
+    """Time from the start of the first step to the end of the last step."""
     export: float
-    """From there until the last image lay in the engine."""
+    """Time from the end of the last step to the last export."""
     after: float
-    """What is declared compared with what is installed."""
+    """Time of verification."""
     exporting: float
-    """That any export was under way, beside steps or after them."""
+    """Total time of exports, parallel to steps or after them."""
     steps_cpu: float
-    """Of `cpu`, what was used until the last step's end."""
+    """Part of `cpu` until the end of the last step."""
     chain: tuple[str, ...]
-    """The stages that took longest one after another, the last one last."""
+    """Longest chain of dependent stages, in order."""
     stages: Mapping[str, float] = field(default_factory=dict)
 
 
 class Watched(Progress):
-    """Keeps the steps of a build with their times, and the CPU that had been used when the last one ended."""
+    """Recorder of the steps of a build with their times, and of the CPU time at the end of the last step."""
 
     def __init__(self, cpu: Callable[[], float]) -> None:
         super().__init__(sys.stderr, Mode.LINES)
@@ -119,14 +119,14 @@ class Watched(Progress):
             self.cpu = self._used()
 
     def works(self, *, exports: bool) -> list[Work]:
-        """What ran: the exports, or everything else."""
+        """Return the exports, or all other steps."""
         every = self.times.works.values()
         ran = (one for one in every if one.started and one.completed and not one.is_cached)
         return [one for one in ran if (one.step.text == EXPORT) == exports]
 
 
 class Fleet:
-    """A copy of the project, where recipes can be changed."""
+    """Copy of the project with recipes that can be changed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "fleet"
@@ -134,7 +134,7 @@ class Fleet:
         shutil.copy(FLEET / "pyproject.toml", self.root)
 
     def build(self, engine: ColdEngine) -> FleetBuilt:
-        """`./bake build` of all images, in this process: its steps' times are kept."""
+        """Run `bake build` of all images in this process, and record the times of its steps."""
         watched = Watched(engine.cpu)
         marks: list[float] = []
 
@@ -164,7 +164,7 @@ class Fleet:
         )
 
     def longest(self, stages: Mapping[str, float]) -> tuple[str, ...]:
-        """The chain of stages that took longest, of all the images."""
+        """Return the longest chain of stages of all images."""
         found: list[tuple[float, tuple[str, ...]]] = []
         for image in IMAGES:
             needs = needed((self.root / "images" / image / "Dockerfile").read_text())
@@ -172,7 +172,7 @@ class Fleet:
         return max(found)[1] if found else ()
 
     def bump(self, number: int) -> None:
-        """Give the component another build, and render the images anew."""
+        """Change the build of the component, and render the images again."""
         path = self.root / "recipes" / "components" / BUMPED / "component.yaml"
         text, count = re.subn(r'revision: "\d+"', f'revision: "{number}"', path.read_text())
         assert count == 1
@@ -181,7 +181,7 @@ class Fleet:
         render_images(workspace, plan_images(workspace, IMAGES), lambda _: None)
 
     def export(self, engine: ColdEngine, *waves: Sequence[str]) -> Built:
-        """Export images anew whose steps are cached, each wave in one call."""
+        """Export images with cached steps again, one call for each wave."""
         engine.docker(
             "image", "rm", "--force", *engine.docker("images", "--quiet", "bakehouse/fleet-*").split()
         )
@@ -194,7 +194,7 @@ class Fleet:
         return measured(engine, call)[0]
 
     def stage(self, engine: ColdEngine, name: str, given: BuildInputs) -> Built:
-        """Build one stage alone, and keep nothing but its cache."""
+        """Build one stage alone, keeping only its cache."""
         image = next(one for one in IMAGES if f" AS {name}\n" in self.dockerfile(one).read_text())
         words = [
             "docker",
@@ -214,7 +214,7 @@ class Fleet:
 
 
 def measured(engine: ColdEngine, call: Callable[[], object]) -> tuple[Built, float]:
-    """What a build took, and what the engine had used before."""
+    """Return the time of a build, and the CPU time of the engine before it."""
     load, before = os.getloadavg()[0], engine.cpu()
     spent = harness.spent(call)
     used = engine.cpu() - before + spent.cpu
@@ -222,7 +222,7 @@ def measured(engine: ColdEngine, call: Callable[[], object]) -> tuple[Built, flo
 
 
 def monolith(engine: ColdEngine, image: str, base: str, given: BuildInputs, *, cache: bool) -> Built:
-    """`docker build` of one hand-written Dockerfile."""
+    """Run `docker build` of one hand-written Dockerfile."""
     words = ["docker", "build", "--tag", f"monolith/{image}", "--build-arg", f"BASE={base}"]
     words += [] if cache else ["--no-cache"]
     words += [*secrets(given), "--build-context", f"start-job={START_JOB}"]
@@ -239,14 +239,14 @@ def command(words: Sequence[str], engine: ColdEngine, folder: Path = HERE) -> No
 
 
 def secrets(given: BuildInputs) -> list[str]:
-    """The machine's pip and apt settings, as Bakehouse hands them to its own steps."""
+    """Return the machine's pip and apt settings as Bakehouse passes them to build steps."""
     arguments = [f"--build-arg={name}={value}" for name, value in given.arguments.items()]
     return [f"--secret=id={name},src={path}" for name, path in given.secrets.items()] + arguments
 
 
 @contextlib.contextmanager
 def asking(engine: ColdEngine) -> Iterator[None]:
-    """Let this process's own calls reach that engine, with what it has of fetched files."""
+    """Make calls of this process use that engine and its downloads."""
     given = {name: engine.environment[name] for name in ("DOCKER_HOST", "BAKEHOUSE_CACHE")}
     with mock.patch.dict(os.environ, given):
         yield
@@ -254,7 +254,7 @@ def asking(engine: ColdEngine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
-    """What this machine gives to steps of that engine."""
+    """Yield the inputs for build steps of that engine."""
     project = open_workspace(fleet.root).project
     with asking(engine), over_http(engine) as environment:
         given = build_inputs(
@@ -271,7 +271,7 @@ def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
 
 @contextlib.contextmanager
 def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
-    """This machine's settings of pip, with folders served to that engine's steps, which can't read them."""
+    """Yield the machine's pip settings, with local directories served over HTTP to build steps."""
     gateway = engine.docker(
         "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"
     ).strip()
@@ -298,13 +298,13 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
 
 
 class QuietFiles(SimpleHTTPRequestHandler):
-    """Files of a folder, without a line for each request."""
+    """Handler for the files of a directory that logs no requests."""
 
     def log_message(self, format: str, *arguments: object) -> None: ...
 
 
 def inventory(engine: ColdEngine, reference: str) -> list[str]:
-    """What an image holds: programs and Python packages with their versions."""
+    """Return the programs and Python packages of an image with their versions."""
     words = ("run", "--rm", "--network", "none", "--entrypoint", "sh", reference, "-c", INVENTORY)
     return sorted(engine.docker(*words).split("\n"))
 
@@ -318,7 +318,7 @@ def completed(work: Work) -> float:
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:
-    """How long at least one of the spans lasted."""
+    """Return the total time that at least one span covers."""
     total, end = 0.0, 0.0
     for first, last in sorted(spans):
         total += max(0.0, last - max(first, end))
@@ -327,7 +327,7 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def by_stage(works: Sequence[Work]) -> dict[str, float]:
-    """Seconds of each stage's steps; those of the image's own stage are kept under the images' names."""
+    """Return the seconds of each stage's steps; final stages are listed by image names."""
     found: dict[str, float] = {}
     for work in works:
         if work.step.text.startswith(("LINK ", "FROM ")) or not work.step.stage:
@@ -339,7 +339,7 @@ def by_stage(works: Sequence[Work]) -> dict[str, float]:
 
 
 def needed(dockerfile: str) -> dict[str, set[str]]:
-    """Which stages each stage of a Dockerfile builds on."""
+    """Return the stages that each stage of a Dockerfile builds on."""
     found: dict[str, set[str]] = {}
     name = ""
     for line in dockerfile.splitlines():
@@ -354,13 +354,13 @@ def needed(dockerfile: str) -> dict[str, set[str]]:
 def chain(
     name: str, needs: Mapping[str, set[str]], seconds: Mapping[str, float]
 ) -> tuple[float, tuple[str, ...]]:
-    """The longest way to a stage's end, and the stages on it."""
+    """Return the longest time to the end of a stage, and the stages of that path."""
     before = max((chain(one, needs, seconds) for one in needs[name]), default=(0.0, ()))
     return before[0] + seconds.get(name, 0.0), (*before[1], name)
 
 
 def bases(fleet: Fleet) -> list[str]:
-    """The references of the base images, made by the engine of this machine where it lacks them."""
+    """Return the references of the base images, bootstrapped if the engine lacks them."""
     workspace = open_workspace(fleet.root)
     found: list[str] = []
     images = plan_images(workspace, IMAGES).images
@@ -377,7 +377,7 @@ def bases(fleet: Fleet) -> list[str]:
 
 
 def shared(fleet: Fleet) -> list[str]:
-    """A sentence a kind of part: what all images have, and what one has alone."""
+    """Return a sentence for each kind of component: shared by all images, or in one image only."""
     images = plan_images(open_workspace(fleet.root), IMAGES).images
     users: dict[str, list[str]] = {}
     for image in images:
@@ -393,7 +393,7 @@ def say(text: str) -> None:
 
 
 class Run:
-    """The whole benchmark, part by part; what was found is kept as it goes."""
+    """Run the whole benchmark by parts, and keep intermediate results."""
 
     def __init__(self, fleet: Fleet, folder: Path, only: Sequence[str], rounds: int) -> None:
         self.fleet, self.folder, self.only, self.rounds = fleet, folder, only, rounds
@@ -456,7 +456,7 @@ class Run:
                 engine.docker("builder", "prune", "--all", "--force")
 
     def export(self, engine: ColdEngine) -> None:
-        """What it costs that images which share layers are unpacked at the same time."""
+        """Measure the cost of unpacking images with shared layers at the same time."""
         first = leaders(plan_images(open_workspace(self.fleet.root), IMAGES).images)
         others = [image for image in IMAGES if image not in first]
         ways: dict[str, tuple[Sequence[str], ...]] = {
@@ -515,7 +515,7 @@ class Run:
         return Result(measures, self.rounds_told(), self.notes())
 
     def limits(self) -> list[Measure]:
-        """Ours against what stages that wait for each other and the machine's cores allow."""
+        """Compare the build with the lower bound from dependent stages and the number of cores."""
         cores = harness.machine().cores
         export = statistics.mean(one.export for one in self.fleets)
         busy = statistics.mean(one.steps_cpu for one in self.fleets) / cores
@@ -589,7 +589,7 @@ def measure(asked: argparse.Namespace) -> Result:
 
 
 def ended(*_: object) -> None:
-    """A signal that asks for the end is Ctrl-C: engines are stopped, and what was measured is told."""
+    """Treat SIGTERM as Ctrl-C: stop the engines and print the measurements."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""Mutated recipes and components, as many as there is time for: tracebacks, places, what takes long.
+"""Mutated recipes and components within a time limit: tracebacks, missing locations, slow cases.
 
 python benchmarks/fuzz_recipes.py --cases 100000 --seconds 600
 """

@@ -1,6 +1,6 @@
-"""The frame of the benchmarks: rounds in turn, medians, a table for people and a JSON file for programs.
+"""Framework of the benchmarks: interleaved rounds, medians, a table and a JSON file.
 
-A benchmark is a file of this folder, run as `.venv/bin/python benchmarks/x.py`:
+A benchmark is a file in this directory, run as `.venv/bin/python benchmarks/x.py`:
 
     from benchmarks import harness
     from benchmarks.harness import Measure, Result
@@ -19,10 +19,9 @@ A benchmark is a file of this folder, run as `.venv/bin/python benchmarks/x.py`:
         parser.add_argument("images", nargs="*")
         harness.run("noop_build", parser, measured)
 
-`harness.run` adds `--json` (default `build/benchmarks/<name>.json`); whatever is in `Result.rounds` gets
-there as it is. A machine is never quiet: everything is measured in one run, each round does every job once,
-and beside the wall clock stand the CPU's seconds. Those of a build are the engine's: only `Spent.machine`
-counts them.
+`harness.run` adds `--json` (default `build/benchmarks/<name>.json`), which contains `Result.rounds`. Machines
+are never idle, so each round runs all jobs once, and CPU seconds are reported with the elapsed time. The CPU
+time of a build is the engine's, which only `Spent.machine` counts.
 """
 
 import argparse
@@ -50,18 +49,18 @@ Unit = Literal["s", "ms", "bytes", ""]
 
 @dataclass(frozen=True)
 class Spent:
-    """What a job took, in seconds."""
+    """Times of a job in seconds."""
 
     wall: float
     cpu: float
-    """Of this process and the children that it waited for: not of an engine that worked for them."""
+    """CPU time of this process and its finished children, without the engine."""
     machine: float
-    """That all cores of the machine were busy with anything, other programs' work among it."""
+    """CPU time of all cores, including other programs."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table; with `most` or `most_ratio` it has a goal."""
+    """Row of the table; `most` or `most_ratio` set a goal."""
 
     id: str
     """Goal in docs/explanation/benchmarks.md, such as `P3`. Empty for a row that explains another."""
@@ -70,9 +69,9 @@ class Measure:
     against: float | None = None
     unit: Unit = "s"
     most: float | None = None
-    """The goal of `ours` itself, in its unit."""
+    """Goal of `ours`, in its unit."""
     most_ratio: float | None = None
-    """The goal of ours ÷ against."""
+    """Goal of ours ÷ against."""
 
     @property
     def ratio(self) -> float | None:
@@ -80,7 +79,7 @@ class Measure:
 
     @property
     def is_reached(self) -> bool | None:
-        """None where there is no goal, or nothing to hold against it."""
+        """Return whether the goal is met; None without a goal or without a value."""
         found = []
         if self.most is not None:
             found.append(self.ours <= self.most)
@@ -91,18 +90,18 @@ class Measure:
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark found."""
+    """Results of a benchmark."""
 
     measures: Sequence[Measure]
     rounds: Mapping[str, Any] = field(default_factory=dict)
-    """Each round's own numbers, by what was measured: dataclasses, or what JSON takes."""
+    """Numbers of each round by measurement: dataclasses or JSON values."""
     notes: Sequence[str] = ()
     """Sentences printed below the table."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and of what a benchmark was run."""
+    """Machine and revision of a benchmark run."""
 
     cores: int
     memory_gib: float
@@ -111,18 +110,18 @@ class Machine:
     python: str
     commit: str
     is_dirty: bool
-    """Whether the working tree differed from the commit."""
+    """True if the working tree differs from the commit."""
 
 
 def spent(job: Callable[[], object]) -> Spent:
-    """What a call took, with the processes that it waited for."""
+    """Return the times of a call, including its child processes."""
     machine, cpu, wall = _machine_seconds(), _own_seconds(), time.monotonic()
     job()
     return Spent(time.monotonic() - wall, _own_seconds() - cpu, _machine_seconds() - machine)
 
 
 def command(words: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Spent:
-    """What a program took; the benchmark ends with its last words where it fails."""
+    """Return the times of a program; a failure ends the benchmark with its last output."""
 
     def call() -> None:
         done = subprocess.run(
@@ -136,14 +135,14 @@ def command(words: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | 
 
 
 def output(words: Sequence[str]) -> str:
-    """What a program prints, run in the checkout."""
+    """Return the output of a program that runs in the checkout."""
     return subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def interleaved(
     jobs: Mapping[str, Callable[[], Spent]], rounds: int, say: Callable[[str], None] | None = None
 ) -> dict[str, list[Spent]]:
-    """Every job once a round, each time in another order: none is always the one after the other."""
+    """Run all jobs once in each round, in rotating order."""
     found: dict[str, list[Spent]] = {name: [] for name in jobs}
     names = list(jobs)
     for number in range(rounds):
@@ -155,17 +154,17 @@ def interleaved(
 
 
 def wall(found: Iterable[Spent]) -> float:
-    """The median of the wall clock's seconds."""
+    """Return the median elapsed time."""
     return statistics.median(one.wall for one in found)
 
 
 def cpu(found: Iterable[Spent]) -> float:
-    """The median of the CPU's seconds."""
+    """Return the median CPU time."""
     return statistics.median(one.cpu for one in found)
 
 
 def table(measures: Sequence[Measure]) -> str:
-    """Markdown that is a table in a terminal too."""
+    """Return a Markdown table that is also readable in a terminal."""
     head = ("", "measure", "ours", "against", "ratio", "goal", "reached")
     rows = [head, *(_row(one) for one in measures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
@@ -177,7 +176,7 @@ def table(measures: Sequence[Measure]) -> str:
 
 
 def quantity(value: float, unit: Unit) -> str:
-    """A number as a person reads it: `0.42 s`, `1.13 ms`, `472.8 MB`."""
+    """Return a number with its unit: `0.42 s`, `1.13 ms`, `472.8 MB`."""
     if unit == "bytes":
         for factor, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
             if value >= factor:
@@ -188,7 +187,7 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def machine() -> Machine:
-    """This machine, and the commit of this checkout."""
+    """Return this machine, and the commit of this checkout."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -201,13 +200,13 @@ def machine() -> Machine:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """What /proc/cpuinfo calls the first core."""
+    """Return the model name of the CPU."""
     names = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
     return next(names, "unknown")
 
 
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """A command line with `--rounds`; `run` adds `--json`."""
+    """Return a parser with `--rounds`; `run` adds `--json`."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -221,7 +220,7 @@ def run(
     measured: Callable[[argparse.Namespace], Result],
     words: Sequence[str] | None = None,
 ) -> None:
-    """The whole of a benchmark: reads the command line, measures, prints the table, writes the JSON."""
+    """Run a benchmark: parse the command line, measure, print the table, write the JSON file."""
     default = ROOT / "build" / "benchmarks" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, help="where the numbers go")
     asked = parser.parse_args(words)
@@ -278,7 +277,7 @@ def _own_seconds() -> float:
 
 
 def _machine_seconds() -> float:
-    """Seconds that all cores were busy since the machine started."""
+    """Return the CPU seconds of all cores since the start of the machine."""
     user, nice, system, _idle, _iowait, irq, softirq = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )

@@ -1,11 +1,11 @@
-"""What a group of hosts that prepares data gains, and how much of what its cores allow: on a quiet machine.
+"""Gain by a group of hosts that prepares data, relative to the theoretical gain. Needs an idle machine.
 
 python benchmarks/heterogeneous.py [--framework tensorflow] [--training 0.25] [--data 0.75] [--data-hosts 1]
 
-Each example is run on the training host alone, so again with next to nothing to prepare, and with a data
-group. Quotas make the bottleneck real. With P core-seconds to prepare a batch and T to train on it, a step
-takes (P + T) / cores of the training host where that is alone. With a data group the quotas allow a step in
-the longer of P / cores of the data group and T / cores of the training host.
+Each example runs on the training host alone, again with almost no preparation, and with a data group. CPU
+quotas create the bottleneck. If a batch needs P core-seconds of preparation and T of training, a step takes
+(P + T) / cores on a single training host. With a data group, a step takes the maximum of P / cores of the
+data group and T / cores of the training host.
 """
 
 import argparse
@@ -36,15 +36,15 @@ WARMUP = 40
 
 @dataclass(frozen=True)
 class Measured:
-    """What a training host says of its steps."""
+    """Step times that a training host reports."""
 
     milliseconds: float
     cores: float
-    """That it used, on average; 0 where the script doesn't say."""
+    """Average use; 0 if the script does not report it."""
 
 
 def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
-    """One job; ends the program where it doesn't complete."""
+    """Run one job; exit if it does not complete."""
     request = RunRequest(
         groups=groups,
         source_dir=SOURCE,
@@ -61,7 +61,7 @@ def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds:
 
 
 def measured(workspace: Workspace, framework: str, asked: argparse.Namespace) -> float:
-    """Print one framework's rows; gives the part of what the quotas allow that was gained."""
+    """Print the rows of a framework, and return the gained part of the theoretical gain."""
     training = Group("training", "ml.p4d.24xlarge", cpus=asked.training)
     data = Group("data", "ml.c5.18xlarge", asked.data_hosts, cpus=asked.data)
     rows: dict[str, list[Measured]] = {"alone": [], "nothing to prepare": [], "data group": []}

@@ -1,6 +1,6 @@
-"""What HPCCM takes for an image of the same parts: it is told every version, and writes the Dockerfile.
+"""Time of HPCCM for an image with the same components: it gets all versions and writes the Dockerfile.
 
-Run by `resolve_render.py` in an environment that has hpccm: `hpccm_recipe.py COUNT` renders it so often.
+Run by `resolve_render.py` in an environment that has hpccm: `hpccm_recipe.py COUNT` renders it COUNT times.
 """
 
 import json

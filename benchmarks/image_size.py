@@ -1,12 +1,11 @@
-"""What an image weighs beside the same on a base that has CUDA, cuDNN and NCCL once more.
+"""Size of an image compared with the same image on a base that contains CUDA, cuDNN and NCCL again.
 
 .venv/bin/python benchmarks/image_size.py pytorch-cu130
 
-The base of comparison carries what NVIDIA's image for development has, as far as there are wheels of it: all
-of the CUDA toolkit, cuDNN and NCCL, of the versions that PyTorch's own wheels ask for. It lacks that image's
-big static libraries and its profiler, so it is smaller than that one. Its layer is made as the engine makes
-one, an archive compressed with gzip at our level, and weighed while it goes by: nothing of it is kept. The
-image has to be built on this machine; its bytes are those of `sizes`.
+The base of comparison contains the parts of NVIDIA's development image that are available as wheels: the CUDA
+toolkit, cuDNN and NCCL, in the versions that PyTorch's wheels require. It lacks the large static libraries
+and the profiler, so it is smaller than NVIDIA's image. Its layer is compressed with gzip at Bakehouse's level
+and measured without storing it. The image must be built on this machine; its size is that of `bake sizes`.
 """
 
 import argparse
@@ -35,14 +34,14 @@ MOST_RATIO, MOST_BYTES = 0.5, 4.6e9
 
 @dataclass(frozen=True)
 class Weight:
-    """A layer's bytes."""
+    """Sizes of a layer in bytes."""
 
     stored: int
     unpacked: int
 
 
 class _Scale(io.RawIOBase):
-    """A file that only counts."""
+    """File object that only counts bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -57,7 +56,7 @@ class _Scale(io.RawIOBase):
 
 
 def layer(pins: Iterable[str], wanted: Callable[[str], bool] = lambda _: True) -> Weight:
-    """What a layer of wheels weighs, or of those of their files that are wanted."""
+    """Return the size of a layer of wheels, or of selected files."""
     scale, unpacked = _Scale(), 0
     with (
         gzip.GzipFile(fileobj=scale, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as packed,
@@ -87,7 +86,7 @@ def _add(archive: tarfile.TarFile, wheel: Path, wanted: Callable[[str], bool]) -
 
 
 def pins(requirements: Iterable[str]) -> list[str]:
-    """Those packages and all that they need, as pip resolves them."""
+    """Download packages and their dependencies, as pip resolves them."""
     words = (*PIP, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-")
     told = subprocess.run((*words, *requirements), check=True, capture_output=True, text=True).stdout
     found = (one["metadata"] for one in json.loads(told)["install"])

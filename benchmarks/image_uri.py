@@ -1,6 +1,6 @@
-"""How long `image_uris.retrieve` takes from nothing: the import and the answer, in new processes.
+"""Time of `image_uris.retrieve` in new processes, including the import.
 
-Beside it the SageMaker SDK's own look-up, where `--sdk` names a folder that has it installed.
+With `--sdk`, a directory with the installed SageMaker SDK, the SDK's own lookup is measured too.
 
 python benchmarks/image_uri.py [--sdk FOLDER]
 """
@@ -41,7 +41,7 @@ image_uris.retrieve(
 
 
 def ledgers(root: Path) -> None:
-    """A project with many releases, half of them for GPUs."""
+    """Create a project with many releases, half of them for GPUs."""
     (root / "pyproject.toml").write_text("[tool.bakehouse]\n")
     for number in range(IMAGES):
         name = f"image-{number}"
@@ -79,7 +79,7 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
 
 
 def milliseconds(ask: str, folder: Path, path: Path) -> tuple[float, float]:
-    """Wall and CPU time of one question, the median of new processes."""
+    """Return the median elapsed and CPU time of one lookup in new processes."""
     command = [sys.executable, "-c", ASK.format(ask=ask)]
     answers = [
         subprocess.run(

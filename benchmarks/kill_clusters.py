@@ -1,4 +1,4 @@
-"""What is left of clusters that are killed at random moments: five of them are in the tests, many here.
+"""Leftovers of clusters that are killed at random moments; the tests kill five, this benchmark many.
 
 python benchmarks/kill_clusters.py --rounds 200 --image bakehouse/mpi-cpu:latest
 """

@@ -1,12 +1,11 @@
-"""What it costs to export a layer of libraries and to push it, in each compression, where images are built.
+"""Cost of exporting and pushing a layer of libraries with each compression.
 
 .venv/bin/python benchmarks/layer_push.py libtorch_cpu.so
 
-The layer is the first 400 MB of that library, and a file that is new each time: what was compressed
-or pushed once is not compressed or pushed again. Each round exports and pushes it in every form to a registry
-on loopback. The plain way is `docker build` and `docker push` as they are without settings; CPU seconds are
-those of the engine, of what it started, and of the registry. An engine that others use as well is busy for
-them too: `DOCKER_HOST` and `--engine` name another.
+The layer is the first 400 MB of that library, with a new file each time, so that no compressed or pushed
+layer is reused. Each round exports and pushes it in all forms to a registry on loopback. The plain form uses
+the defaults of `docker build` and `docker push`. CPU seconds are those of the engine, its child processes and
+the registry. Use a separate engine, with `DOCKER_HOST` and `--engine`, if other programs use this one.
 """
 
 import argparse
@@ -54,12 +53,12 @@ BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 
 @dataclass(frozen=True)
 class Way:
-    """One form's export and push."""
+    """Export and push of one form."""
 
     export: Spent
     push: Spent
     bytes: int
-    """Of the layer as pushed."""
+    """Size of the pushed layer."""
 
     @property
     def wall(self) -> float:
@@ -71,7 +70,7 @@ class Way:
 
 
 class Bench:
-    """The layer's folder, and the registry that it is pushed to."""
+    """Directory of the layer, and the registry for its pushes."""
 
     def __init__(self, folder: Path, registry: str, step: str, engine: int) -> None:
         self._folder, self._registry, self._step = folder, registry, step
@@ -99,14 +98,14 @@ class Bench:
         return self._way(pushed, export, push)
 
     def _fresh(self) -> str:
-        """A name for an image of which the engine has the layer, and nobody its compressed form."""
+        """Return the name of an image whose layer exists only uncompressed."""
         (self._folder / "build/layer/new").write_text(secrets.token_hex())
         run(*BUILD, "--output=type=cacheonly", str(self._folder / "build"))
         self._names.append(f"{self._registry}/benchmark:{secrets.token_hex(4)}")
         return self._names[-1]
 
     def _spent(self, job: Callable[[], object]) -> Spent:
-        """What a job took; the CPU's seconds are those of the engine and of all that this program started."""
+        """Return the times of a job, with the CPU time of the engine and of all child processes."""
         roots = (self._engine, os.getpid())
         before = cpu_seconds(roots)
         found = harness.spent(job)
@@ -117,7 +116,7 @@ class Bench:
         return Way(export, push, layer_bytes(pushed))
 
     def clear(self) -> None:
-        """Take from the engine what was built: each layer is 400 MB, which nothing asks for again."""
+        """Remove the built image from the engine: each layer has 400 MB."""
         for name in self._names:
             # Nobody knows whether one that was interrupted has got there.
             subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
@@ -128,7 +127,7 @@ class Bench:
 
 
 def layer_bytes(reference: str) -> int:
-    """The bytes of the layers that a registry has of an image, or of the first one of an index."""
+    """Return the size of an image's layers in a registry, or of the first image of an index."""
     host, _, rest = reference.partition("/")
     repository, _, tag = rest.rpartition(":")
     kinds = ("oci.image.index.v1", "docker.distribution.manifest.list.v2", "oci.image.manifest.v1",
@@ -147,7 +146,7 @@ def _document(url: str, accepted: str) -> Any:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """That some processes and all below them have used, with those that they have waited for."""
+    """Return the CPU time of processes and all their children."""
     parents, ticks = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -172,7 +171,7 @@ def run(*command: str) -> str:
 
 @contextlib.contextmanager
 def bench(library: Path, engine: int) -> Iterator[Bench]:
-    """The layer, and a registry while the context lasts."""
+    """Yield the layer and a registry."""
     with tempfile.TemporaryDirectory() as given, socket.create_server(("127.0.0.1", 0)) as free:
         folder, port = Path(given), free.getsockname()[1]
         free.close()

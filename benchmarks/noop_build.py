@@ -1,12 +1,11 @@
-"""P3: what `./bake build` adds to a bare `docker buildx bake` of the same files, with nothing to do.
+"""P3: overhead of `bake build` over `docker buildx bake` of the same files, without changes.
 
 .venv/bin/python benchmarks/noop_build.py                      # all images that the engine has built
 .venv/bin/python benchmarks/noop_build.py mpi-cpu pytorch-cpu
 
-`./bake build` finds out that nothing has changed: it reads and resolves the recipes, renders, looks at the
-engine, compares what is installed with what is declared. Images that it knows again it asks BuildKit nothing
-about; the second row is the same with what it remembers removed, so that BuildKit is asked. What is not built
-yet, or was dropped from the engine's build cache, is built before it is measured, which can take long.
+`bake build` reads and resolves the recipes, renders, and looks up the images in the engine. It does not ask
+BuildKit about up-to-date images; for the second row its records are removed, so that it does. Images that are
+not built yet, or not in the build cache, are built before the measurement, which can take long.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from benchmarks.harness import ROOT, Measure, Result, Spent
 
 
 def chosen(names: list[str]) -> list[Image]:
-    """The images of these names, rendered; without any, those whose present form the engine has."""
+    """Return these images, rendered; by default those that the engine has."""
     import docker
 
     workspace = open_workspace(ROOT)
@@ -35,7 +34,7 @@ def chosen(names: list[str]) -> list[Image]:
 
 
 def asking(command: list[str], images: list[Image]) -> Spent:
-    """What the command takes where nothing is remembered of earlier builds, so that BuildKit is asked."""
+    """Return the times of the command without records of earlier builds, so that BuildKit is asked."""
     for image in images:
         (ROOT / "build/built" / f"{image.name}.json").unlink(missing_ok=True)
     return harness.command(command)

@@ -1,11 +1,11 @@
-"""P10: how the time of a plan grows with the number of images: 10, 100 and 1,000 that are generated.
+"""P10: planning time for 10, 100 and 1,000 generated images.
 
 .venv/bin/python benchmarks/plan_time.py
 
-Each is an image of Bakehouse's own recipes with a name and an environment of its own, so none has the key of
-another; every count takes them evenly from the whole list. A process that has the catalogue and the recipes
-resolves all, and computes the keys of all images and stages: that is the plan. The last row is a whole
-`./bake plan` of a thousand recipes in a thousand YAML files.
+Each image is one of Bakehouse's recipes with another name and environment, so that all keys differ; every
+count takes them evenly from the whole list. A process with the loaded catalogue and recipes resolves all
+images and computes the keys of all images and stages. The last row is a whole `bake plan` of a thousand
+recipes in a thousand YAML files.
 """
 
 import argparse
@@ -30,7 +30,7 @@ PLAIN = ("mpi-cpu", "mpi5-cpu", "pytorch-cpu", "pytorch-cu130", "pytorch-deepspe
 
 
 def generated(recipes: list[Recipe], count: int) -> list[Recipe]:
-    """As many different images, taken evenly from those that there are."""
+    """Return a number of different images, taken evenly from all."""
     made = []
     for number in range(count):
         recipe = recipes[number * len(recipes) // count if count < len(recipes) else number % len(recipes)]
@@ -41,7 +41,7 @@ def generated(recipes: list[Recipe], count: int) -> list[Recipe]:
 
 
 def planned(count: int) -> None:
-    """Print what one plan took: run in a process of its own, in which nothing was planned before."""
+    """Print the time of one plan; for a new process without earlier plans."""
     workspace = open_workspace(ROOT)
     recipes = generated(list(workspace.recipes.values()), count)
     keys: list[str] = []
@@ -51,13 +51,13 @@ def planned(count: int) -> None:
 
 
 def plan(count: int) -> Spent:
-    """What one plan took in a new process."""
+    """Return the time of one plan in a new process."""
     command = [sys.executable, __file__, "--only", str(count)]
     return Spent(*json.loads(harness.output(command)))
 
 
 def write_recipes(folder: Path, count: int) -> None:
-    """A project with so many recipes, one a file."""
+    """Create a project with a number of recipes in separate files."""
     (folder / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
     (folder / "own" / "images").mkdir(parents=True)
     for number in range(count):

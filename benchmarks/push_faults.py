@@ -1,10 +1,10 @@
-"""Which pushers get through which faults: each is shown to each, with a small image and a real registry.
+"""Behavior of push programs under network and registry faults, with a small image and a real registry.
 
 python benchmarks/push_faults.py --json faults.json
 python benchmarks/push_faults.py --only stall --pushers ours,docker
 
-It takes root (one fault is a small disk) and Debian's docker-registry; `skopeo` and PyPI's `oras` where they
-are to be compared. A cell that is not done after `--deadline` seconds hangs.
+It needs root (one fault is a small disk) and Debian's docker-registry, and `skopeo` and the Python package
+`oras` to compare them. A push that takes longer than `--deadline` seconds counts as hanging.
 """
 
 import argparse
@@ -42,14 +42,14 @@ REPOSITORY = "bakehouse/mpi-cpu"
 
 @dataclass(frozen=True)
 class Work:
-    """What a pusher is given."""
+    """Inputs of a push program."""
 
     place: str
     digest: str
     folder: Path
     layout: Layout
     context: Path
-    """The Dockerfile that the image was made of."""
+    """Dockerfile of the image."""
     label: str
 
     @property
@@ -59,14 +59,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Cell:
-    """How one pusher fared with one fault."""
+    """Result of one push program with one fault."""
 
     fault: str
     pusher: str
     verdict: str
     seconds: float
     megabytes: float
-    """That it sent."""
+    """Bytes that it sent."""
     said: str
 
 
@@ -168,7 +168,7 @@ def missing() -> Iterable[str]:
 
 
 def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Path, wait: float) -> Cell:
-    """Show a fault to a pusher."""
+    """Run a push program with a fault."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         here = stack.enter_context(scene(fault, Path(folder), REPOSITORY, layouts))
         environment = docker_configuration(Path(folder), here.token)
@@ -220,7 +220,7 @@ def _verdict(fault: PushFault, code: int | None, text: str, here: Scene) -> str:
 
 
 def _is_whole(here: Scene) -> bool:
-    """Whether the registry itself, not asked through the fault, has the tag and all that it names."""
+    """Return whether the registry, asked without the fault, has the tag and all its content."""
     proxy = Proxy(here.registry.port)
     reply = proxy.forward(Request("GET", f"/v2/{REPOSITORY}/manifests/{TAG}", _ACCEPT, b"", None))  # type: ignore[arg-type]
     if reply.status != 200:
@@ -235,14 +235,14 @@ _ACCEPT = {"Accept": ", ".join(KINDS)}
 
 
 def _last(text: str) -> str:
-    """Its last words, fit for a table."""
+    """Return the last line of the output, for a table."""
     lines = [line for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "rror" in line or "denied" in line] or lines[-1:]
     return " ".join(told[-1].split())[:300] if told else ""
 
 
 def table(cells: Sequence[Cell], pushers: Sequence[str]) -> str:
-    """Rows of faults, columns of pushers."""
+    """Return a table with a row for each fault and a column for each push program."""
     found = {(cell.fault, cell.pusher): cell for cell in cells}
     lines = ["| fault | " + " | ".join(pushers) + " |", "|---" * (len(pushers) + 1) + "|"]
     for fault in dict.fromkeys(cell.fault for cell in cells):

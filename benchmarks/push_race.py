@@ -1,4 +1,4 @@
-"""Who wins, and who is told what, when several push under one tag at once.
+"""Results of several concurrent pushes with one tag.
 
 python benchmarks/push_race.py --rounds 200 --pushers 2,8
 """

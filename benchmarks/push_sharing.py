@@ -1,11 +1,11 @@
-"""P7: what a push sends that shares layers with an earlier one, and how long an unchanged one takes.
+"""P7: bytes sent by a push that shares layers with an earlier one, and time of an unchanged push.
 
 .venv/bin/python benchmarks/push_sharing.py [mpi-cpu]
 
-The second image has the first one's parts and training code of its own: it is built here, which is one
-small layer. Both go to the embedded registry, through a proxy that counts what it is sent; the images' bytes
-are those of their layers as pushed. An unchanged push is timed without the proxy: `publish` asks a registry
-that runs already, and the whole `bake push --candidate` is a process that starts the embedded one itself.
+The second image has the components of the first one and its own training code; it is built here as one small
+layer. Both go to the embedded registry through a proxy that counts bytes; image sizes are those of the pushed
+layers. An unchanged push is timed without the proxy: `publish` uses a running registry, and the whole `bake
+push --candidate` is a process that starts the embedded registry.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 def write_project(folder: Path, image: str, port: int) -> None:
-    """A project with one image: the parts of another, and code of its own."""
+    """Create a project with one image: the components of another, and its own code."""
     (folder / "pyproject.toml").write_text(
         f'[tool.bakehouse]\nrecipes = ["own"]\nregistry_port = {port}\nrepository_prefix = "benchmark"\n'
     )
@@ -55,7 +55,7 @@ def write_project(folder: Path, image: str, port: int) -> None:
 
 
 def forget() -> None:
-    """Leave nothing of the second image in the engine."""
+    """Remove the second image from the engine."""
     names = harness.output(
         ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{SECOND}"]
     )

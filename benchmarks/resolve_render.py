@@ -1,12 +1,12 @@
-"""P4 and P5: to resolve, plan and render an image in process; `render --check` of all images as a process.
+"""P4 and P5: resolve, plan and render an image in process; `render --check` of all images as a process.
 
 .venv/bin/python benchmarks/resolve_render.py
 
-Beside them HPCCM, installed into `build/hpccm` first, for an image of the same parts: it is told every
-version and checks none; Bakehouse chooses them, and computes the keys of all stages. What is counted in
-process is the CPU's time, after a first pass over all images. An image *alone* takes no stage's text from
-another image; *in a row* each stage that images share is rendered once. For P5 all images are rendered into a
-project of their own, then compared with what lies there.
+HPCCM, installed into `build/hpccm` first, is measured for an image with the same components. It gets all
+versions and checks none; Bakehouse chooses the versions and computes the keys of all stages. In-process times
+are CPU times after a first pass over all images. An image *alone* shares no stage text with other images; *in
+a row*, a shared stage is rendered once. For P5 all images are rendered into a separate project and then
+compared.
 """
 
 import argparse
@@ -38,7 +38,7 @@ TIMES = 9
 
 @dataclass(frozen=True)
 class Steps:
-    """Milliseconds of the CPU for one image, or the mean of many."""
+    """CPU milliseconds for one image, or the mean of many."""
 
     resolve: float
     plan: float
@@ -50,7 +50,7 @@ class Steps:
 
 
 def one(recipe: Recipe, workspace: Workspace) -> Steps:
-    """An image as a process does it that has the catalogue."""
+    """Measure an image in a process that has loaded the catalogue."""
     marks = [time.process_time()]
     resolution = resolve(recipe, workspace.catalog)
     marks.append(time.process_time())
@@ -62,14 +62,14 @@ def one(recipe: Recipe, workspace: Workspace) -> Steps:
 
 
 def forget(workspace: Workspace) -> None:
-    """Nothing was rendered before, and no step's packages were looked up."""
+    """Clear the caches of rendered stages and package lookups."""
     dockerfile.forget()
     for lock in workspace.apt_locks.suites.values():
         lock.forget()
 
 
 def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
-    """The median of some times, each with nothing rendered before."""
+    """Return the median of several runs, each with cleared caches."""
     found = []
     for _ in range(times):
         forget(workspace)
@@ -78,12 +78,12 @@ def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
 
 
 def middle(found: list[Steps]) -> Steps:
-    """The one whose whole is the median."""
+    """Return the run with the median total."""
     return sorted(found, key=lambda steps: steps.whole)[len(found) // 2]
 
 
 def in_a_row(recipes: list[Recipe], workspace: Workspace) -> Steps:
-    """The mean of all images, done after each other once."""
+    """Return the mean of one pass over all images."""
     forget(workspace)
     found = [one(recipe, workspace) for recipe in recipes]
     return Steps(*(statistics.mean(steps) for steps in zip(*map(_numbers, found), strict=True)))
@@ -98,7 +98,7 @@ def _numbers(steps: Steps) -> tuple[float, ...]:
 
 
 def peer() -> str:
-    """The Python that has HPCCM."""
+    """Return the Python interpreter with HPCCM."""
     python = str(PEER / "bin" / "python")
     if not Path(python).exists():
         venv.create(PEER, with_pip=True)
@@ -108,7 +108,7 @@ def peer() -> str:
 
 
 def hpccm(python: str, count: int) -> tuple[dict[str, Any], Spent]:
-    """What HPCCM says of rendering that often in one process, and what the process took."""
+    """Return the reported time of HPCCM for COUNT renderings in one process, and the time of the process."""
     said: list[str] = []
     command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count)]
     spent = harness.spent(lambda: said.append(harness.output(command)))

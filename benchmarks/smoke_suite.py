@@ -1,10 +1,10 @@
-"""P9: how long a smoke suite takes, against the slowest of its checks.
+"""P9: time of a smoke suite, compared with its slowest check.
 
 .venv/bin/python benchmarks/smoke_suite.py mpi-cpu pytorch-cpu
 
-Checks run beside each other, so that a suite takes little more than its slowest: a job of two hosts, most of
-which the toolkit sleeps. A check's seconds are those from its own start, among the others. What is not built
-yet is built before it is measured.
+Checks run in parallel, so a suite takes little longer than its slowest check: a job of two hosts, during
+which the SageMaker Training Toolkit mostly sleeps. The seconds of a check count from its own start. Missing
+images are built before the measurement.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def measured(asked: argparse.Namespace) -> Result:
 
 
 def tried(engine: Engine, one: BuiltImage, state: Path, *only: str) -> tuple[dict[str, float], Spent]:
-    """The seconds of each check, and of all; the benchmark ends where one failed."""
+    """Return the seconds of each check and of all; a failed check ends the benchmark."""
     seen: list[SmokeReport] = []
     spent = harness.spent(lambda: seen.append(smoke.smoke(engine, one, state, only=only, progress=say)))
     [report] = seen

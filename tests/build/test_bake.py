@@ -1,4 +1,4 @@
-"""Baking with a feed: what was fetched is told, and who lacks a file is known by name."""
+"""Bake with served files: reports of downloads, and failures that name the affected images."""
 
 import io
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ exit 1"""
 
 
 class Oven:
-    """Images `one`, `two` and `three`; the last two want a file that nobody has."""
+    """Images `one`, `two` and `three`; the last two need a file that no source has."""
 
     def __init__(self, folder: Path, fetcher: Fetcher) -> None:
         self.folder, self.fetcher, self.told = folder, fetcher, io.StringIO()
@@ -59,7 +59,7 @@ def oven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Oven]:
         yield Oven(tmp_path, fetcher)
 
 
-def test_a_file_that_can_not_be_had_fails_those_of_the_images_that_want_it(oven: Oven) -> None:
+def test_an_unavailable_file_fails_only_the_images_that_need_it(oven: Oven) -> None:
     oven.lose()
     with pytest.raises(ImagesFailed) as caught:
         oven.bake("one", "two")
@@ -74,7 +74,7 @@ def test_a_file_that_only_other_images_want_says_nothing_of_these(oven: Oven) ->
     assert caught.value.diagnostics[0].message != "1 file could not be downloaded"
 
 
-def test_what_was_fetched_is_told(oven: Oven) -> None:
+def test_what_was_fetched_is_reported(oven: Oven) -> None:
     oven.fetcher.say("fetched part.tgz: 5.0 MB in 1 s")
     with pytest.raises(BuildError):
         oven.bake("one")

@@ -1,4 +1,4 @@
-"""Making a base, with stand-ins for mmdebstrap, apt and docker."""
+"""Bootstrap of a base, with fake mmdebstrap, apt and docker commands."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ TARGETS = "echo 'Debian|Debian|http://user:word@mirror.example/debian|bookworm|m
 
 
 class Engine(FakeEngine):
-    """Has the images whose archives `docker load` has written down."""
+    """Engine with the images that the fake `docker load` received."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(lambda spec: Run())

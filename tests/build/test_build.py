@@ -43,7 +43,7 @@ esac
 
 
 class Engine(FakeEngine):
-    """Holds what its set says."""
+    """Engine with the images of a set."""
 
     def __init__(self, *held: str) -> None:
         super().__init__(lambda spec: Run())
@@ -57,7 +57,7 @@ IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base
 
 
 class Bakehouse:
-    """A project whose one image is built with buildx's stand-in."""
+    """Project with one image, built with a fake buildx."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
     bakehouse.build()
 
 
-def test_an_image_that_somebody_removed_meanwhile(bakehouse: Bakehouse) -> None:
+def test_an_image_that_was_removed_meanwhile(bakehouse: Bakehouse) -> None:
     bakehouse.engine.held.clear()
     with pytest.raises(BuildError) as caught:
         bakehouse.build()
@@ -148,7 +148,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     assert [one.image.name for one in bakehouse.verified] == ["a"]
 
 
-def test_all_that_differs_from_what_is_declared_is_told() -> None:
+def test_all_that_differs_from_what_is_declared_is_reported() -> None:
     def verify(built: BuiltImage) -> None:
         if built.image.name != "b":
             raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))

@@ -1,4 +1,4 @@
-"""What is handed to a build: files, their modes and texts, and what is said of the rest."""
+"""Inputs of a build: files with modes and contents, and reports of skipped ones."""
 
 import urllib.request
 from pathlib import Path
@@ -29,7 +29,7 @@ LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gatew
 
 
 class Machine:
-    """A machine with a CA bundle, a pip.conf, an index and a folder of wheels."""
+    """Machine with a CA bundle, a pip.conf, an index and a directory of wheels."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Machine:
 
 
 class Given:
-    """The texts of what was given, and the URL's prefix replaced by a short one."""
+    """Contents of the inputs, with a short prefix in the URL."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 class Fed:
-    """A feed of one wheel, which a mirror on this machine holds."""
+    """Downloads of one wheel from a mirror on this machine."""
 
     def __init__(self, machine: Machine, required_hint: str = "", *more: RequiredFile) -> None:
         self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
@@ -128,7 +128,7 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
         assert "https://mirror.example/debian bookworm main\n" in given.texts["sources"]
 
 
-def test_steps_that_can_not_reach_this_machine_fetch_by_themselves(
+def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")

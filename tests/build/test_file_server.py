@@ -1,4 +1,4 @@
-"""What steps of a build are handed: the files of their plan, and nothing else."""
+"""File server of build steps: it serves only the files of the plan."""
 
 import http.client
 import urllib.request
@@ -24,7 +24,7 @@ LOST = wanted(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
 
 
 class Steps:
-    """A server of two stages' files, its mirror, and what came into its store."""
+    """Server of the files of two stages, with a mirror and a cache."""
 
     def __init__(self, url: str, mirror: FileServer, fetcher: Fetcher) -> None:
         self.url, self.mirror, self.fetcher = url, mirror, fetcher
@@ -79,7 +79,7 @@ def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Ste
     assert len(steps.mirror.asked) == 2
 
 
-def test_a_file_that_can_not_be_had_is_not_there_and_is_known(steps: Steps) -> None:
+def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
     assert steps.status(f"/sha256/{LOST.sha256}/{LOST.file}") == 404
     assert [one.file for one in steps.fetcher.take_failures()] == [LOST]
 

@@ -1,4 +1,4 @@
-"""The benchmark of fleet builds: what it compares is the same, and how it reads chains and times."""
+"""Benchmark of fleet builds: equal contents, and reading of chains and times."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""All files of a plan: into the cache, into a folder that is a mirror then, or refused by name."""
+"""Downloads of all files of a plan: to the cache, to a directory, or errors that name the files."""
 
 import errno
 import hashlib
@@ -72,7 +72,7 @@ def an_image(name: str, *stages: Stage) -> Image:
 
 
 class EmptyEngine(fake_engine.FakeEngine):
-    """Has but the images that it is told."""
+    """Engine with only the given images."""
 
     here: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class EmptyEngine(fake_engine.FakeEngine):
 
 
 class Gathering:
-    """A machine with a mirror, a cache and no index."""
+    """Machine with a mirror, a cache and no index."""
 
     def __init__(self, folder: Path, server: FileServer) -> None:
         self.folder, self.server, self.said = folder, server, list[str]()
@@ -148,7 +148,7 @@ def test_an_artifact_that_a_lock_names_too_has_its_size(machine: Gathering) -> N
     assert required_files(images).stages == ((file,),) * len(required_files(images).stages)
 
 
-def test_counts_and_bytes_of_each_kind_are_told(machine: Gathering) -> None:
+def test_counts_and_bytes_of_each_kind_are_reported(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     assert machine.fetch() == (
         "wheels          1  7 bytes, 7 bytes fetched now\n"
@@ -186,7 +186,7 @@ def test_a_folder_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_path
     assert (tmp_path / "disk" / sha256(WHEEL) / "tiny-1-py3-none-any.whl").read_bytes() == WHEEL
 
 
-def test_one_error_names_all_that_can_not_be_had(machine: Gathering) -> None:
+def test_one_error_names_all_unavailable_files(machine: Gathering) -> None:
     machine.put(WHEEL)
     with pytest.raises(BuildError) as caught:
         machine.fetch()
@@ -213,7 +213,7 @@ hint: copy them into a directory and add the directory to `mirrors` in [tool.bak
     )
 
 
-def test_what_nobody_can_look_for_is_refused(machine: Gathering) -> None:
+def test_files_without_sha256_are_rejected(machine: Gathering) -> None:
     machine.images = [an_image("one", stage("a", artifacts=(machine.archive(None),)))]
     with pytest.raises(UsageError) as caught:
         machine.fetch()
@@ -293,13 +293,13 @@ def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
     )
 
 
-def test_mirrors_that_are_none_are_told_and_left(machine: Gathering) -> None:
+def test_mirrors_that_are_none_are_reported_and_left(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch(source="ftp://u:word@x.example/a")
     assert machine.said == ["mirror `ftp://x.example/a` is not a directory or a mirror URL; skipped"]
 
 
-def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> None:
+def test_no_credential_is_reported_or_kept(machine: Gathering, tmp_path: Path) -> None:
     server = machine.server
     server.login = f"user:{CANARY}"
     server.files["/simple/src/"] = b'<a href="/f/src-2.tar.gz">x</a>'
@@ -326,7 +326,7 @@ def test_no_credential_is_told_or_kept(machine: Gathering, tmp_path: Path) -> No
     assert [path for path in kept if CANARY.encode() in path.read_bytes()] == []
 
 
-def test_lines_where_nobody_watches(machine: Gathering) -> None:
+def test_lines_without_a_terminal(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     moments = iter([0.0, *range(3, 300, 3)])
     stream = io.StringIO()
@@ -342,7 +342,7 @@ def test_lines_where_nobody_watches(machine: Gathering) -> None:
     assert stream.getvalue() == "   12 s  3 of 3 files are here, 25 bytes fetched, 2 bytes/s\n"
 
 
-def test_a_table_where_somebody_watches(machine: Gathering) -> None:
+def test_a_table_on_a_terminal(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     stream = io.StringIO()
     moments = iter([0.0, *range(1, 100)])
@@ -427,7 +427,7 @@ def test_a_file_that_was_changed_and_given_its_old_time_is_hashed_again(tmp_path
 
 
 @pytest.mark.parametrize("memory", ["{", "[]", '{"%s": 5}', '{"%s": [1, 2, "x"]}', '{"%s": []}'])
-def test_a_memory_that_somebody_else_wrote_counts_for_nothing(tmp_path: Path, memory: str) -> None:
+def test_a_foreign_record_is_ignored(tmp_path: Path, memory: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one")
     (tmp_path / "hashes.json").write_text(memory.replace("%s", str(path)))
@@ -451,7 +451,7 @@ def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gatherin
     ]
 
 
-def test_what_this_machine_can_not_keep_is_no_sources_fault(machine: Gathering, tmp_path: Path) -> None:
+def test_what_this_machine_cannot_keep_is_no_sources_fault(machine: Gathering, tmp_path: Path) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(BuildError) as caught:

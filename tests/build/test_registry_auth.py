@@ -1,4 +1,4 @@
-"""The configuration of docker's that a build gets: the user's own, and logins to where bases lie."""
+"""Docker configuration of a build: the user's own, with logins to the registries of bases."""
 
 import contextlib
 import json
@@ -22,14 +22,14 @@ AWS = Credentials("AWS", "token-1")
 
 @pytest.fixture
 def docker(tmp_path: Path) -> Path:
-    """A user's folder of docker's."""
+    """Docker configuration directory of a user."""
     folder = tmp_path / ".docker"
     (folder / "contexts").mkdir(parents=True)
     return folder
 
 
 def given(docker: Path, config: object, said: list[str] | None = None) -> dict[str, object]:
-    """What docker would read."""
+    """Return the configuration that docker reads."""
     docker.joinpath("config.json").write_text(json.dumps(config))
     environment = {"DOCKER_CONFIG": str(docker)}
     say = (said if said is not None else []).append

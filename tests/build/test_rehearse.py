@@ -1,4 +1,4 @@
-"""Carrying rehearsals out, with a stand-in for docker: groups, failures, what is given and what is asked."""
+"""Rehearsals with a fake docker command: groups, failures, inputs and verification."""
 
 import io
 import json
@@ -55,7 +55,7 @@ ANSWER = json.dumps({"component": "part", "installed": "1.0"})
 
 
 class Engine(FakeEngine):
-    """Answers for the image's one part, and notes what is removed."""
+    """Engine that answers for the image's component, and records removed images."""
 
     def __init__(self, answer: str = ANSWER) -> None:
         super().__init__(lambda spec: Run(prints=answer))
@@ -67,7 +67,7 @@ class Engine(FakeEngine):
 
 
 class Rehearsals:
-    """A machine that rehearses small images."""
+    """Machine that rehearses small images."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine = folder, Engine()
@@ -141,7 +141,7 @@ def test_few_images_are_kept(machine: Rehearsals) -> None:
     assert machine.engine.removed == []
 
 
-def test_apt_is_told_where_its_stand_ins_are(machine: Rehearsals) -> None:
+def test_apt_is_reported_where_its_stubs_are(machine: Rehearsals) -> None:
     machine.run("a")
 
     own, proxy = machine.given("apt").splitlines()

@@ -1,4 +1,4 @@
-"""The record of how far images were run."""
+"""Log of how far images were run."""
 
 from datetime import date
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_other_images_stay_on_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"small": {}}', '{"small": {"level": "dreamt", "key": "", "date": ""}}']
 )
-def test_a_broken_record_is_told_as_such(tmp_path: Path, text: str) -> None:
+def test_a_broken_record_is_reported_as_such(tmp_path: Path, text: str) -> None:
     (tmp_path / "runs.json").write_text(text)
 
     with pytest.raises(RecipeError, match=r"`runs.json` is not a valid record of runs"):

@@ -1,4 +1,4 @@
-"""Stand-ins as files: the right names, shapes and answers, the same bytes every time."""
+"""Stub files: names, structure, version answers, and the same bytes every time."""
 
 import io
 import subprocess
@@ -117,7 +117,7 @@ def test_a_program_says_how_it_was_called(tmp_path: Path) -> None:
     assert said.endswith("called with: -b /opt\n")
 
 
-def test_stand_ins_lie_under_their_checksums(tmp_path: Path) -> None:
+def test_stubs_lie_under_their_checksums(tmp_path: Path) -> None:
     one = need("a-1-py3-none-any.whl")
     made = stub_files.make_all([one], tmp_path)
 

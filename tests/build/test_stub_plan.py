@@ -1,4 +1,4 @@
-"""Rehearsals as plans: what gets a stand-in, and that nothing else of an image changes."""
+"""Plans of rehearsals: only files with stubs change."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def rehearsed(one: Image, text: str = "") -> Rehearsal:
     return stub_plan.rehearse(one, needs, made)
 
 
-def test_large_wheels_get_stand_ins_and_small_ones_are_real() -> None:
+def test_large_wheels_get_stubs_and_small_ones_are_real() -> None:
     small, large = package("small-1-py3-none-any.whl"), package("large-1-py3-none-any.whl", 20_000_001)
 
     assert stood_in(image(small, large)) == ["large-1-py3-none-any.whl"]
@@ -101,20 +101,20 @@ def test_all_packages_are_real_where_that_is_asked() -> None:
         ("one-1.tar.gz", "3.13", True),
     ],
 )
-def test_what_is_compiled_for_a_python_that_is_not_here_gets_a_stand_in(
+def test_what_is_compiled_for_a_python_that_is_not_here_gets_a_stub(
     file: str, python: str, expected: bool
 ) -> None:
     assert bool(stood_in(image(package(file), python=python))) is expected
 
 
-def test_artifacts_of_vendors_get_stand_ins_and_those_of_debian_are_real() -> None:
+def test_artifacts_of_vendors_get_stubs_and_those_of_debian_are_real() -> None:
     vendor = Artifact("source", "url", "https://example.org/a.tar.gz", "a.tar.gz", None, NOWHERE)
     debian = Artifact("other", "debian", "metis=5.1.0", "metis.tar.xz", SHA, NOWHERE)
 
     assert stood_in(image(artifacts=(vendor, debian))) == ["a.tar.gz"]
 
 
-def test_one_stand_in_of_a_stage_has_what_the_stage_drops() -> None:
+def test_one_stub_of_a_stage_has_what_the_stage_drops() -> None:
     text = "    finish-layer part 'opt/venv/lib/python3.11/site-packages/torch/test' opt/venv/bin/x\n"
     needs = stub_plan.required_files(
         image(package("a-1-py3-none-any.whl", 30_000_000), package("b-1-py3-none-any.whl", 30_000_000)),
@@ -144,14 +144,14 @@ def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -
     assert made.is_real("part")
 
 
-def test_nothing_that_stands_on_a_stand_in_of_a_base_counts_as_real() -> None:
+def test_nothing_that_stands_on_a_base_stub_counts_as_real() -> None:
     one = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
 
     assert rehearsed(one).stubs == ("debian",)
     assert not rehearsed(one).is_real("part")
 
 
-def test_the_key_changes_with_a_stand_in() -> None:
+def test_the_key_changes_with_a_stub() -> None:
     one = image(package("large-1-py3-none-any.whl", 30_000_000))
     needs = stub_plan.required_files(one, {})
     bases = dict.fromkeys(stub_plan.required_bases(one), "bases:1")
@@ -176,7 +176,7 @@ def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str]
     assert stub_plan.python_of(provides) == expected
 
 
-def test_a_base_s_stand_in_has_the_real_one_s_cuda_and_distribution() -> None:
+def test_a_base_stub_has_the_real_one_s_cuda_and_distribution() -> None:
     provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
     need = StubBase(InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
     files = {
@@ -243,7 +243,7 @@ def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path:
 
 
 def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
-    """Instructions without what a rehearsal may change."""
+    """Return the instructions without the parts that a rehearsal may change."""
     bases = [reference for _, reference in made.bases]
     bases += [made.real.build_base] if made.real.build_base else []
     base = made.real.base
@@ -275,7 +275,7 @@ def test_a_need_says_what_it_is_for() -> None:
     assert need.text == "pytorch 2.9.1: torch-2.9.1.whl"
 
 
-def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
+def test_what_is_compiled_against_a_stub_is_one_too() -> None:
     base = image(package("framework-1-py3-none-any.whl", 30_000_000))
     above = replace(stage(package("against-1.tar.gz")), name="above")
     one = replace(base, stages=(*base.stages, above))
@@ -287,7 +287,7 @@ def test_what_is_compiled_against_a_stand_in_is_one_too() -> None:
     assert stub_plan.required_files(one, {"above": "FROM toolchain AS above\n"})["above"] == []
 
 
-def test_what_a_stand_in_provides_is_not_real_either() -> None:
+def test_what_a_stub_provides_is_not_real_either() -> None:
     one = image(package("large-1-py3-none-any.whl", 30_000_000))
     one = replace(
         one,
@@ -301,7 +301,7 @@ def test_what_a_stand_in_provides_is_not_real_either() -> None:
     assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]
 
 
-def test_steps_get_stand_ins_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
+def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
     real = replace(package("small-1-py3-none-any.whl"), sha256=hashlib.sha256(b"small").hexdigest())
     plain = image(real, package("large-1-py3-none-any.whl", 30_000_000))
     project = Project(tmp_path, (), cache=tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""How a build's time was spent, from its events."""
+"""Durations and activities of a build, from its events."""
 
 from bakehouse.build.timings import BuildTimes, StepTime, spent
 from bakehouse.engine.buildkit_events import Log, Step, Transfer
@@ -70,5 +70,5 @@ def test_buildkits_own_steps_are_not_shown() -> None:
     assert [work.label for work in times.shown()] == ["context"]
 
 
-def test_events_of_unknown_steps_are_nobodys() -> None:
+def test_events_of_unknown_steps_are_ignored() -> None:
     assert BuildTimes().note(Log("x", "text", 1.0)) is None

@@ -1,4 +1,4 @@
-"""Which images are known again, so that BuildKit is not asked about them."""
+"""Recognition of up-to-date images without BuildKit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ IMAGE = fake_engine.image("a")
 
 
 class Engine(FakeEngine):
-    """Holds one image under the names it was given."""
+    """Engine with one image under the given names."""
 
     def __init__(self) -> None:
         super().__init__(lambda spec: Run())
@@ -31,7 +31,7 @@ class Engine(FakeEngine):
 
 
 class Machine:
-    """One on which the image was built once."""
+    """Machine on which the image was built once."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.state, self.engine = root, root / "build", Engine()
@@ -90,13 +90,13 @@ def test_a_name_that_is_gone_or_stands_for_something_else_is_built(machine: Mach
     assert machine.recall() == ()
 
 
-def test_an_image_that_somebody_else_gave_its_names_is_built(machine: Machine) -> None:
+def test_an_image_whose_names_have_another_content_is_built(machine: Machine) -> None:
     machine.engine.names = dict.fromkeys(IMAGE.names, OTHER)
     assert machine.recall() == ()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"digest": "sha256:aa"}'])
-def test_a_record_that_can_not_be_read_is_none(machine: Machine, content: str) -> None:
+def test_a_record_that_cannot_be_read_is_none(machine: Machine, content: str) -> None:
     (machine.state / "built/a.json").write_text(content)
     assert machine.recall() == ()
 

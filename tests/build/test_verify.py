@@ -1,4 +1,4 @@
-"""Declared equals installed: what components answer, and what follows from it."""
+"""Verification of images: results of components, and errors for mismatches."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def lines(*answers: dict[str, object]) -> str:
 
 
 def ask_here(*arguments: str) -> list[dict[str, object]]:
-    """Run the script that runs inside images."""
+    """Run the script of the containers."""
     command = [sys.executable, str(verify.PROBES / "checks.py"), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in ended.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""The next Debian release, found through the machine's own apt configuration."""
+"""Packages of the next Debian release, from the mirror of the machine's apt configuration."""
 
 import subprocess
 from pathlib import Path

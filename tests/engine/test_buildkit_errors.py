@@ -1,4 +1,4 @@
-"""What a failed build says, word for word."""
+"""Messages of failed builds, verbatim."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_an_image_that_was_finished_before_is_not_called_stopped() -> None:
     assert "not built" not in told(step(full), exported=("b",))
 
 
-def test_the_images_that_failed_are_told_apart_from_those_that_were_stopped() -> None:
+def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped() -> None:
     failure = Failure(("a", "b"), (step(EXIT_2), step("context canceled", "b", "e")), {}, "", frozenset())
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert isinstance(error, ImagesFailed)
@@ -271,7 +271,7 @@ def test_a_failure_before_any_step() -> None:
     )
 
 
-def test_a_layer_that_the_engine_lost_is_told_as_its_fault() -> None:
+def test_a_layer_that_the_engine_lost_is_reported_as_its_fault() -> None:
     lost = (
         "failed to commit ocp55uygf to pfetxc5t9 during finalize: failed to stat active key during commit: "
         "snapshot ocp55uygf does not exist: not found"

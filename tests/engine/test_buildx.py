@@ -1,4 +1,4 @@
-"""The call to buildx, with a stand-in for docker."""
+"""Calls of buildx, with a fake docker command."""
 
 import contextlib
 import json
@@ -171,7 +171,7 @@ hint: run `bake doctor`; it lists what is missing and how to install it
 def goes(
     *answers: Exception | None, restart: bool = True, said: list[str] | None = None
 ) -> tuple[list[list[str]], int]:
-    """Which targets each call was given where calls end so, and how often the engine was restarted."""
+    """Return the targets of each call for the given results, and the number of restarts."""
     left, calls, restarts = list(answers), list[list[str]](), list[int]()
 
     def bake(targets: Sequence[Target]) -> dict[str, str]:
@@ -222,7 +222,7 @@ def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> 
     assert goes(LOST, B_FAILED, LOST, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"], ["a", "c"]], 2)
 
 
-def test_an_engine_that_can_not_be_restarted_is_not_asked_again() -> None:
+def test_an_engine_that_cannot_be_restarted_is_not_asked_again() -> None:
     assert goes(LOST, None, restart=False) == ([["a", "b", "c"]], 1)
 
 

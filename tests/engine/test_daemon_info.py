@@ -1,4 +1,4 @@
-"""What an engine says of itself, read from answers recorded from real engines (tests/engines)."""
+"""Facts about engines, from recorded answers of real engines (tests/engines)."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ ENGINES = Path(__file__).parent / "engines"
 
 
 def recorded(name: str, **changed: Any) -> DockerClient:
-    """A docker client that answers as one did; `changed` replaces facts of `docker info`."""
+    """Return a docker client with recorded answers; `changed` replaces facts of `docker info`."""
     answers = json.loads((ENGINES / f"{name}.json").read_text())
     if changed:
         answers["info"]["out"] |= changed
@@ -160,7 +160,7 @@ def test_only_what_a_task_needs_is_required() -> None:
     daemon_info.require(engine("overlay2"), Feature.LOCAL, Feature.BUILDX)
 
 
-def test_every_lack_is_told_at_once() -> None:
+def test_every_lack_is_reported_at_once() -> None:
     found = engine("overlay2", hostname="laptop")
 
     with pytest.raises(EngineError) as caught:

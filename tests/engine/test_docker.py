@@ -1,4 +1,4 @@
-"""The door to the engine: what it says when there is none, and what it counts."""
+"""Client of the engine: errors without an engine, and removal of leftovers."""
 
 import os
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 
 
-def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_engine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
 
     with pytest.raises(EngineError) as caught:
@@ -34,7 +34,7 @@ def test_no_engine_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Api:
-    """The engine's API, as far as sweeping needs it: a living run and a dead one have left things there."""
+    """Fake API of the engine with objects of a running and of a dead run."""
 
     def __init__(self) -> None:
         machine, _, start = tempdir.run_id().split("-")
@@ -74,7 +74,7 @@ def test_what_a_sweep_removed_is_counted_by_kind() -> None:
 
 
 class Removal:
-    """Something that is removed once the engine has refused that so often."""
+    """Object whose removal the engine rejects a number of times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, words: str, times: int) -> None:
         self.refusal = docker.errors.APIError("refused", Answer(status), words)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What an engine refuses is told in words, with a hint where the cause is known."""
+"""Errors for requests that the engine rejects, with hints for known causes."""
 
 import docker.errors
 import pytest
@@ -34,7 +34,7 @@ def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
     )
 
 
-def test_a_refusal_that_nobody_knows_has_no_hint() -> None:
+def test_an_unknown_error_has_no_hint() -> None:
     answer = "all pools are used"
     with pytest.raises(EngineError) as caught, translate_errors("make a network"):
         raise refused(answer)

@@ -1,4 +1,4 @@
-"""The configuration an engine is started with, and what a dead one leaves behind."""
+"""Configuration of a new engine, and leftovers of a dead one."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> DaemonPaths:
 
 @pytest.fixture
 def sleeper() -> Iterator[int]:
-    """A process that has nothing to do with engines."""
+    """Process that is not an engine."""
     with subprocess.Popen(["sleep", "60"]) as process:
         # For a moment after its start it still bears our name.
         while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
@@ -128,7 +128,7 @@ def test_a_living_process_keeps_its_pid_file(place: DaemonPaths, sleeper: int) -
     assert dockerd.process_of(place.pidfile, "sleep", "61") is None
 
 
-def test_a_socket_that_somebody_listens_on_stays(place: DaemonPaths) -> None:
+def test_a_live_socket_stays(place: DaemonPaths) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(place.socket))
         server.listen()
@@ -148,7 +148,7 @@ def test_no_engine_of_ours_to_stop(place: DaemonPaths) -> None:
     assert dockerd.stop(place) is False
 
 
-def test_nobody_answers_on_a_dead_socket(place: DaemonPaths) -> None:
+def test_a_dead_socket_does_not_answer(place: DaemonPaths) -> None:
     dead_socket(place.socket)
 
     assert dockerd.answers(place.socket) is False
@@ -172,7 +172,7 @@ def test_a_bridge_keeps_the_address_it_has(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("name", "address_type"), [("br0", "3"), ("other", "1")])
-def test_an_address_that_somebody_gave_and_a_bridge_that_is_not_there_are_left(
+def test_a_fixed_address_and_a_missing_bridge_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, address_type: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -182,7 +182,7 @@ def test_an_address_that_somebody_gave_and_a_bridge_that_is_not_there_are_left(
     assert not (tmp_path / "asked").exists()
 
 
-def test_an_address_that_can_not_be_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_cannot_be_kept_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, monkeypatch, ip="echo Operation not permitted >&2; exit 2")
     bridge(tmp_path, "1")
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""What a second engine is told, and what is left of one whose run was killed."""
+"""Settings of a second engine, and leftovers of a killed run."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_only_root_can_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_it_shares_nothing_with_another_and_asks_for_no_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the machine's owner says of the network is taken over, and nothing of storage."""
+    """The owner's network settings are copied, but not the storage settings."""
     owner = tmp_path / "owner.json"
     owner.write_text(json.dumps({"dns": ["192.0.2.1"], "data-root": "/data", "bip": "172.17.0.1/16"}))
     told: list[DaemonPaths] = []

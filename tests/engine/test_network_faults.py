@@ -1,4 +1,4 @@
-"""Networks that are disturbed on purpose, and machines that can't do it."""
+"""Network faults, and errors of machines that do not support them."""
 
 import os
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_it_is_done_in_the_namespace_of_the_process(tmp_path: Path, monkeypatch:
     )
 
 
-def test_a_living_host_that_can_not_be_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_living_host_that_cannot_be_disturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_commands.put(tmp_path, monkeypatch, nsenter="echo no such device >&2; exit 1")
 
     with pytest.raises(EngineError) as caught:

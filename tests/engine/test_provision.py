@@ -1,4 +1,4 @@
-"""What a machine is given, and what it is told where it can't be given an engine."""
+"""Provisioning steps, and errors on machines where no engine can be installed."""
 
 import contextlib
 import dataclasses
@@ -102,7 +102,7 @@ def test_where_an_engine_is_named_only_the_client_is_installed() -> None:
     assert steps == Steps(packages=("docker-cli", "docker-buildx"))
 
 
-def test_systemd_starts_what_is_installed_so_it_is_told_before(tmp_path: Path) -> None:
+def test_systemd_starts_what_is_installed_so_it_is_reported_before(tmp_path: Path) -> None:
     steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
 
     assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
@@ -127,7 +127,7 @@ def test_root_on_debian_can_be_given_an_engine() -> None:
     assert provision.refusal(NO_CLIENT, machine(system="ubuntu", release="22.04"), DaemonPaths()) is None
 
 
-def test_a_plain_user_is_told_what_to_install() -> None:
+def test_a_plain_user_is_reported_what_to_install() -> None:
     assert told(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
@@ -136,7 +136,7 @@ def test_a_plain_user_is_told_what_to_install() -> None:
     )
 
 
-def test_another_system_is_told_what_to_install() -> None:
+def test_another_system_is_reported_what_to_install() -> None:
     assert told(NO_CLIENT, machine(system="fedora", release="42")) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
@@ -144,7 +144,7 @@ def test_another_system_is_told_what_to_install() -> None:
     )
 
 
-def test_another_architecture_is_told_where_to_go() -> None:
+def test_another_architecture_is_reported_where_to_go() -> None:
     assert told(NOTHING, machine(architecture="aarch64")) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
@@ -199,7 +199,7 @@ def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytes
 
 
 class Running:
-    """A machine whose engine runs, with a program of that name instead."""
+    """Machine with a running engine, replaced by a program of that name."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.place = DaemonPaths(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
@@ -238,7 +238,7 @@ def test_the_bridge_of_our_running_engine_is_given_an_address(running: Running) 
     assert running.fixed == ["br0"]
 
 
-def test_the_bridge_of_somebody_elses_engine_is_left(running: Running, tmp_path: Path) -> None:
+def test_the_bridge_of_another_users_engine_is_left(running: Running, tmp_path: Path) -> None:
     with running.dockerd(tmp_path / "theirs.json"):
         provision.ensure(lambda _: False, print, running.place)
     assert running.fixed == []
@@ -252,7 +252,7 @@ def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> Non
 
 @pytest.fixture
 def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """It runs; what is done to it is noted, and in it runs nothing."""
+    """Running idle engine that records stops and starts."""
     monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda place: running.done.append("stopped"))
     monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: running.done.append("started"))
     monkeypatch.setattr("bakehouse.engine.provision._POLL_SECONDS", 0.01)
@@ -306,7 +306,7 @@ def test_a_container_that_is_no_jobs_is_not_waited_for(
 
 
 def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has them run may build before they end."""
+    """The owner of the containers may build before they end."""
     held: list[bool] = []
 
     def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What stands for runc where the steps of a build are told another time."""
+"""Wrapper of runc that gives build steps a fake clock."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def bundle(folder: Path, *environment: str) -> Path:
     return folder
 
 
-def test_a_container_loads_the_library_and_keeps_what_it_was_told(tmp_path: Path) -> None:
+def test_a_container_loads_the_library_and_keeps_what_it_was_reported(tmp_path: Path) -> None:
     runc_wrapper.set_clock(bundle(tmp_path, "PATH=/bin", "EMPTY="), "/usr/lib/clock.so")
 
     config = json.loads((tmp_path / "config.json").read_text())
@@ -39,7 +39,7 @@ def test_what_an_image_loads_by_itself_is_still_loaded(tmp_path: Path) -> None:
 
 
 def test_only_the_steps_of_a_build_have_another_clock() -> None:
-    """Containers are created, then started; BuildKit runs its steps in one call."""
+    """Containers are created, then started; BuildKit runs a step in one call."""
     assert runc_wrapper.bundle_of(["--root", "/run", "run", "--bundle", "/b", "--keep", "id"]) == Path("/b")
     assert runc_wrapper.bundle_of(["run", "--bundle=/b", "id"]) == Path("/b")
     assert runc_wrapper.bundle_of(["create", "--bundle", "/b", "id"]) is None
@@ -83,7 +83,7 @@ def python(library: Path, code: str) -> str:
     ).stdout
 
 
-def test_a_program_is_told_a_later_day(library: Path) -> None:
+def test_a_program_is_reported_a_later_day(library: Path) -> None:
     told = float(python(library, "import time; print(time.time())"))
 
     assert 0 <= told - time.time() - 40 * 86400 + 60 < 120
@@ -96,7 +96,7 @@ def test_files_keep_the_kernels_time(library: Path, tmp_path: Path) -> None:
 
 
 def test_sleeping_and_waiting_take_as_long_as_they_should(library: Path) -> None:
-    """Each of these goes another way through the C library; one that went wrong would hang, or raise."""
+    """Each call uses another function of the C library; a wrong wrapper hangs or raises."""
     code = """
 import multiprocessing, subprocess, threading, time
 time.sleep(0.01)

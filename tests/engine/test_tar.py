@@ -1,4 +1,4 @@
-"""Files packed for the engine, and unpacked from what it gives."""
+"""Tar archives for and from the engine."""
 
 import io
 import tarfile

@@ -1,4 +1,4 @@
-"""Those who use the engine, and who restarts it."""
+"""Lock between users of the engine and its restart."""
 
 import time
 from pathlib import Path
