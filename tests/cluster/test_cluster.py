@@ -1,4 +1,4 @@
-"""A job as SageMaker lays it out and runs it."""
+"""Jobs on a fake engine: files, faults, stops and results."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ def config(name: str, job: TrainingJob = JOB, host: str = "algo-2") -> object:
     return json.loads(input_files(job, host)[f"/opt/ml/input/config/{name}.json"])
 
 
-def test_each_host_is_told_who_it_is_and_who_the_others_are() -> None:
+def test_each_host_gets_its_name_and_those_of_the_others() -> None:
     assert config("resourceconfig") == {
         "current_group_name": "homogeneousCluster",
         "current_host": "algo-2",
@@ -166,7 +166,7 @@ def test_hosts_are_dealt_to_groups_at_random_and_the_same_way_for_a_seed() -> No
     assert sorted(host for hosts in job.hosts_by_group.values() for host in hosts) == [*job.host_names]
 
 
-def test_each_host_is_told_its_own_group_and_all_others() -> None:
+def test_each_host_gets_its_group_and_all_others() -> None:
     job = replace(JOB, groups=GROUPS, seed=3)
     [trainer] = job.hosts_by_group["dnn"]
     told = json.loads(input_files(job, trainer)["/opt/ml/input/config/resourceconfig.json"])
@@ -192,7 +192,7 @@ def test_code_in_s3_is_named_by_its_address() -> None:
     assert '\\"s3://code/source.tar.gz\\"' in json.dumps(config("hyperparameters", job))
 
 
-def test_a_folder_is_a_channel_that_the_hosts_can_read(tmp_path: Path) -> None:
+def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
     cluster.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
 

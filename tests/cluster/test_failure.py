@@ -1,6 +1,4 @@
-"""Why a process failed, read from logs that real jobs left: each in `job_logs/` is one, from the launcher's
-command to its end.
-"""
+"""Causes of failures in the logs of real jobs. Each file in `job_logs/` starts at the launcher's command."""
 
 from pathlib import Path
 
@@ -81,14 +79,14 @@ def test_the_cause_is_read_from_the_log(name: str, words: str, hint: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["full-python", "full-torch", "full-tensorflow"])
-def test_a_folder_that_is_full_is_named(name: str) -> None:
+def test_a_full_directory_is_the_cause(name: str) -> None:
     found = find_cause(log(name), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
     assert found is not None
     assert (found.message, found.hint) == ("/opt/ml/model is full", ROOM)
 
 
-def test_a_full_folder_is_no_cause_where_nothing_could_not_be_written() -> None:
+def test_a_full_directory_is_not_the_cause_without_a_write_error() -> None:
     found = find_cause(log("raises"), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
     assert found is not None
@@ -108,7 +106,7 @@ def test_of_a_shared_log_the_rank_s_own_lines_count() -> None:
     assert second.message == "ValueError: no such thing"
 
 
-def test_what_followed_from_another_rank_s_failure_is_not_taken_for_the_cause() -> None:
+def test_consequences_of_another_rank_s_failure_are_not_the_cause() -> None:
     found = find_cause(log("raises-torch").replace("[rank1]: ", ""), LogContext("algo-2", HOSTS))
 
     assert found is not None
@@ -141,5 +139,5 @@ def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
         ("raises-mpi", ""),
     ],
 )
-def test_how_the_script_ended_is_what_the_toolkit_says(name: str, words: str) -> None:
+def test_the_script_s_exit_comes_from_the_toolkit(name: str, words: str) -> None:
     assert script_exit(log(name)) == words

@@ -1,4 +1,4 @@
-"""What SageMaker would have said of a job, and what this machine saw besides."""
+"""Reports of jobs: SageMaker's status, causes, faults and transports."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ mpi-cpu-1: Completed after 10 s (predicted SageMaker status)
     )
 
 
-def test_nccl_whose_log_is_off_is_told() -> None:
+def test_a_disabled_nccl_log_is_reported() -> None:
     job = replace(JOB, groups=homogeneous(2, gpus=1))
 
     assert "the transport of NCCL is unknown: add `--environment NCCL_DEBUG=INFO` to log it\n" in text(
@@ -90,7 +90,7 @@ def test_a_host_that_ran_out_of_memory() -> None:
     )
 
 
-def test_a_crash_is_told_by_its_signal() -> None:
+def test_a_crash_is_reported_with_its_signal() -> None:
     assert report(JOB, failed(139), FOLDER).cause == "crashed (segmentation fault)"
 
 
@@ -147,7 +147,7 @@ def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
     assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
 
 
-def test_of_ranks_that_failed_in_the_same_second_the_one_that_noticed_the_other_is_passed_over() -> None:
+def test_of_two_failures_in_one_second_the_consequence_is_skipped() -> None:
     logs = {
         host: f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n"
         "Root Cause (first observed failure):\n  time      : 10:00:00\n"
@@ -166,7 +166,7 @@ def test_of_ranks_that_failed_in_the_same_second_the_one_that_noticed_the_other_
     assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
 
 
-def test_a_folder_that_was_full_is_named() -> None:
+def test_a_full_directory_is_reported() -> None:
     log = "Traceback (most recent call last):\nOSError: [Errno 28] No space left on device\n"
     end = failed()
     full = replace(end.hosts[1], full=("/opt/ml/model",))
@@ -229,7 +229,7 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     assert found.hint == "set time-outs in the script: algo-3 did not notice the failure"
 
 
-def test_a_failure_after_a_cut_is_told_to_be_this_run_s_doing() -> None:
+def test_a_failure_after_a_partition_is_reported_as_its_consequence() -> None:
     loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
     found = report(JOB, replace(failed(), faults=(loss,)), FOLDER)
 

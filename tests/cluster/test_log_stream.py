@@ -1,4 +1,4 @@
-"""One stream of what many hosts print."""
+"""Live output of several hosts."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_torchruns_own_count_of_a_host_becomes_the_rank_in_the_job() -> None:
     assert told(("algo-2", b"[default1]:hello\n")) == ["algo-2:3 │ hello"]
 
 
-def test_torchruns_own_count_stays_where_nobody_knows_the_first_rank_of_a_host() -> None:
+def test_torchrun_s_tag_stays_if_the_first_rank_is_unknown() -> None:
     lines: list[str] = []
     LogStream({"algo-1": None}, lines.append, colour=False).feed("algo-1", b"[default1]:a\n[1,3]<stdout>:b\n")
 
@@ -69,7 +69,7 @@ def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream()
     ]
 
 
-def test_what_the_sdks_own_script_tells_is_left_out_too() -> None:
+def test_the_environment_printed_by_the_sdk_s_script_is_omitted_too() -> None:
     lines: list[str] = []
     stream = LogStream({"algo-1": 0}, lines.append, colour=False, verbose=False)
     stream.feed("algo-1", b"++ /opt/venv/bin/python3 --version\nPython 3.11.2\n++ set +x\nb\n")

@@ -1,4 +1,4 @@
-"""What NCCL's log says of the ways it took."""
+"""Transports in NCCL's log."""
 
 import pytest
 
@@ -17,7 +17,7 @@ algo-1:42:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1
 """
 
 
-def test_efa_is_told_with_its_direct_way_to_the_gpu() -> None:
+def test_efa_is_reported_with_gpudirect() -> None:
     assert read_transports([EFA]) == Transports(
         "2.27.5", ("AWS Libfabric",), ("NET/AWS Libfabric/GDRDMA", "P2P/CUMEM/read")
     )
@@ -36,5 +36,5 @@ def test_one_host_that_would_use_sockets_and_needs_no_network_does_not_fall_back
 
 
 @pytest.mark.parametrize("log", ["", "no NCCL here\n", "NCCL INFO Bootstrap: Using eth0\n"])
-def test_a_log_without_ways_says_nothing(log: str) -> None:
+def test_a_log_without_transports_gives_none(log: str) -> None:
     assert not read_transports([log])

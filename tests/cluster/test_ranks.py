@@ -1,4 +1,4 @@
-"""What each rank did: logs taken apart, the first failure, who never came."""
+"""Per-rank logs and events, and the first failure."""
 
 import json
 
@@ -96,7 +96,7 @@ def test_a_rank_that_a_signal_ended_comes_before_those_who_noticed() -> None:
     assert first_failure(notes, says) == RankFailure(1, "exited on signal 9 (Killed)")
 
 
-def test_a_rank_that_told_why_it_failed_keeps_its_own_words() -> None:
+def test_a_rank_s_recorded_reason_is_kept() -> None:
     notes = (note(1, RankStep.FAILED, 1.0, "ValueError: boom"),)
     says = "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n"
 

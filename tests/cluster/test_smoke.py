@@ -1,4 +1,4 @@
-"""A smoke run: which checks ran, what is kept of them."""
+"""Smoke tests: selection of checks and saved results."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ STEPS = ("started", "arrived", "finished")
 
 
 def good(spec: ContainerSpec) -> Run:
-    """A container of an image in which everything works."""
+    """Return a container of a working image."""
     if not spec.hostname:
         return Run()
     if "train-failure" in spec.network:
@@ -70,7 +70,7 @@ def test_a_private_key_fails_the_image(tmp_path: Path) -> None:
     assert not report.passed
 
 
-def test_one_check_alone_is_no_report_of_the_image(tmp_path: Path) -> None:
+def test_a_single_check_is_not_saved_as_a_report(tmp_path: Path) -> None:
     report = smoke(FakeEngine(good), built(image()), tmp_path, only=["train_success"])
 
     assert [check.name for check in report.checks] == ["train_success"]
@@ -111,7 +111,7 @@ def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_unknown_check_is_told_with_what_there_is(tmp_path: Path, name: str, hint: str) -> None:
+def test_an_unknown_check_is_an_error_with_suggestions(tmp_path: Path, name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         smoke(FakeEngine(good), built(image()), tmp_path, only=[name])
 

@@ -67,7 +67,7 @@ def test_a_pass_needs_a_check_that_passed_and_none_that_failed() -> None:
     assert not replace(REPORT, checks=()).passed
 
 
-def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_report_is_an_error(tmp_path: Path) -> None:
     path = smoke_report.save(REPORT, tmp_path)
     path.write_text(path.read_text().replace('"transport": "mpi"', '"transports": "mpi"'))
 

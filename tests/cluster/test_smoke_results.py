@@ -1,4 +1,4 @@
-"""What the end of a check means for the image."""
+"""Results of smoke checks."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -159,14 +159,14 @@ def test_the_host_that_failed_is_shown_not_the_one_that_was_stopped_for_it() -> 
     assert result.tail == ("no space left",)
 
 
-def test_a_host_out_of_memory_is_told_as_such() -> None:
+def test_a_host_without_memory_is_reported() -> None:
     end = ended(137, None)
     end = replace(end, hosts=(replace(end.hosts[0], out_of_memory=True), end.hosts[1]))
 
     assert judge(end).reason == "algo-1 ran out of memory"
 
 
-def test_success_must_be_told_the_way_sagemaker_reads_it() -> None:
+def test_success_requires_the_file_that_sagemaker_reads() -> None:
     end = ended(0, 0, told=notes(JOB))
     silent = replace(end, hosts=(end.hosts[0], replace(end.hosts[1], success=False)))
 

@@ -16,7 +16,7 @@ def names(archive: bytes) -> list[str]:
         return opened.getnames()
 
 
-def test_a_folder_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
+def test_a_directory_is_packed_with_its_files_at_the_top(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "train.py").write_text("pass\n")
     (tmp_path / "deep/more.py").write_text("pass\n")
@@ -39,7 +39,7 @@ def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
     assert names(code_upload.pack(tmp_path)) == []
 
 
-def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_data_is_rejected_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_upload, "MAX_BYTES", 10)
     (tmp_path / "data").write_bytes(b"x" * 11)
 
@@ -55,7 +55,7 @@ def test_a_folder_of_data_is_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_links_lead_to_is_code(tmp_path: Path) -> None:
-    """A link itself would lead nowhere in the image."""
+    """The target of a link does not exist in the image."""
     shared, source = tmp_path / "shared", tmp_path / "src"
     (shared / "deep").mkdir(parents=True)
     (shared / "deep/more.py").write_text("more")
@@ -81,7 +81,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert list(code_upload.read_files(tmp_path)) == ["a/x.py", "b/a/x.py"]
 
 
-def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key.pem").write_text("")
 
     def refused(path: object, *_: object, **__: object) -> None:
@@ -95,7 +95,7 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest
     assert caught.value.diagnostics[0].message == f"can't read `{tmp_path}/key.pem`: Permission denied"
 
 
-def test_an_address_that_is_not_this_machines_is_told_before_anything_waits_for_it(tmp_path: Path) -> None:
+def test_an_address_of_another_machine_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as caught, code_upload.serve_from_s3(tmp_path, "192.0.2.1"):
         pass
 

@@ -1,4 +1,4 @@
-"""What `distribution` turns into, and what is said about one that can't be; integration/ asks the SDKs."""
+"""Hyperparameters and errors of `distribution`. Integration tests compare them with the SDKs."""
 
 import json
 from collections.abc import Mapping
@@ -115,7 +115,7 @@ def test_strategies_of_tensorflow(name: str) -> None:
     assert found.hyperparameters == {f"sagemaker_{name}_enabled": True}
 
 
-def test_a_parameter_server_on_one_host_is_none() -> None:
+def test_one_host_starts_no_parameter_server() -> None:
     groups = (InstanceGroup("ml.p3.8xlarge", 1, gpus=4),)
 
     assert settings({"parameter_server": ON}, job(groups, "tensorflow", "2.21.0")).warnings == (
@@ -475,7 +475,7 @@ def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
     assert encode_hyperparameters({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
 
 
-def test_what_the_drivers_of_version_3_do_without_a_word() -> None:
+def test_silent_actions_of_the_drivers_of_sdk_v3() -> None:
     assert driver_settings({"MPI": {"process_count_per_node": 2}}, job(GROUPS), "src").warnings == (
         "`MPI` starts processes on the hosts of all instance groups",
         "the SDK's MPI driver starts 2 processes in total, not on each of 3 hosts",
@@ -614,7 +614,7 @@ def test_torchrun_on_trainium_in_its_only_group() -> None:
         ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` must be a number of at least 0"),
     ],
 )
-def test_what_the_sdk_says_of_model_parallel(parameters: Mapping[str, Any], answer: str) -> None:
+def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], answer: str) -> None:
     smp = {"modelparallel": {"enabled": True, "parameters": parameters}}
     path = "distribution.smdistributed.modelparallel.parameters"
 

@@ -1,4 +1,4 @@
-"""Jobs sent to SageMaker and followed there, against moto and what moto can't do in front of it."""
+"""Jobs that are sent to SageMaker and followed, with moto behind a proxy for what moto cannot do."""
 
 import io
 import json
@@ -86,7 +86,7 @@ def fronts() -> Iterator[TrainingFront]:
 
 @pytest.fixture
 def aws(fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
-    """SageMaker, as this process's environment names it."""
+    """Set this process's environment to the fake SageMaker."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in fronts.environment.items():
@@ -99,7 +99,7 @@ def aws(fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, with a released image and a script."""
+    """Return a project directory with a released image and a script."""
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
     (tmp_path / "train.py").write_text(SCRIPT)
     put(tmp_path, released())
@@ -108,7 +108,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Session:
-    """One call of `launch`; between two questions to AWS the next step of a story happens."""
+    """One call of `launch`. After each wait, the next of `steps` runs."""
 
     def __init__(self, workspace: Workspace, project: Path, aws: TrainingFront) -> None:
         self.workspace = replace(workspace, project=replace(workspace.project, root=project))
@@ -144,12 +144,12 @@ def session(catalogue: Workspace, project: Path, aws: TrainingFront) -> Session:
 
 
 def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:
-    """As the toolkit in the image reads them."""
+    """Return the hyperparameters as the toolkit reads them."""
     return {name: json.loads(value) for name, value in job["HyperParameters"].items()}
 
 
 def code_address(job: dict[str, Any]) -> str:
-    """Where a job's code lies."""
+    """Return the URI of a job's code."""
     return str(hyperparameters(job)["sagemaker_submit_directory"])
 
 
@@ -218,7 +218,7 @@ def test_a_script_alone_is_uploaded_as_the_sdk_does_it(session: Session) -> None
     assert archived(session.aws, address) == {"train.py": SCRIPT.encode()}
 
 
-def test_a_folder_is_uploaded_to_the_bucket_that_is_named(session: Session) -> None:
+def test_a_directory_is_uploaded_to_the_given_bucket(session: Session) -> None:
     Path("src/deep").mkdir(parents=True)
     Path("src/main.py").write_text(SCRIPT)
     Path("src/deep/more.py").write_text("")
@@ -368,7 +368,7 @@ def test_a_job_with_something_wrong_is_not_sent(session: Session) -> None:
     assert session.aws.requests == []
 
 
-def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
+def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
     session.launch("warned", job=replace(ON_TWO, instance_type="ml.g5.2xlarge"), detach=True)
 
     assert [one.rule.name for one in session.warned] == ["gpu-unused"]
@@ -398,7 +398,7 @@ def test_warnings_are_told_before_a_job_is_sent(session: Session) -> None:
         ({"output": "models"}, ["`--output models` is not an S3 URI"]),
     ],
 )
-def test_what_the_api_would_refuse_is_refused_before(
+def test_errors_that_the_api_would_reject(
     session: Session, changed: dict[str, Any], messages: list[str]
 ) -> None:
     assert sorted(one.message for one in session.refused(**changed)) == sorted(messages)
@@ -444,7 +444,7 @@ def test_why_sagemaker_does_not_take_a_job(session: Session, code: str, text: st
     assert "canary" not in repr(found)
 
 
-def test_a_name_that_is_taken(session: Session) -> None:
+def test_an_existing_job_name(session: Session) -> None:
     session.launch("taken", detach=True)
     with pytest.raises(LaunchError) as caught:
         session.launch("taken", job=replace(ON_TWO, instance_count=1, hyperparameters={"a": 1}), detach=True)
@@ -454,7 +454,7 @@ def test_a_name_that_is_taken(session: Session) -> None:
     assert told.hint == "set another `--job-name`"
 
 
-def test_a_launch_that_is_refused_leaves_the_code_of_the_job_of_that_name(session: Session) -> None:
+def test_a_rejected_launch_does_not_change_the_existing_job_s_code(session: Session) -> None:
     session.launch("kept", detach=True)
     Path("train.py").write_text("another = 1\n")
     with pytest.raises(LaunchError, match="the training job `kept` already exists"):
@@ -487,7 +487,7 @@ def test_a_job_that_differs_is_another(session: Session, changed: dict[str, Any]
         session.launch(name, **{**asked, **changed}, detach=True)
 
 
-def test_a_job_that_was_taken_while_the_answer_was_lost_is_this_one(session: Session) -> None:
+def test_a_job_whose_response_was_lost_is_recognised(session: Session) -> None:
     """boto3 asks again, and SageMaker has the name already."""
     session.aws.lose_create = True
     try:
@@ -499,7 +499,7 @@ def test_a_job_that_was_taken_while_the_answer_was_lost_is_this_one(session: Ses
     assert (found.job, found.status) == ("lost", None)
 
 
-def test_an_upload_that_is_refused_sends_nothing(session: Session) -> None:
+def test_a_rejected_upload_sends_nothing(session: Session) -> None:
     [told] = session.refused(output="s3://nobody-made-this/")
 
     assert told.message.startswith("could not upload the code to `s3://nobody-made-this/refused/source/")
@@ -551,7 +551,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
     assert ", 62 s billed\n" in launch_report.text(found)
 
 
-def test_a_message_that_changes_is_told_again(session: Session) -> None:
+def test_a_changed_status_message_is_reported_again(session: Session) -> None:
     aws, job = session.aws, "changing"
 
     def change() -> None:
@@ -571,7 +571,7 @@ def test_a_message_that_changes_is_told_again(session: Session) -> None:
     ]
 
 
-def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
+def test_a_failed_job_is_reported_with_cause_and_hint(session: Session) -> None:
     aws, job = session.aws, "failed"
     reason = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1, exit code: 1"
     lines = (
@@ -602,7 +602,7 @@ def test_a_failed_job_tells_why_and_what_to_do(session: Session) -> None:
     )
 
 
-def test_the_cause_is_told_where_it_comes_late(session: Session) -> None:
+def test_a_late_cause_is_reported(session: Session) -> None:
     """Nothing may be there for some seconds, not even a log."""
     aws, job = session.aws, "late-cause"
     nothing = [lambda: None] * 4
@@ -616,7 +616,7 @@ def test_the_cause_is_told_where_it_comes_late(session: Session) -> None:
     assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
 
 
-def test_lines_after_one_quiet_read_are_told(session: Session) -> None:
+def test_lines_after_one_quiet_read_are_printed(session: Session) -> None:
     aws, job = session.aws, "late-lines"
     session.steps = [
         lambda: aws.play(job, "Completed"),
@@ -690,7 +690,7 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     assert session.said[2] == f"{job}: AWS is busy; its logs will be read later"
 
 
-def test_logs_that_never_could_be_read_are_told(session: Session) -> None:
+def test_unreadable_logs_are_reported(session: Session) -> None:
     aws, job = session.aws, "unread-logs"
 
     def train() -> None:
@@ -727,7 +727,7 @@ COMEBACK = """\
 """
 
 
-def test_an_outage_that_lasts_tells_how_to_come_back(session: Session) -> None:
+def test_a_long_outage_ends_with_the_command_to_continue(session: Session) -> None:
     aws, job = session.aws, "gone"
     session.steps = [lambda: aws.refuse("DescribeTrainingJob", "", times=1000)]
     try:
@@ -907,7 +907,7 @@ def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
     ]
 
 
-def test_a_job_is_stopped_where_nobody_hears_of_it(session: Session) -> None:
+def test_a_job_is_stopped_even_if_the_output_is_closed(session: Session) -> None:
     """Ctrl-C ends what the output is piped to as well."""
 
     def cut() -> None:
@@ -939,7 +939,7 @@ def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> N
     )
 
 
-def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
+def test_a_failed_stop_is_reported(session: Session) -> None:
     text = "User: x is not authorized to perform: sagemaker:StopTrainingJob on resource: y"
     session.aws.refuse("StopTrainingJob", "AccessDeniedException", text)
     session.steps = [interrupt]
@@ -949,7 +949,7 @@ def test_a_job_that_can_not_be_stopped_is_told(session: Session) -> None:
     assert "not allowed to stop the job `not-mine`" in launch_report.text(found)
 
 
-def test_a_stop_that_is_refused_while_the_job_goes_on_is_told(session: Session) -> None:
+def test_a_rejected_stop_is_reported(session: Session) -> None:
     session.aws.refuse("StopTrainingJob", "ValidationException", "1 validation error detected")
     session.steps = [interrupt]
     found = session.launch("goes-on", stop_on_interrupt=True)
@@ -982,7 +982,7 @@ def test_an_interrupt_while_a_job_is_sent(
     assert found.stopping is stops
 
 
-def test_a_job_that_is_half_sent_is_stopped_where_nobody_hears_of_it(
+def test_a_half_sent_job_is_stopped_even_if_the_output_is_closed(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sends = TrainingService.create
@@ -1003,7 +1003,7 @@ def test_a_job_that_is_half_sent_is_stopped_where_nobody_hears_of_it(
     assert session.aws.stopped == ["half-unheard"]
 
 
-def test_a_job_that_has_just_ended_is_told_as_it_ended(session: Session) -> None:
+def test_a_job_that_just_ended_is_reported(session: Session) -> None:
     text = "The request was rejected because the training job is in status Completed."
     session.aws.refuse("StopTrainingJob", "ValidationException", text)
 
@@ -1027,7 +1027,7 @@ def test_a_job_is_followed_again_from_its_first_line(session: Session) -> None:
     assert (found.status, session.written) == (Status.COMPLETED, ["algo-1   │ one"])
 
 
-def test_a_job_that_ended_long_ago_is_told_at_once(session: Session) -> None:
+def test_an_old_job_is_reported_at_once(session: Session) -> None:
     session.launch("long-ago", detach=True)
     session.aws.play("long-ago", "Completed")
     session.aws.played["long-ago"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
@@ -1071,7 +1071,7 @@ def test_a_job_without_instances_has_no_ranks() -> None:
     assert first_ranks({"ResourceConfig": {"VolumeSizeInGB": 1}}, {}) == {}
 
 
-def test_ranks_that_nobody_can_count() -> None:
+def test_unknown_ranks_per_host() -> None:
     group = {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1}
     assert first_ranks({"ResourceConfig": {"InstanceGroups": [group, group]}}, KNOWN) == {
         "algo-1": None,
@@ -1100,7 +1100,7 @@ def environment(aws: TrainingFront) -> dict[str, str]:
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -> None:
-    """A real process, and a real signal once it has told what a host printed."""
+    """Send a real signal to a real process after it printed a line of a host."""
     job = f"ctrl-c-{stops}"
     words = command(*ASKED, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a run starts with: the launcher's settings, the instance types, a name."""
+"""Preparation of local jobs: launcher, instance types, names, errors."""
 
 import json
 from dataclasses import replace
@@ -168,7 +168,7 @@ def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) ->
     assert (found.job.has_toolkit, found.job.processes_per_host, found.source_dir) == (False, 2, None)
 
 
-def test_a_command_and_a_distribution_are_one_too_many(aims: Tree) -> None:
+def test_a_command_and_a_distribution_exclude_each_other(aims: Tree) -> None:
     with pytest.raises(UsageError, match="a command and a distribution both start the job"):
         prepared(aims, command=("torchrun",), distribution=TORCH)
 
@@ -212,14 +212,14 @@ def test_drivers_start_no_code_of_the_image(aims: Tree, sdk: Path) -> None:
         prepared(aims, distribution={"MPI": {}}, sdk=sdk)
 
 
-def test_the_name_of_a_job_is_one_that_sagemaker_takes() -> None:
+def test_a_job_name_is_valid() -> None:
     name = job_name("registry.example/team/pytorch-2.9_efa" + "x" * 60, 0.0)
 
     assert name == "pytorch-2-9-efaxxxxxxxxxxxxxxxxxxxxxxx-1970-01-01-00-00-00-000"
     assert len(name) <= 63
 
 
-def test_processes_that_nothing_starts_are_refused(aims: Tree) -> None:
+def test_processes_per_host_need_a_launcher(aims: Tree) -> None:
     with pytest.raises(UsageError, match="`--processes-per-host` needs a launcher"):
         prepared(aims, processes_per_host=2)
 

@@ -28,7 +28,7 @@ KNOWN = {
     )
 }
 PRICES = {"ml.p4d.24xlarge": 37.688, "ml.c5.18xlarge": 3.672, "ml.p3.2xlarge": 3.825, "ml.c5.9xlarge": 1.836}
-"""What the published examples cost when they were measured, by the hour."""
+"""Hourly prices at the time of the published measurements."""
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_the_cheapest_larger_type_first_where_prices_are_known() -> None:
     ]
 
 
-def test_a_larger_type_with_the_same_ratio_is_none() -> None:
+def test_a_larger_type_with_the_same_ratio_does_not_help() -> None:
     found = sized("ml.p3.2xlarge", 4)
 
     assert "ml.p3.8xlarge" not in {row.mix.instance.name for row in found.rows}
@@ -196,7 +196,7 @@ def test_the_answer() -> None:
     )
 
 
-def test_columns_of_what_nobody_told_are_left_out() -> None:
+def test_empty_columns_are_omitted() -> None:
     assert text(sized("ml.g5.48xlarge")).splitlines()[2:4] == [
         "instances         vCPU:GPU  vCPUs  enough",
         "1 ml.g5.48xlarge  24:1      192    yes",
@@ -262,7 +262,7 @@ def test_what_is_no_name_and_number(word: str) -> None:
         read_numbers([word], "--price")
 
 
-def test_the_catalogue_knows_what_is_sized(catalog: Catalog) -> None:
+def test_the_catalogue_has_vcpus_of_all_gpu_types(catalog: Catalog) -> None:
     known = instances(catalog)
 
     assert known["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")

@@ -141,13 +141,13 @@ def test_the_plain_toolkit_starts_no_torchrun() -> None:
     assert '{"mpi": {"enabled": True}}' in snippet(replace(PYTORCH, training_module=""))
 
 
-def test_an_untested_release_says_so() -> None:
+def test_an_untested_release_is_marked() -> None:
     assert snippet(replace(MPI, tested=False)).startswith(
         "# mpi-cpu, published 2026-11-20, NOT smoke-tested; for version 2 of the SageMaker SDK\n"
     )
 
 
-def test_a_release_on_this_machine_is_told_to_be_out_of_reach() -> None:
+def test_a_local_release_is_marked_as_unreachable() -> None:
     code = snippet(replace(MPI, registry="127.0.0.1:5050"))
     assert "# 127.0.0.1:5050 is a registry on this machine: SageMaker pulls from Amazon ECR.\n" in code
 
@@ -290,7 +290,7 @@ def test_groups_of_version_2() -> None:
     assert '"instance_groups": [groups["train"]]}' in code
 
 
-def test_groups_where_nobody_says_which_one_is_launched() -> None:
+def test_groups_without_a_launch_group() -> None:
     job = JobSpec(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
     [found] = refused(MPI, job)
     assert found == Diagnostic(
@@ -335,14 +335,14 @@ def test_an_address_too_long_for_sagemaker() -> None:
     assert found.hint == "publish it with a shorter `repository_prefix`"
 
 
-def test_nothing_that_a_ledger_says_ends_the_comment() -> None:
+def test_ledger_values_do_not_end_the_comment() -> None:
     code = snippet(replace(PYTORCH, date="2026-11-20\nimport os; os.abort()  #"))
 
     assert "\nimport os" not in code
 
 
 @pytest.mark.parametrize("job", [JobSpec(entry_point="mine.py"), JobSpec(source_dir="src")])
-def test_code_beside_that_of_the_image_is_refused(job: JobSpec) -> None:
+def test_code_in_addition_to_the_image_s_is_an_error(job: JobSpec) -> None:
     with pytest.raises(UsageError) as caught:
         snippet(replace(PYTORCH, entry_point="train.py"), job)
 

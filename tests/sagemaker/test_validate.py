@@ -1,4 +1,4 @@
-"""What is found of a job before it is sent; what the SDK finds of it is compared in tests/integration."""
+"""Findings about jobs. Integration tests compare them with the SDK."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -558,7 +558,7 @@ def told(request: TrainingRequest, image: LaunchImage | None) -> list[tuple[Rule
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_found(name: str) -> None:
+def test_findings(name: str) -> None:
     rule, asked, image, message, hint = CASES[name]
     assert told(asked, image) == [(rule, message, hint)]
 
@@ -570,7 +570,7 @@ def test_a_job_as_it_should_be() -> None:
     assert validate(trainer, PYTORCH) == ()
 
 
-def test_everything_is_found_at_once_and_errors_come_first() -> None:
+def test_all_findings_are_returned_errors_first() -> None:
     asked = request(H200, distribution={"mpi": {**ON, "processes_per_host": 16}}, keep_alive=-1)
     assert [(one.rule.name, one.is_error) for one in validate(asked, BARE)] == [
         ("processes-above-gpus", True),
@@ -580,7 +580,7 @@ def test_everything_is_found_at_once_and_errors_come_first() -> None:
     ]
 
 
-def test_code_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
+def test_code_is_checked_below_the_code_root(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     asked = request(source_dir="code", code_root=tmp_path)
     message, hint = "`code` contains no `train.py`", "set `entry_point` to a path below `source_dir`"
@@ -596,7 +596,7 @@ def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
     assert rules.EFA_MISSING in [rule for rule, _, _ in told(driver, None)]
 
 
-def test_open_mpi_5_of_our_own_understands_the_toolkit() -> None:
+def test_the_open_mpi_5_component_supports_the_toolkit() -> None:
     assert told(request(C5), replace(BARE, gpu=False, components=frozenset({"open-mpi"}))) == []
 
 
@@ -608,7 +608,7 @@ def test_xla_is_for_the_compiler() -> None:
 
 
 def test_what_a_release_has_is_read_from_the_catalogue() -> None:
-    """A part can provide what others are: AWS's image for SMP 2 brings PyTorch."""
+    """A component can provide others: AWS's image for SMP 2 contains PyTorch."""
     catalog = load_catalog([HOME / "recipes"])
     base = catalog.components["aws-smp2"].releases[0]
     part = ReleasedComponent("aws-smp2", base.version, base.variants[0].name)
@@ -619,7 +619,7 @@ def test_what_a_release_has_is_read_from_the_catalogue() -> None:
     assert launch_image(replace(a_record(), parts=(part,))).framework == ""
 
 
-def test_an_instance_that_a_part_cannot_run_on() -> None:
+def test_an_instance_that_a_component_does_not_support() -> None:
     catalog = load_catalog([HOME / "recipes"])
     smddp = catalog.components["smddp"].releases[0]
     record = replace(
@@ -645,7 +645,7 @@ def listed(listed_rules: Iterable[Rule]) -> str:
     return "".join(f"| `{rule.name}` | {rule.beyond} | {rule.source} |\n" for rule in listed_rules)
 
 
-def test_the_docs_list_what_is_refused_beyond_the_sdk() -> None:
+def test_the_docs_list_the_rules_that_the_sdk_lacks() -> None:
     head = "|---|---|---|\n"
     *_, errors, warnings = (HOME / "docs/reference/job-checks.md").read_text().split(head)
     beyond = [one for one in rules.ALL if one.beyond]
@@ -653,7 +653,7 @@ def test_the_docs_list_what_is_refused_beyond_the_sdk() -> None:
     assert warnings.partition("\n\n")[0] + "\n" == listed(one for one in beyond if not one.is_error)
 
 
-def test_a_finding_is_told_with_its_rule() -> None:
+def test_a_finding_is_reported_with_its_rule() -> None:
     [found] = validate(request(sender="Estimator"), PYTORCH)
     assert found.diagnostic.facts == (
         ("rule", "distribution-swallowed"),
@@ -720,7 +720,7 @@ def test_what_a_mapping_must_not_say(sender: str, distribution: Any, messages: l
         ({"default_partition": 2}, "`{}.default_partition` must be a number less than `partitions`"),
     ],
 )
-def test_what_the_model_parallel_library_is_not_told(parameters: Any, message: str) -> None:
+def test_settings_that_the_model_parallel_library_does_not_get(parameters: Any, message: str) -> None:
     smp = {"smdistributed": {"modelparallel": {**ON, "parameters": parameters}}, "mpi": ON}
     path = "distribution.smdistributed.modelparallel.parameters"
     assert [one for _, one, _ in told(request(distribution=smp), PYTORCH)] == [message.format(path)]
