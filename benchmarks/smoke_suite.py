@@ -61,7 +61,7 @@ def measured(asked: argparse.Namespace) -> Result:
 def tried(engine: Engine, one: BuiltImage, state: Path, *only: str) -> tuple[dict[str, float], Spent]:
     """Return the seconds of each check and of all; a failed check ends the benchmark."""
     seen: list[SmokeReport] = []
-    spent = harness.spent(lambda: seen.append(smoke.smoke(engine, one, state, only=only, progress=say)))
+    spent = harness.spent(lambda: seen.append(smoke.smoke(engine, one, state, only=only, report=say)))
     [report] = seen
     if not report.passed:
         failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
