@@ -1,4 +1,4 @@
-"""Reads what is locked of a distribution: each of its packages as the one file that is installed.
+"""Reader of apt locks: each package of a suite and the file that is installed.
 
 A lock is a `Packages` index as every Debian mirror has one, `apt/<suite>.packages` in a folder of recipes,
 with a single version of each package in it. So what a package needs is known without asking a mirror.
@@ -34,9 +34,9 @@ FIELDS = (
     "Size",
     "SHA256",
 )
-"""What is kept of a package: enough to find its file, to check it, and to know what it goes with."""
+"""Fields kept of a package: to find its file, to check it and to know its dependencies."""
 NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
-"""What a package in a lock can't be without."""
+"""Required fields of a package in a lock."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
 _VERSION = re.compile(r"[A-Za-z0-9.+:~-]+")
 _PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9.+:~_%/-]*\.deb")
@@ -47,7 +47,7 @@ _ARCHITECTURES = ("amd64", "all")
 _BARE = re.compile(r"[\s(:\[]")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
-"""What a base has beside the essential and the required packages."""
+"""Package of every base besides the essential and the required ones."""
 _RESTORE = "restore the file from version control, or delete it and run `bake lock` to lock today's packages"
 
 
@@ -74,13 +74,13 @@ class Deb:
 
     @property
     def url(self) -> str:
-        """Where it is to be had; empty where every mirror of the suite has it."""
+        """URL of the file; empty if every mirror of the suite has it."""
         # S3 takes a `+` for a space
         return f"{self.site}/{quote(self.path)}" if self.site else ""
 
     @cached_property
     def row(self) -> str:
-        """What locks of images say of it, as JSON: most packages are in many images."""
+        """Entry of the package in image locks, as JSON, cached because most packages are in many images."""
         told = {"name": self.name, "version": self.version, "sha256": self.sha256, "bytes": self.bytes}
         return json.dumps({**told, "file": self.path})
 
@@ -135,7 +135,7 @@ class AptLock:
         return tuple(entry.deb for _, entry in sorted(self._entries.items()))
 
     def base(self, names: Iterable[str]) -> tuple[Deb, ...]:
-        """What a base consists of that has `names` beside what every one has.
+        """Return the packages of a base that has `names` besides those of every base.
 
         Raises NotLocked where a package is in no lock, RecipeError where a lock can't be read.
         """
@@ -187,7 +187,7 @@ class AptLock:
         return name in there or any(one in there for one in self._providers.get(name, ()))
 
     def _choose(self, group: Sequence[str]) -> str:
-        """As apt does: the first alternative that there is."""
+        """Return the first available alternative, like apt."""
         for name in group:
             if name in self._entries:
                 return name

@@ -1,4 +1,4 @@
-"""Reads what is locked of bases that are pulled: the files that each step on one adds, as its apt chose them.
+"""Reader of locks of vendor bases: the files that each step adds, as apt chose them.
 
 A lock is `apt/bases/<base>.packages` in a folder of recipes: a stanza for the base, one for each step, and
 then a `Packages` index of all that they add.
@@ -19,7 +19,7 @@ BASE, STEP, ADDS = "Base", "Step", "Adds"
 _PINNED = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
 _RESTORE = "restore the file from version control, or delete it and lock the images on that base again"
 Step = tuple[str, ...]
-"""What has been asked of the distribution when a step is done, sorted."""
+"""Packages requested by a step and all steps before it, sorted."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class BaseLock:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All that is locked, by what it asks for. Raises RecipeError where the lock can't be read."""
+        """The locked steps. Raises RecipeError if the lock cannot be read."""
         return tuple(self._read[1])
 
     def adds(self, names: Iterable[str]) -> tuple[Deb, ...]:
-        """What apt adds to the base for `names`, by name.
+        """Return the packages that apt adds to the base for `names`, by name.
 
         Raises NotLocked where that is not in the lock, RecipeError where it can't be read.
         """
@@ -94,12 +94,12 @@ class BaseLock:
 
 @dataclass(frozen=True, slots=True)
 class AptLocks:
-    """All that is locked of distributions."""
+    """All locked packages of distributions."""
 
     suites: Mapping[str, AptLock]
-    """Of suites that bases are bootstrapped from."""
+    """Locks of suites that bases are bootstrapped from."""
     bases: Mapping[str, BaseLock]
-    """Of bases that are pulled, each by its reference with the digest."""
+    """Locks of vendor bases, by reference with digest."""
 
     @property
     def debs(self) -> tuple[Deb, ...]:
@@ -132,7 +132,7 @@ def step_of(names: Iterable[str]) -> Step:
 
 
 def file_of(pinned: str) -> str:
-    """What the lock of a base is called: its name without the registry's host, and a piece of its digest."""
+    """Return the file name of a base's lock: its name without the registry, and a part of its digest."""
     reference, _, digest = pinned.partition("@sha256:")
     return f"{re.sub(r'[^A-Za-z0-9._]+', '-', reference)}-{digest[:8]}{SUFFIX}"
 

@@ -1,4 +1,4 @@
-"""Keeps a catalogue as it was read, for the next process: found again only where nothing of it has changed.
+"""Cache of a loaded catalogue for the next process, valid while no file of it changes.
 
 Its key is over the bytes of every file in the components' folders, of Bakehouse's own code, and Python's
 version, so it can't go stale. It lies in the user's own cache folder, is used only where nobody else may
@@ -29,7 +29,7 @@ _OTHERS = {("pathlib", "PosixPath"), ("builtins", "frozenset"), ("builtins", "se
 
 
 def cached_catalog(roots: Sequence[Path], problems: Problems) -> Catalog:
-    """As `load_catalog`, from the cache where it can be. A catalogue with mistakes is never kept."""
+    """Load a catalogue, from the cache if possible. A catalogue with mistakes is never cached."""
     key, folder = _key(roots), _folder()
     if key is None or folder is None or problems:
         return load_catalog(roots, problems)
@@ -44,7 +44,7 @@ def cached_catalog(roots: Sequence[Path], problems: Problems) -> Catalog:
 
 
 def _key(roots: Iterable[Path]) -> bytes | None:
-    """What a catalogue is read from; None where that can't be told."""
+    """Return the cache key of a catalogue; None if its files cannot be read."""
     told = sha256(f"{sys.version} {sys.flags.optimize}".encode())
     try:
         for folder in (*_CODE, *(root / "components" for root in roots)):

@@ -1,4 +1,4 @@
-"""Reads component folders into a Catalog: what parts exist, in which versions, needing what.
+"""Reader of component directories: which components exist, their versions and requirements.
 
 Everything here is as written, with its place; `resolution` chooses from it.
 """
@@ -63,11 +63,11 @@ class Links:
                         self._shared.add(name)
 
     def is_base(self, name: str) -> bool:
-        """Whether a name is that of a base."""
+        """Return whether a name is the name of a base."""
         return name in self._bases
 
     def is_shared(self, name: str) -> bool:
-        """Whether a part of another name may provide it, once the base is chosen."""
+        """Return whether a component of another name, other than a base, may provide a name."""
         return name in self._shared
 
     def providers(self, name: str, demands: Sequence[Requirement]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Components as their folders describe them: every fact with its place, nothing chosen yet."""
+"""Components as their directories describe them: every fact with its location."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from bakehouse.errors import Location
 INSTANCE = "instance"
 """The component whose variants are instance types: what an image is for, and no part of it."""
 DRIVER = "driver"
-"""What requirements call the driver of the host, which no image brings."""
+"""Name of the host's driver in requirements; no image provides it."""
 
 ArtifactKind = Literal["url", "pypi", "debian"]
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """That a component, or what another one provides, must be of certain versions."""
+    """Requirement on the versions of a component or of a name that components provide."""
 
     name: str
     specifier: str
@@ -53,17 +53,17 @@ class Artifact:
     """A URL, `name==version` for pip, or `package=version` for apt-get source."""
     file: str
     sha256: str | None
-    """None where nobody knows it yet."""
+    """None if unknown."""
     location: Location
-    """Where the sha256 stands."""
+    """Location of the sha256."""
     bytes: int | None = None
-    """None where nobody knows it yet. It is no part of any key: the sha256 says which file it is."""
+    """None if unknown. Not part of any build key, because the sha256 identifies the file."""
     size_location: Location | None = None
-    """Where the size stands, or the sha256 that it can be put behind; None where it has no place."""
+    """Location of the size, or of the sha256 that it can follow; None if there is no such place."""
 
     @property
     def address(self) -> str:
-        """What the build's `fetch` takes: a URL, or `debian:package=version`."""
+        """Argument of the build's `download`: a URL, or `debian:package=version`."""
         return self.source if self.kind == "url" else f"{self.kind}:{self.source}"
 
 
@@ -82,7 +82,7 @@ class Incompatibility:
 
 @dataclass(frozen=True, slots=True)
 class BaseSource:
-    """Where a base image comes from."""
+    """Source of a base image."""
 
     suite: str = ""
     """A Debian suite to bootstrap; empty when the base is pulled."""
@@ -102,13 +102,13 @@ class Trim:
     """Patterns below the image's root."""
     reason: str = ""
     evidence: str = "cpu"
-    """How it is known: `never-loaded`, `gpu` or `cpu`."""
+    """Kind of evidence: `never-loaded`, `gpu` or `cpu`."""
     location: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """What a component brings and asks: stated for it, a release or a variant, and merged downwards."""
+    """Specification of a component, release or variant, merged with the levels above it."""
 
     requires: tuple[Requirement, ...] = ()
     constraints: tuple[Requirement, ...] = ()
@@ -130,7 +130,7 @@ class VariantSpec:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Further values the component's own template uses."""
     trims: Mapping[str, Trim] = field(default_factory=dict)
-    """What images can go without, by its kind."""
+    """Files that images can omit, by kind."""
     gpu: bool = False
     base: BaseSource | None = None
 
@@ -147,7 +147,7 @@ class VariantSpec:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One build of a release, such as `cu130-py311`; the empty name is the only one."""
+    """A build of a release, such as `cu130-py311`; the name is empty if the release has only one."""
 
     name: str
     spec: VariantSpec
@@ -163,7 +163,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """Where a base's images are, where each region has a registry of its own."""
+    """Registries of a base with one registry for each region."""
 
     hosts: Mapping[str, str]
     """By region; the first is the one where a project names no region."""
@@ -179,7 +179,7 @@ class Frozen:
     pattern: str
     """Their name, or a glob of names."""
     known_as: str
-    """What the base provides under this name is their version; empty where nobody knows it."""
+    """Name under which the base provides their version; empty if unknown."""
     location: Location
 
 
@@ -199,14 +199,14 @@ class Component:
     """The text of install.j2; empty where apt packages and settings are all."""
     smoke: Path | None
     files: Mapping[str, bytes]
-    """What lies under the component's `files/`, for its template to place."""
+    """Files below the component's `files/`, for its template."""
     location: Location
     builds_on: tuple[str, ...] = ()
     """Components whose build stages its own one takes something from; it requires them too."""
     registries: Registries | None = None
-    """None where images are named with their registry."""
+    """None if image names include their registry."""
     frozen: tuple[Frozen, ...] = ()
-    """What a base has to keep; the first that matches a name counts."""
+    """Packages that a base must keep; the first matching entry counts."""
     layer_order: int = 0
     """Smaller numbers lie lower: an engine unpacks a layer again when one below it changes."""
 

@@ -23,7 +23,7 @@ _LINK = "120000"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a project's recipes were."""
+    """Catalogue and recipes of a project at a commit."""
 
     catalog: Catalog
     recipes: dict[str, Recipe]
@@ -99,7 +99,7 @@ class _Tree:
                 self._files[os.fsdecode(path)] = mode, name
 
     def place(self, path: Path) -> Path:
-        """Where a folder of the repository lies once it is laid out."""
+        """Return the path of a repository directory after `lay_out`."""
         return self._folder / path.resolve().relative_to(self._top)
 
     def lay_out(self, roots: Iterable[Path]) -> None:
@@ -112,7 +112,7 @@ class _Tree:
             wanted = {*self._inside(_named(roots)), *self._inside(self._links)}
 
     def _inside(self, paths: Iterable[Path]) -> Iterator[str]:
-        """What of paths lies in the folder, links followed, by its path there."""
+        """Yield the relative paths of those paths that are inside the directory, after following links."""
         for path in paths:
             real = Path(os.path.realpath(path))
             if real.is_relative_to(self._folder):
@@ -146,13 +146,13 @@ class _Tree:
             self._links.discard(path)
 
     def _is_safe(self, path: str) -> bool:
-        """Whether it lies where it says: a forged tree can have `..`, or a link and a folder of one name."""
+        """Return whether a path stays in the tree: a forged tree can contain `..`, or a link as a parent."""
         pure = PurePosixPath(path)
         is_plain = not pure.is_absolute() and ".." not in pure.parts
         return is_plain and not any(str(parent) in self._files for parent in pure.parents)
 
     def _contents(self, names: Iterable[str]) -> dict[str, bytes]:
-        """What objects hold, by their names."""
+        """Return the contents of git objects, by name."""
         asked = sorted(names)
         found: dict[str, bytes] = {}
         answer = _git(self._top, "cat-file", "--batch", lines=asked) if asked else b""
@@ -169,7 +169,7 @@ class _Tree:
 
 
 def _named(roots: Iterable[Path]) -> Iterator[Path]:
-    """What recipes name with `..`, which need not lie beside them."""
+    """Yield the paths that recipes name with `..`, which may be outside the recipe directory."""
     for path in (path for root in roots for path in (root / "images").glob("*.yaml")):
         try:
             if b".." not in path.read_bytes():
@@ -193,7 +193,7 @@ def _top(folder: Path) -> Path:
 
 
 def _is_within(folder: Path, top: Path) -> bool:
-    """Whether a folder belongs to a repository, and to none that lies in it, such as a submodule."""
+    """Return whether a directory belongs to a repository, but not to a submodule of it."""
     return folder.resolve().is_relative_to(top) and _top(folder) == top
 
 

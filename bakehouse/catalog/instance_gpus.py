@@ -1,4 +1,4 @@
-"""Tells whether a released image suits an instance type, by the GPUs that the type has.
+"""GPUs of instance types, and whether a released image fits them.
 
 The facts are the catalogue's, in `instance_gpus.json`: looking up an address has no time to read YAML.
 """
@@ -23,7 +23,7 @@ _FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.g
 
 @dataclass(frozen=True, slots=True)
 class InstanceGpus:
-    """What an instance type has to offer an image."""
+    """The GPUs of an instance type."""
 
     name: str
     gpu: bool
@@ -44,7 +44,7 @@ class InstanceGpus:
 
 
 def find_gpus(name: str) -> InstanceGpus:
-    """What is known of an instance type, or of the SDK's local mode; raises UsageError where nothing is."""
+    """Return the GPUs of an instance type or of the SDK's local mode. Raises UsageError if unknown."""
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
     if is_arm(name) or _NEURON.match(name):
@@ -63,7 +63,7 @@ def find_gpus(name: str) -> InstanceGpus:
 
 
 def is_arm(name: str) -> bool:
-    """Whether no image runs on an instance type: all are for x86."""
+    """Return whether an instance type has an Arm processor; all images are for x86."""
     return _ARM.match(name) is not None
 
 
@@ -80,7 +80,7 @@ def _known() -> dict[str, str]:
 
 
 def is_within(architecture: str, ranges: str) -> bool:
-    """Whether an architecture is in a range such as `>=7.5,<10`; what can't be read excludes nothing."""
+    """Return whether an architecture is in a range such as `>=7.5,<10`; unreadable parts are ignored."""
     return all(_fits(architecture, bound) for bound in _BOUND.finditer(ranges))
 
 

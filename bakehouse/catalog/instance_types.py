@@ -1,4 +1,4 @@
-"""SageMaker's instance types, as the catalogue has them: vCPUs, GPUs and memory, where these are known."""
+"""Instance types of the catalogue: vCPUs, GPUs and memory, if known."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from bakehouse.util.suggest import suggestion
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance type; None is what nobody has written down."""
+    """An instance type; None means unknown."""
 
     name: str
     vcpus: int | None = None
@@ -20,7 +20,7 @@ class Instance:
     memory_gib: float | None = None
     efa_interfaces: int | None = None
     rdma_read: bool | None = None
-    """Whether EFA reads the memory of another host."""
+    """EFA supports RDMA read."""
     gpu_architecture: str = ""
     """Such as `8.0`; empty where nobody has written it down, or there is no GPU."""
 

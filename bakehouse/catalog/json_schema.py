@@ -20,12 +20,12 @@ from bakehouse.util.yaml_reader import Mapping, Node, Scalar
 Schema = dict[str, Any]
 
 FOLDER = Path("schema")
-"""Where the committed ones lie, below Bakehouse's own folder."""
+"""Directory of the committed schemas, below the Bakehouse directory."""
 _NOWHERE = Location(Path("schema"), 1, 1)
 _ANSWER = "1"
 """A version, a name and a number: with it the readers go on."""
 _SHORT = 150
-"""Of characters: shapes up to it are repeated rather than named."""
+"""In characters: shorter shapes are repeated instead of named."""
 _VARIABLE = r"\$\{"
 """A variable of a `matrix`, which may stand for any text."""
 
@@ -133,11 +133,11 @@ class _Questions(Fields):
         self._keys: list[tuple[Node, str]] = []
 
     def below(self, key: str) -> "_Questions":
-        """What was asked of the mappings that stand for a key."""
+        """Return the questions about the mappings of a key."""
         return self._inner[key]
 
     def schema(self) -> Schema:
-        """What was asked, as the shape that a mapping has to have."""
+        """Return the questions as a schema."""
         properties = {key: self._shape(key) for key in self.shapes}
         found: Schema = {"type": "object", "properties": properties}
         if required := sorted(self._required - self._optional):

@@ -1,4 +1,4 @@
-"""Writes one text out as many: `${name}` in it stands for a variable's value, and axes give the values.
+"""Expansion of a matrix: `${name}` in a text is replaced by the values of the axes.
 
 The `matrix` of a variant or of a recipe has the axes. Texts without one are never looked at.
 """
@@ -29,7 +29,7 @@ Variables = Mapping[str, Scalar]
 
 
 def variants(node: Node, problems: Problems) -> list[Node]:
-    """One variant, or those that its `matrix` stands for."""
+    """Return a variant, or the variants of its `matrix`."""
     if not isinstance(node, YamlMapping) or all(key.text != MATRIX for key, _ in node.entries):
         return [node]
     fields = Fields(node, "a variant", problems)

@@ -1,4 +1,4 @@
-"""The project that `bake` works in: where its files lie, and its `[tool.bakehouse]` settings."""
+"""The current project: its directories and its `[tool.bakehouse]` settings."""
 
 import os
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bakehouse.catalog.registry_settings import RegistrySettings
 
 HOME = Path(__file__).resolve().parents[2]
-"""Where Bakehouse itself lies, with the catalogue and the templates that it brings."""
+"""Directory of Bakehouse, with its catalogue and templates."""
 
 _DEFAULT_PORT = 5050
 _LEDGER = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?")
@@ -51,14 +51,14 @@ class Project:
     """Folders, URL prefixes and places in S3 where files may lie, looked up by sha256."""
     ca: Path | None = None
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
-    """Where files that builds need are kept by their sha256, for all projects."""
+    """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
     ledger: str = ""
     """`s3://bucket/prefix`, where a team keeps what it publishes; empty is in `images` alone."""
     prices: Mapping[str, float] = field(default_factory=dict)
-    """What an hour of an instance type costs its user; nobody else knows."""
+    """Price of an hour of an instance type, set by the user."""
     state_folder: Path | None = None
-    """Where `state` is, if not in the project."""
+    """`state`, if it is not in the project."""
 
     @property
     def images(self) -> Path:
@@ -88,7 +88,7 @@ def images_folder(start: Path) -> Path:
 
 
 def _has_table(path: Path) -> bool:
-    """Whether a file has the table; it is read as TOML only where its lines don't tell."""
+    """Return whether a file has the table; it is parsed as TOML only if its lines are not enough."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

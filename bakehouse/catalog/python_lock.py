@@ -1,4 +1,4 @@
-"""Reads Python locks: each package as the one file that is installed."""
+"""Reader of Python locks: each package and the file that is installed."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _LOCK_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Package:
-    """One line of a Python lock: a package as the one file that is installed."""
+    """A line of a Python lock: a package and the file that is installed."""
 
     name: str
     version: str
@@ -39,12 +39,12 @@ class Package:
 
     @cached_property
     def key_input(self) -> Json:
-        """What it puts into the keys of what it is in."""
+        """Contribution of the package to build keys."""
         return json_of(self.requirement)
 
     @cached_property
     def row(self) -> str:
-        """What locks of images say of it, as JSON: most packages are in many images."""
+        """Entry of the package in image locks, as JSON, cached because most packages are in many images."""
         told = {name: getattr(self, name) for name in ("name", "version", "sha256", "bytes", "file")}
         return json.dumps(told)
 
@@ -56,7 +56,7 @@ class Lock:
     path: Path
     named_at: Location
     requirements: tuple[str, ...] = ()
-    """What it is remade from, where its component says so."""
+    """Requirements to lock again, if the component has them."""
 
     def heading(self, python: str) -> str:
         """Its first line, which tells what it was made from."""
@@ -77,7 +77,7 @@ class Lock:
 
     @property
     def is_readable(self) -> bool:
-        """Whether each line of it is a package."""
+        """Return whether every line is a valid package."""
         problems = Problems()
         load_lock(self.path, self.named_at, problems)
         return not problems

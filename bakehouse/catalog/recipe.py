@@ -1,4 +1,4 @@
-"""Reads image recipes: what an author asks of an image, with the place of every word."""
+"""Reader of image recipes, with the location of every value."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the user adds to an image beyond components."""
+    """User content of an image besides components."""
 
     apt: tuple[str, ...] = ()
     packages: tuple[Package, ...] = ()
@@ -52,7 +52,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What an image has to run on."""
+    """Hardware that an image must support."""
 
     instances: tuple[Scalar, ...] = ()
     """Instance types, or globs of them."""
@@ -62,7 +62,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One image, as its author asked for it."""
+    """A recipe of one image."""
 
     name: str
     """Its identifier."""
@@ -85,11 +85,11 @@ class Recipe:
     format: str = FORMATS[0]
     """In what form the image is stored and pushed."""
     budgets: tuple[Budget, ...] = ()
-    """What its parts may weigh."""
+    """Size limits of its components."""
     trim: tuple[str, ...] | None = None
     """The kinds of files that it goes without; None where it leaves that to the evidence."""
     is_committed: bool = True
-    """Whether its rendered files are kept with the recipes, for people to review."""
+    """The rendered files are committed."""
 
 
 def load_recipes(
@@ -231,7 +231,7 @@ def _targets(fields: Fields, catalog: Catalog) -> Targets:
 
 
 def check_instance(one: Scalar, catalog: Catalog, problems: Problems) -> None:
-    """That the catalogue knows an instance type of that name, or one that a glob means."""
+    """Report an instance type, or a glob of them, that the catalogue does not have."""
     found = catalog.components.get(INSTANCE)
     releases = found.releases if found else ()
     known = [variant.name for release in releases for variant in release.variants]
@@ -241,7 +241,7 @@ def check_instance(one: Scalar, catalog: Catalog, problems: Problems) -> None:
 
 
 def is_driver(one: Scalar, problems: Problems) -> bool:
-    """Whether a text is the version of a driver; told where it is none."""
+    """Return whether a text is a driver version; report it if it is not."""
     if is_version(one.text):
         return True
     message = f"`{one.text}` is not a driver version"

@@ -13,7 +13,7 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.toml_location import key_location
 
 SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
-"""Of a scan's findings, from the worst on."""
+"""Severities of findings, most severe first."""
 _ROOT = "tool.bakehouse.registries"
 _TAKEN = ("local", "ecr")
 _ECR_ONLY = ("account", "regions", "profile", "role", "fips", "dual_stack", "scan", "create")
@@ -31,7 +31,7 @@ _ORGANIZATION = re.compile("o-[a-z0-9]{10,32}")
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What a repository of Amazon ECR is like when Bakehouse makes it."""
+    """Settings of repositories that Bakehouse creates in Amazon ECR."""
 
     scan_on_push: bool = False
     encryption: str = ""
@@ -49,17 +49,17 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """One table of `[tool.bakehouse.registries]`."""
+    """A table of `[tool.bakehouse.registries]`."""
 
     name: str
     host: str = ""
-    """Of a registry that isn't Amazon ECR."""
+    """Host of a registry other than Amazon ECR."""
     account: str = ""
-    """Whose ECR it is."""
+    """AWS account of the registry."""
     regions: tuple[str, ...] = ()
     """All of them get each image; the first one's address is the image's."""
     prefix: str = ""
-    """What its repositories begin with; empty is the project's."""
+    """Prefix of its repositories; empty for the prefix of the project."""
     profile: str = ""
     role: str = ""
     """The ARN of a role to assume."""
@@ -202,7 +202,7 @@ def _check(table: _Table, key: str, host: str, repository: str) -> None:
 
 
 def _is_region(region: str) -> bool:
-    """Whether a name can be that of a region; whether there is one is asked where botocore is."""
+    """Return whether a text has the form of a region name; botocore checks later whether it exists."""
     return re.fullmatch("[a-z]+(-[a-z]+)+-[0-9]+", region) is not None
 
 

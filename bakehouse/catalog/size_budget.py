@@ -1,4 +1,4 @@
-"""Reads what the parts of an image may weigh: the `budget` of a recipe."""
+"""Reader of the `budget` of a recipe: size limits of components."""
 
 import re
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from bakehouse.util.yaml_fields import Fields
 WHOLE = "image"
 SYSTEM, FILES, STEPS, REQUIREMENTS = "apt", "files", "run", "requirements"
 OWN = (WHOLE, SYSTEM, FILES, STEPS, REQUIREMENTS)
-"""What has a weight besides components: all of an image, and what the recipe's own keys bring."""
+"""Names in a budget besides components: the whole image and the recipe's own content."""
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,3})?) ?(?P<unit>kB|MB|GB)")
 _UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 

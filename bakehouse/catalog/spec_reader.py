@@ -50,7 +50,7 @@ _HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-
 
 
 def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
-    """What a component, release or variant says, merged with what the level above it says."""
+    """Read the specification of a component, release or variant, merged with the level above."""
     return VariantSpec(
         requires=(*above.requires, *_requirements(fields, "requires")),
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
@@ -111,7 +111,7 @@ def environment(fields: Fields) -> dict[str, str]:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text is a version as Python packages have them, without space around it."""
+    """Return whether a text is a version of PEP 440 without surrounding space."""
     if len(text) > _LONGEST_VERSION:
         return False
     try:
@@ -122,7 +122,7 @@ def is_version(text: str) -> bool:
 
 
 def evidence(fields: Fields) -> None:
-    """Where a fact comes from and how sure it is: for readers, checked and not used."""
+    """Check `source`, `notes` and `confidence`, which are for readers only."""
     fields.text("source")
     fields.text("notes")
     fields.choice("confidence", _CONFIDENCES, "high")

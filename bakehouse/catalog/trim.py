@@ -1,4 +1,4 @@
-"""What images can go without: components say which files, why and how that is known; a recipe chooses."""
+"""Files that images can omit: components list them with reason and evidence, recipes choose."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _EVIDENCE = (_NEVER_LOADED, _GPU, _CPU)
 """No program loads such files while a job runs; or jobs were seen to run without them, on GPUs or on CPUs."""
 _PATTERN = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*(/[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*)*")
 _ALL_STATIC = ("**/*.a", "**/*.la")
-"""What every stage drops, where nothing is said."""
+"""Patterns that every stage drops by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def trim_choices(
 
 
 def drop_patterns(found: Iterable[TrimChoice], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """What `finish` is told: patterns of files to drop, and with `!` those of static libraries to keep."""
+    """Arguments of `finish-layer`: patterns of files to drop, and with `!` static libraries to keep."""
     taken: list[str] = []
     kept: list[str] = []
     for one in found:
@@ -90,13 +90,13 @@ def drop_patterns(found: Iterable[TrimChoice], wanted: tuple[str, ...] | None) -
 
 
 def path_pattern(pattern: str) -> re.Pattern[str]:
-    """What the paths of a layer match that a pattern means, with all below a folder."""
+    """Return the regular expression for the paths of a pattern and everything below them."""
     parts = ("(?:[^/]+/)*" if part == "**" else _part(part) + "/" for part in pattern.split("/"))
     return re.compile("/" + "".join(parts).removesuffix("/") + "(?:/.*)?")
 
 
 def _part(part: str) -> str:
-    """One name of a pattern, as `glob` takes it."""
+    """Return the regular expression for one name of a glob."""
     words = {"*": "[^/]*", "?": "[^/]"}
     pieces = re.split(r"(\*|\?|\[[^]]*\])", part)
     return "".join(

@@ -1,4 +1,4 @@
-"""Reads the files that a recipe brings into its image, training code among them."""
+"""Reader of the files of a recipe, including training code."""
 
 import re
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ _TARGETS = ("indextargets", "--format", _SHOWN, "Created-By: Packages")
 
 @dataclass(frozen=True, slots=True)
 class AptSource:
-    """One suite on one mirror of Debian."""
+    """A suite on a Debian mirror."""
 
     label: str
     """`Debian`, or `Debian-Security` for security updates."""
@@ -50,7 +50,7 @@ def read_targets(text: str) -> tuple[AptSource, ...]:
 
 
 def for_suite(suite: str, known: Iterable[AptSource]) -> tuple[AptSource, ...]:
-    """Where `suite`, its updates and security updates come from; empty where no mirror of Debian is known.
+    """Return the sources of a suite, its updates and security updates; empty without a Debian mirror.
 
     What apt has no entry for is taken from the mirrors that it has for other suites.
     """
@@ -65,12 +65,12 @@ def for_suite(suite: str, known: Iterable[AptSource]) -> tuple[AptSource, ...]:
 
 
 def settings() -> dict[str, str]:
-    """How apt reaches its mirrors: proxies, certificates, retries, what it checks of a mirror's date."""
+    """Return apt's network settings: proxies, certificates, retries, checks of dates."""
     return read_settings(_output("apt-config", "dump"))
 
 
 def read_settings(text: str) -> dict[str, str]:
-    """Those settings, in what `apt-config dump` printed."""
+    """Read the settings from the output of `apt-config dump`."""
     matches = (_SETTING.fullmatch(line) for line in text.splitlines())
     return {match["key"]: match["value"] for match in matches if match and _CARRIED.fullmatch(match["key"])}
 
@@ -86,7 +86,7 @@ def folder_line(folder: Path) -> str:
 
 
 def _fetched_targets() -> str:
-    """What apt tells once it has its lists, fetched into a folder that is none of the machine's."""
+    """Return apt's targets, with package lists downloaded to a temporary directory."""
     with tempfile.TemporaryDirectory() as folder:
         for part in ("lists/partial", "cache/archives/partial"):
             Path(folder, part).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Says how long sources of files are waited for, and which are not asked for a while."""
+"""Time limits for sources of files, and back-off of failing sources."""
 
 import time
 
@@ -6,17 +6,17 @@ from bakehouse.fetch.http_client import SourceError
 from bakehouse.util.format import format_bytes, format_seconds
 
 IDLE_SECONDS = 20.0
-"""Seconds without an answer for any file, after which those that are waited for count as not to be had."""
+"""Seconds without a response for any file, after which the remaining files are unavailable."""
 _DOWN_SECONDS = 30.0
 _SLOW_SECONDS = 20.0
 _LEAST_BYTES = 20_000
-"""What a source has to give in that time, lest it is left."""
+"""Bytes that a source must send in that time."""
 _OWN_SECONDS = 1.0
-"""What this machine may do by itself, between two questions, before that counts as a pause."""
+"""Local work of this length, such as hashing, extends the limit."""
 
 
 class SourceBackoff:
-    """One for all files that are waited for: a hundred that can't be had take as long as one."""
+    """Back-off shared by all files, so that many unavailable files take as long as one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._heard = seconds, 0.0
@@ -54,7 +54,7 @@ class SourceBackoff:
 
 
 class TransferSpeed:
-    """Of one answer: whether more of it is worth waiting for."""
+    """Check of the speed of one transfer."""
 
     def __init__(self) -> None:
         self._since, self._bytes = time.monotonic(), 0
@@ -71,5 +71,5 @@ class TransferSpeed:
 
 
 def has_moved(count: int) -> bool:
-    """Whether bytes that came before a connection was cut are worth asking the same source for more."""
+    """Return whether a closed connection sent enough bytes to retry the same source."""
     return count >= _LEAST_BYTES

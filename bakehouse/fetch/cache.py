@@ -1,4 +1,4 @@
-"""Keeps files by their sha256, for all runs on this machine: `<root>/<sha256>/<file>`, as a mirror has them.
+"""Cache of files by sha256 for all runs on this machine: `<root>/<sha256>/<file>`, like a mirror.
 
 A file is there whole or not at all. What a download left when it was interrupted is kept for the next one.
 """
@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class PartialFile:
-    """A file that is being received, or was; the lock of its sha256 is held while there is one."""
+    """A partial download; the lock of its sha256 is held while it exists."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._from = path, path.with_name(f"{path.name}.from")
@@ -42,7 +42,7 @@ class PartialFile:
         return Sha256(self._digest.hexdigest())
 
     def validator(self, place: str) -> str:
-        """What `place` called this state of the file, for If-Range; empty where it came from elsewhere."""
+        """Return the validator of `place` for If-Range; empty if the bytes came from another source."""
         with contextlib.suppress(OSError):
             known, _, validator = self._from.read_text().partition("\n")
             if known == place:
@@ -135,7 +135,7 @@ class FileCache:
             (self.root / _PARTS).rmdir()
 
     def weigh(self) -> tuple[int, int]:
-        """How many files there are, and the bytes of all that lies here."""
+        """Return the number of files and the size of the cache in bytes."""
         count = size = 0
         for own in self._own():
             for path in own.rglob("*"):

@@ -1,4 +1,4 @@
-"""Says how servers are reached from this machine: proxies, certificates, logins; and how they are told of."""
+"""Connection settings: proxies, certificates, credentials; and URLs without credentials."""
 
 import contextlib
 import re
@@ -11,7 +11,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 
 _LOGIN = re.compile(r"^(//)?[^/@]*:[^/@]*@")
 _NO_PROXY = ("DIRECT", "false")
-"""How apt is told to use none."""
+"""Values of apt for no proxy."""
 PORTS = {"http": 80, "https": 443}
 
 
@@ -23,7 +23,7 @@ class Proxies:
     by_host: Mapping[str, str] = field(default_factory=dict)
     """apt's own; they win over `not_for`."""
     not_for: str = ""
-    """As no_proxy has it."""
+    """Value of no_proxy."""
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> "Proxies":
@@ -45,7 +45,7 @@ class Proxies:
         return proxy if "://" in proxy else f"http://{proxy}"
 
     def _is_exempt(self, host: str, port: int | None) -> bool:
-        """As curl and pip read no_proxy: names, those below them, with a port, networks."""
+        """Return whether no_proxy matches, like curl and pip: names, subdomains, ports, networks."""
         if not self.not_for:
             return False
         with contextlib.suppress(ValueError):
@@ -59,7 +59,7 @@ class Proxies:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How servers are reached."""
+    """Settings of connections to servers."""
 
     proxies: Proxies = field(default_factory=Proxies)
     certificates: Path | None = None
@@ -71,7 +71,7 @@ class ConnectionSettings:
     apt_logins: tuple[Path, ...] = ()
     """Files in the format of apt_auth.conf(5), asked before the user's netrc."""
     keyring: bool = False
-    """Whether the `keyring` program knows passwords."""
+    """The `keyring` program may be asked for passwords."""
 
 
 def origin(url: SplitResult) -> str:

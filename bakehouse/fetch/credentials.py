@@ -25,7 +25,7 @@ class Credentials:
         self._lock = threading.Lock()
 
     def of(self, url: SplitResult) -> Login | None:
-        """As pip finds it: in the address, in that of an index on the same server, in netrc, in a keyring.
+        """Find credentials like pip: in the URL, an index URL of the same server, netrc, the keyring.
 
         apt's own files come before netrc.
         """

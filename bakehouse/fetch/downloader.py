@@ -1,4 +1,4 @@
-"""Fetches the files that builds need, several at once, each from the first source that has its bytes.
+"""Parallel downloads of the files that builds need, each from the first source that has it.
 
 What is here already is taken from here. A source that gives other bytes than those pinned is told and left;
 one that is down is not asked again for a while. Interrupted downloads go on where they ended.
@@ -29,7 +29,7 @@ _OPEN_SECONDS = 16.0
 _PAUSE = 0.4
 _MOST_CUTS = 5
 _TOLD_BYTES = 1_000_000
-"""Of smaller files nothing is told."""
+"""Downloads of smaller files are not reported."""
 
 
 class StoppedError(Exception):
@@ -42,7 +42,7 @@ class Missing:
 
     file: RequiredFile
     said: tuple[tuple[str, str], ...]
-    """What each source answered."""
+    """Failure of each source."""
 
 
 class MissingError(Exception):
@@ -103,7 +103,7 @@ class Fetcher:
         self._store.save()
 
     def get(self, file: RequiredFile) -> Path:
-        """Where the file lies, once it is here. Raises MissingError, StoppedError."""
+        """Wait for a file and return its path. Raises MissingError, StoppedError."""
         transfer = self.ask(file, urgent=True)
         while not transfer.done.wait(0.5):
             self._go_on()
@@ -133,7 +133,7 @@ class Fetcher:
         return there
 
     def local(self, file: RequiredFile) -> Path | None:
-        """Where the file lies on this machine; None where it would have to be fetched."""
+        """Return the path of a file on this machine; None if it must be downloaded."""
         assert file.sha256
         if path := self._store.find(file.sha256, file.file):
             return path
@@ -151,7 +151,7 @@ class Fetcher:
             return tuple(self._transfers.values())
 
     def take_failures(self) -> tuple[Transfer, ...]:
-        """What could not be had since the last time; it is fetched anew when it is asked for again."""
+        """Return and forget the transfers that failed, so that a new request tries again."""
         with self._lock:
             failed = [one for one in self._transfers.values() if one.failure]
             for one in failed:
@@ -159,7 +159,7 @@ class Fetcher:
         return tuple(failed)
 
     def lines(self) -> Iterator[str]:
-        """What there is to tell since the last time."""
+        """Yield new progress lines."""
         while self._lines:
             yield self._lines.popleft()
 

@@ -40,7 +40,7 @@ class SourceError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.is_down = is_down
-        """Whether nothing else can be had from there either, for now."""
+        """The whole server is unavailable for now."""
         self.is_worth_a_retry = is_worth_a_retry
 
 
@@ -49,7 +49,7 @@ class SourceResponse(Protocol):
 
     start: int
     total: int | None
-    """Of the whole file; None where the source doesn't say."""
+    """Size of the whole file; None if the source does not send it."""
     validator: str
 
     def chunks(self) -> Iterator[bytes]:
@@ -57,7 +57,7 @@ class SourceResponse(Protocol):
 
 
 class HttpClient:
-    """One way to servers, for many threads."""
+    """HTTP client with connection pools, for many threads."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str] = os.environ) -> None:
         self._settings, self._logins = settings, Credentials(settings, environment)
@@ -87,7 +87,7 @@ class HttpClient:
             found.close()
 
     def _ask(self, address: str, headers: Mapping[str, str]) -> "_Answer":
-        """What a server answers, or that to which it sends us: each is reached in its own way."""
+        """Send a request and follow redirects, each with its own proxy and credentials."""
         import urllib3
 
         login = None
@@ -146,7 +146,7 @@ class HttpClient:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a server said, and how it was reached."""
+    """A response and the proxy and URL that it came from."""
 
     response: "urllib3.BaseHTTPResponse"
     proxy: str
@@ -158,7 +158,7 @@ class _Answer:
         return _RANGE.match(self.response.headers.get("Content-Range", ""))
 
     def goes_on(self, start: int) -> bool:
-        """Whether nothing is wrong with the range that was asked for."""
+        """Return whether the response fits the requested range."""
         if self.response.status == 206:
             return bool(self.part and int(self.part["start"]) == start)
         return self.response.status != 416
@@ -170,7 +170,7 @@ class _Answer:
 
 
 class HttpResponse:
-    """What a server answered."""
+    """A response with its body."""
 
     def __init__(self, answer: _Answer, asked: int) -> None:
         response, part = answer.response, answer.part

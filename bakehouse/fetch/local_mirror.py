@@ -1,4 +1,4 @@
-"""Folders of this machine whose files are found by their sha256, which is remembered until a file changes."""
+"""Local directories whose files are found by sha256, cached until a file changes."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from bakehouse.util.oci import Sha256
 
 
 class HashCache:
-    """The sha256 of files, remembered until anything of a file changes, which nobody can set a clock for."""
+    """Cache of the sha256 of files, valid until size, mtime or ctime changes."""
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
@@ -69,7 +69,7 @@ def _is_record(found: Any) -> bool:
 
 
 class LocalMirrors:
-    """Folders of files that are known by their hash; read when somebody asks for the first time."""
+    """Local directories of files, read at the first request."""
 
     def __init__(self, folders: Sequence[Path], hashes: HashCache) -> None:
         self._folders, self._hashes = folders, hashes

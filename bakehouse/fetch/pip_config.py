@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class PipConfig:
-    """What matters to fetching packages."""
+    """Settings of pip for downloads."""
 
     index_url: str = ""
     """Empty where it is pip's own default."""
@@ -22,7 +22,7 @@ class PipConfig:
     proxy: str = ""
     timeout: str = ""
     keyring: bool = True
-    """Whether pip may ask the `keyring` program."""
+    """pip may ask the `keyring` program."""
 
 
 def read(environment: Mapping[str, str] = os.environ) -> PipConfig:

@@ -1,4 +1,4 @@
-"""Names the files that a build needs from elsewhere: artifacts, Python packages, those of Debian."""
+"""Files that a build needs: artifacts, Python packages, Debian packages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,19 +18,19 @@ KINDS: Mapping[FileKind, str] = {
     "debian": "Debian sources",
     "deb": "Debian packages",
 }
-"""What the kinds are called, in the order in which they are told."""
+"""Names of the kinds, in the order of reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredFile:
-    """One file that a build needs, known by its sha256."""
+    """A file that a build needs, identified by its sha256."""
 
     kind: FileKind
     file: str
     sha256: Sha256 | None
-    """None where nobody knows it yet."""
+    """None if unknown."""
     bytes: int | None
-    """None where nobody has written it down."""
+    """None if unknown."""
     address: str
     """A URL, `name==version` of a Python package, `package=version` of a Debian source, a path in a pool.
 
@@ -39,7 +39,7 @@ class RequiredFile:
 
     @property
     def project(self) -> str:
-        """Of a Python package: what an index calls it."""
+        """Name of a Python package on an index."""
         return self.address.partition("==")[0]
 
 
@@ -51,16 +51,16 @@ class RequiredFiles:
     images: Mapping[RequiredFile, tuple[str, ...]]
     """Which images need each."""
     stages: tuple[tuple[RequiredFile, ...], ...]
-    """What is needed together."""
+    """Groups of files that are needed together."""
 
     @property
     def unknown(self) -> tuple[RequiredFile, ...]:
-        """Those that nobody can look for by their sha256."""
+        """Files without a known sha256."""
         return tuple(one for one in self.files if one.sha256 is None)
 
 
 def required_files(images: Iterable[Image]) -> RequiredFiles:
-    """What it takes to build images from nothing."""
+    """Return the files needed to build images from scratch."""
     needing: dict[RequiredFile, dict[str, None]] = {}
     together: dict[tuple[RequiredFile, ...], None] = {}
     known: dict[tuple[str, str | None], RequiredFile] = {}
@@ -90,7 +90,7 @@ def _merged(file: RequiredFile, known: dict[tuple[str, str | None], RequiredFile
 
 
 def _steps(image: Image) -> Iterator[tuple[RequiredFile, ...]]:
-    """What each step of an image needs, the making of its base among them."""
+    """Yield the files of each step of an image, including those of its base."""
     for stage in image.stages:
         yield tuple(_of_stage(stage))
         yield debs(stage.debs)

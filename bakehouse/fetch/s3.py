@@ -60,7 +60,7 @@ class S3Files:
 
 
 class S3Object:
-    """What S3 answered."""
+    """An object in S3."""
 
     def __init__(self, found: Any, start: int) -> None:
         self._body = found["Body"]

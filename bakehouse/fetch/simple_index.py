@@ -1,4 +1,4 @@
-"""Reads the pages of package indexes, in their HTML and JSON forms (PEP 503 and 691)."""
+"""Reader of package index pages in HTML and JSON (PEP 503 and 691)."""
 
 import json
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Link:
 
 
 def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
-    """What a page names; `address` is where it lies. Nothing where it is no such page."""
+    """Return the links of an index page; `address` is its URL. Empty if it is not an index page."""
     found = _in_json(text) if kind == JSON else _in_html(text)
     return tuple(Link(whole, sha256) for url, sha256 in found if (whole := _whole(address, url)))
 

@@ -1,4 +1,4 @@
-"""Knows where each file may come from: mirrors first, then its own address, the indexes, apt's mirrors."""
+"""Sources of each file: mirrors first, then its URL, the indexes, apt's mirrors."""
 
 import os
 import re
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
-    """What is made by one of the threads that ask for it: since Python 3.12 its own lets each make it."""
+    """`cached_property` with a lock: since Python 3.12 the standard one may run in several threads."""
     lock, name = threading.RLock(), make.__name__
 
     def made(machine: "DownloadConfig") -> T:
@@ -51,19 +51,19 @@ def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One source that may have a file."""
+    """A source that may have a file."""
 
     name: str
-    """As it is told: no credentials in it."""
+    """Name in messages, without credentials."""
     place: str
-    """What is down when this is: sources on one server are down together."""
+    """Server of the source: sources on one server fail together."""
     open: Callable[[int, str], AbstractContextManager[SourceResponse]]
     """Gives the bytes from a position on, where they are still those of a validator. Raises SourceError."""
 
 
 @dataclass(frozen=True)
 class DownloadConfig:
-    """What this machine knows of places that files come from."""
+    """Sources of files: mirrors, pip's indexes, apt's mirrors."""
 
     mirrors: tuple[str, ...]
     """Folders, and URL prefixes under which a file lies at `<sha256>/<name>`."""
@@ -123,12 +123,12 @@ class DownloadConfig:
                 )
 
     def size(self, address: str) -> int | None:
-        """Of a file that an index links to; None where its server doesn't say. Raises SourceError."""
+        """Return the size of a file at a URL; None if its server does not send it. Raises SourceError."""
         with self._pip_web.open(address) as reply:
             return reply.total
 
     def here(self, file: RequiredFile) -> Iterator[Path]:
-        """Where the file may lie in indexes that are folders; its bytes are still to be compared."""
+        """Yield paths in local indexes that may be the file; the caller compares the bytes."""
         if file.kind not in _PYTHON:
             return
         for index in self.indexes:
@@ -142,7 +142,7 @@ class DownloadConfig:
 
     @contextmanager
     def _linked(self, page: str, file: RequiredFile, start: int, validator: str) -> Iterator[SourceResponse]:
-        """What a page of an index links to under the file's name."""
+        """Open the file that an index page links to."""
         with self._pip_web.open(page, accept=simple_index.ACCEPT) as answer:
             found = simple_index.links(answer.text(_MOST_PAGE), answer.kind, answer.address)
         named = [link for link in found if link.file == file.file]
@@ -215,7 +215,7 @@ def _untold(start: int, validator: str) -> Iterator[SourceResponse]:
 
 
 def apt_settings(given: Mapping[str, str], own: ConnectionSettings) -> ConnectionSettings:
-    """How apt reaches its mirrors, as far as its settings say something."""
+    """Return the connection settings that apt's configuration sets."""
     by_scheme, by_host = dict(own.proxies.by_scheme), dict[str, str]()
     certificates, unchecked = own.certificates, own.unchecked
     for key, value in given.items():
@@ -264,7 +264,7 @@ def default_index() -> str:
 
 
 def is_mirror(address: str) -> bool:
-    """Whether a text is the address of a mirror that can be asked."""
+    """Return whether a text is the URL of a supported mirror."""
     return bool(origin_of(address) or s3.ADDRESS.fullmatch(address) or folder_of(address))
 
 

@@ -1,4 +1,4 @@
-"""Ends what can't be interrupted: look-ups of names, answers that come byte by byte, others' programs."""
+"""Deadlines for calls that cannot be interrupted, such as name look-ups and slow responses."""
 
 import queue
 import threading
@@ -12,7 +12,7 @@ NEVER = float("inf")
 
 
 class OverdueError(Exception):
-    """A deadline came."""
+    """A deadline has passed."""
 
     def __init__(self) -> None:
         super().__init__("the deadline passed")
@@ -27,7 +27,7 @@ def remaining(until: float) -> float:
 
 
 def bounded(call: Callable[[], _Result], until: float) -> _Result:
-    """What `call` gives, or OverdueError at `until`: it is then left to a thread that ends with us."""
+    """Return the result of `call`, or raise OverdueError at `until` and leave the call to a daemon thread."""
     if until == NEVER:
         return call()
     left = remaining(until)

@@ -1,4 +1,4 @@
-"""Locks between processes, which the kernel lets go when their holder dies."""
+"""Locks between processes; the kernel releases them when their holder ends."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and asks about paths that anybody may have written."""
+"""Atomic writes of files, and checks of paths from users."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there for us; also where the path is too long, or lies in a closed folder."""
+    """Return whether a file exists and is accessible; False also for paths that are too long."""
     try:
         return path.is_file()
     except OSError:
@@ -36,7 +36,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there for us, as `is_file`."""
+    """Return whether a directory exists and is accessible."""
     try:
         return path.is_dir()
     except OSError:

@@ -1,4 +1,4 @@
-"""Keys that cover inputs: the sha256 of what goes into a stage, an image or a base."""
+"""Build keys: the sha256 over the inputs of a stage, an image or a base."""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 KEY_LABEL = "org.bakehouse.key"
-"""The label that tells of an image which plan it was built from."""
+"""Label of an image with its build key."""
 
 
 # `json.dumps` makes one of its own for each value that is to be sorted

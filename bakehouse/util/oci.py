@@ -16,7 +16,7 @@ PLATFORM = "linux/amd64"
 EPOCH = 1767225600
 """The time of every file and image that we make, 2026-01-01: any fixed value would do."""
 COMPRESSION_LEVEL = 3
-"""Of gzip: half the time of its default, for 5 % more bytes (700 MB of torch)."""
+"""Level of gzip: half the time of the default level, for 5 % more bytes (700 MB of torch)."""
 
 _REPOSITORY = re.compile(
     r"(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
@@ -29,7 +29,7 @@ ECR_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a registry is on this machine, where it is asked over plain HTTP as docker does."""
+    """Return whether a registry is on this machine; Docker uses plain HTTP for it."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     with suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_named(host: str, registry: str) -> bool:
-    """Whether people mean this host by `local`, by `ecr`, or by its own name."""
+    """Return whether `registry` (`local`, `ecr` or a host) names this host."""
     match registry:
         case "local":
             return is_loopback(host)

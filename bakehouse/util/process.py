@@ -1,4 +1,4 @@
-"""Runs other programs so that none of them outlives this one."""
+"""Child processes that end with this process."""
 
 import contextlib
 import functools
@@ -74,7 +74,7 @@ def _dying_with_parent(gently: bool) -> tuple[str, ...]:
 
 @functools.cache
 def _has_setpriv() -> bool:
-    """Whether there is one that knows this option, which not every system's does."""
+    """Return whether `setpriv` exists and has `--pdeathsig`."""
     if shutil.which("setpriv") is None:
         return False
     return subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""Rows at the end of a terminal's screen, written anew in place of those before."""
+"""Rows at the end of a terminal that are redrawn in place, and output callbacks."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -45,5 +45,5 @@ def _width(stream: TextIO) -> int:
 
 
 def in_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody watches the stream who has not said NO_COLOR (no-color.org: empty says nothing)."""
+    """Return whether the stream is a terminal and NO_COLOR is unset or empty (no-color.org)."""
     return stream.isatty() and not environment.get("NO_COLOR")

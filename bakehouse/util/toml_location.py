@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML file, as well as a text search can tell: tomllib keeps no positions."""
+"""Locations of keys in a TOML file, found by text search because tomllib keeps no positions."""
 
 from pathlib import Path
 

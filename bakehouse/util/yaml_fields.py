@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound=str)
 
 
 class Fields:
-    """One mapping's fields, read by name; every mistake is collected, and a neutral value goes on.
+    """The fields of a mapping, read by name. Every mistake is collected and replaced by a neutral value.
 
     Call `finish` last: it reports the keys nobody asked for.
     """
@@ -47,11 +47,11 @@ class Fields:
         return key in self._values
 
     def lacks(self, key: str) -> bool:
-        """Whether a key is missing that must be there; the caller has words of its own for it."""
+        """Return whether a required key is missing; the caller reports it."""
         return key not in self._values
 
     def place(self, key: str) -> Location:
-        """Where the value of `key` stands, or the mapping when it has none."""
+        """Return the location of the value of `key`, or of the mapping without it."""
         return self._values[key][1].location if key in self._values else self.location
 
     def node(self, key: str) -> Node | None:
@@ -88,7 +88,7 @@ class Fields:
         return int(text)
 
     def key_place(self, key: str) -> Location:
-        """Where `key` itself stands, or the mapping where it doesn't."""
+        """Return the location of `key` itself, or of the mapping without it."""
         return self._values[key][0].location if key in self._values else self.location
 
     def size(self, key: str, unknown: str) -> int | None:
@@ -113,7 +113,7 @@ class Fields:
     def choice_or_choices(
         self, key: str, words: Iterable[str], items: Iterable[str], default: str
     ) -> str | tuple[str, ...]:
-        """One of some words, or a list of others."""
+        """Return one of `words`, or a list of `items`."""
         if not isinstance(self.node(key), Sequence):
             if (text := self.text(key, default)) not in items:
                 return self.choice(key, words, default)

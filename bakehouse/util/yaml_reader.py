@@ -1,4 +1,4 @@
-"""Reads YAML into nodes that know their file, line and column, within limits set before anything is built.
+"""Reader of YAML into nodes with file, line and column, within limits that are checked first.
 
 Every scalar stays text, so that version `3.10` is not the number 3.1. PyYAML's events are used, not its
 composer: that one recurses in C and ends the process on 100,000 brackets.
@@ -22,7 +22,7 @@ MAX_TEXT = 16_000
 _Mark = yaml.error.Mark | yaml._yaml.Mark
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What double quotes can smuggle in: control characters, line separators, changes of direction."""
+"""Characters that double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with a sign of YAML's own, as version ranges do."""
 _OPEN = {
@@ -30,7 +30,7 @@ _OPEN = {
     "while parsing a flow sequence": "not closed, or a comma is missing after it",
     "while scanning a quoted scalar": "this quote is not closed",
 }
-"""What is told at the place where it begins: where the parser gives up says little."""
+"""Mistakes reported at their start: the place where the parser fails says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def parse(data: bytes, path: Path) -> Node:
 
 
 def is_in_flow(text: str, line: int, column: int) -> bool:
-    """Whether the value at a place of YAML text stands between braces or brackets, on whatever lines."""
+    """Return whether the value at a position is inside braces or brackets, possibly on other lines."""
     around = [False]
     for event in _events(text):
         mark = event.start_mark
@@ -99,7 +99,7 @@ def is_in_flow(text: str, line: int, column: int) -> bool:
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """As `yaml.parse`, which asks for each event twice."""
+    """Yield events like `yaml.parse`, which requests each event twice."""
     loader = _Loader(text)
     try:
         yield from iter(loader.get_event, None)
