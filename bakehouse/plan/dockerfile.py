@@ -47,6 +47,7 @@ class _Values(NamedTuple):
 
 
 _STAGE_TEXTS: dict[tuple[str, str, _Values], str] = {}
+_STAGE_INPUTS: dict[str, dict[str, bytes]] = {}
 _INPUT = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
 """A path that the text of a step reads from the stage `inputs`."""
 
@@ -107,17 +108,13 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
 
 def _inputs(image: Image, dockerfile: str, templates: Mapping[str, str]) -> Iterator[RenderedFile]:
     """The files that the steps of a Dockerfile mount or copy from its stage `inputs`."""
-    lists = image.inputs
-    stages: dict[str, Stage] = {}
+    files = image.inputs
     for stage in image.stages:
-        stages |= dict.fromkeys(stage.inputs, stage)
+        if stage.key not in _STAGE_INPUTS:
+            _STAGE_INPUTS[stage.key] = stage.inputs
+        files |= _STAGE_INPUTS[stage.key]
     for path in sorted({*_INPUT.findall(dockerfile)}):
-        if path in stages:
-            content = stages[path].inputs[path]
-        elif path in lists:
-            content = lists[path]
-        else:
-            content = templates[path].encode()
+        content = files[path] if path in files else templates[path].encode()
         yield RenderedFile(f"{image.name}/inputs/{path}", content, content.startswith(b"#!"))
 
 
@@ -279,6 +276,7 @@ def _stage_texts(image: Image, templates: Mapping[str, str]) -> tuple[layers.Tex
 def forget() -> None:
     """Render every stage anew, as a process does that has rendered none."""
     _STAGE_TEXTS.clear()
+    _STAGE_INPUTS.clear()
 
 
 def _stage_text(
@@ -353,6 +351,7 @@ def _stage_template(text: str, templates: tuple[tuple[str, str], ...]) -> "Templ
     return _environment(templates).from_string(text)
 
 
+@cache
 def _command(text: str) -> str:
     """Return a command with each word quoted if necessary, so that it stays one line of a RUN step."""
     try:

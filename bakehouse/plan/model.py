@@ -113,7 +113,7 @@ class Stage:
     @property
     def finish(self) -> str:
         """The command that turns /out into a layer; it needs the mount of `bin/finish-layer`."""
-        return wrapped(["finish-layer", self.name, *map(shlex.quote, self.dropped)], "    ", " \\")
+        return wrapped(["finish-layer", self.name, *map(shlex.quote, self.dropped)], "        ", " \\")
 
     @property
     def requirements(self) -> str:

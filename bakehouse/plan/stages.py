@@ -7,6 +7,7 @@ component in the same way have the same stage, with the same key and the same te
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.size_budget import REQUIREMENTS
@@ -65,8 +66,13 @@ def scripts_of(stage: Stage, *, is_frozen: bool) -> frozenset[str]:
     return frozenset(_scripts(stage, is_frozen))
 
 
+@lru_cache(1024)
+def _mounted(template: str) -> tuple[str, ...]:
+    return tuple(_MOUNTED.findall(template))
+
+
 def _scripts(stage: Stage, is_frozen: bool) -> Iterator[str]:
-    yield from _MOUNTED.findall(stage.template)
+    yield from _mounted(stage.template)
     if "packages(" in stage.template and (stage.wheels or stage.sdists or stage.artifacts):
         yield "finish-layer"
     downloads = "packages(" in stage.template or "download(" in stage.template
@@ -140,7 +146,7 @@ def _stage(
         facts=spec.facts,
         files=component.files,
         debs=debs,
-        debs_list=f"debs/{base.label}/{part.label}.txt",
+        debs_list=f"debs/{base.label}/{part.label}.txt" if debs else "",
         trims=trims,
         dropped=dropped,
         layer=component.layer_order,

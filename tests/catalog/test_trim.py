@@ -45,7 +45,7 @@ def torch(tree: Tree) -> Tree:
 
 def finished(tree: Tree, recipe: str) -> str:
     tree.image(recipe)
-    lines = tree.dockerfile().replace(" \\\n    ", " ").splitlines()
+    lines = tree.dockerfile().replace(" \\\n        ", " ").splitlines()
     return next(line for line in lines if line.startswith("RUN finish-layer torch"))
 
 
