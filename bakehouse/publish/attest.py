@@ -1,4 +1,4 @@
-"""Says of a published image, beside it in its registry, what is in it and how it came to be."""
+"""Attaches an SBOM and provenance to a published image in its registry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from bakehouse.util.terminal import Reporter
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """What hangs on an image now, and what could not be hung there."""
+    """Attached documents, and failures to attach."""
 
     artifacts: tuple[ReleasedArtifact, ...] = ()
     failures: tuple[PublishError, ...] = ()
 
     def require_all(self) -> None:
-        """Raise what went wrong, once the rest is written down."""
+        """Raise the failures, after the rest is recorded."""
         if self.failures:
             raise PublishError(*(told for one in self.failures for told in one.diagnostics))
 
@@ -40,9 +40,9 @@ def attest(
     publication: PushOptions,
     progress: Reporter,
 ) -> Attested:
-    """Attach the bill of materials and the provenance of an image to its digest, wherever it was published.
+    """Attach the SBOM and provenance of an image to its digest in every registry.
 
-    The image stays as it is, also where this fails, and that keeps it from no registry.
+    A failure changes neither the image nor its publication.
     """
     name = built.image.name
     log = publication.locks.parent / "attested" / name / "installed.log"
@@ -52,7 +52,7 @@ def attest(
         told = tuple(_told(one) for one in error.diagnostics)
         return Attested(failures=tuple(_unattached(published, *told) for _, published in places))
     if installed.packages is None:
-        progress(f"{name}: it has no dpkg, so its SBOM lacks the packages of its distribution, and says so")
+        progress(f"{name}: it has no dpkg, so its SBOM lists no system packages, and says so")
     found: set[ReleasedArtifact] = set()
     failures = []
     for registry, published in places:
@@ -72,7 +72,7 @@ def attest(
 def documents_of(
     built: BuiltImage, published: PublishedImage, installed: Installed, revision: str
 ) -> tuple[Artifact, ...]:
-    """The SBOM and the provenance of an image, as they are attached."""
+    """Return the SBOM and the provenance of an image as artifacts."""
     image, digest = built.image, published.digest
     return (
         Artifact(sbom.MEDIA_TYPE, sbom.text_of(image, digest, installed), f"{image.name}.cdx.json"),
@@ -115,7 +115,7 @@ def _told(diagnostic: Diagnostic) -> Reason:
 
 def _unattached(published: PublishedImage, *reasons: Reason) -> PublishError:
     message = f"`{published.image}` is published, but its SBOM and provenance could not be attached"
-    hint = f"run `bake push {published.image} --attest` again; the image itself is not sent twice"
+    hint = f"run `bake push {published.image} --attest` again; the image is not pushed twice"
     return PublishError(
         Diagnostic(message, reasons=reasons, facts=(("published", published.image_uri),), hint=hint)
     )

@@ -1,4 +1,4 @@
-"""Lets Amazon ECR itself carry an image to another region, where the account has asked it to."""
+"""Waits for Amazon ECR to replicate an image to another region, where a rule of the account does so."""
 
 import time
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from bakehouse.util.terminal import Reporter
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How long something is waited for that AWS does by itself."""
+    """Limits on waiting for AWS."""
 
     seconds: float = 1800.0
     pause: float = 5.0
@@ -35,7 +35,7 @@ def await_replica(
     progress: Reporter,
     waiting: Waiting,
 ) -> bool:
-    """Wait until an image of one region is in another; False where nothing brings it there.
+    """Wait until an image is replicated to another region; return False where no rule applies.
 
     Raises PublishError where ECR failed to, or takes too long.
     """
@@ -76,7 +76,7 @@ def _late(target: EcrRegistry, published: PublishedImage, since: float) -> Publi
         f"in {format_seconds(time.monotonic() - since)}"
     )
     facts = (("image", published.image_uri), ("digest", short(published.digest)))
-    hint = "run the same command again later: what is there stays"
+    hint = "run the same command again later; published images stay"
     return PublishError(Diagnostic(message, facts=facts, hint=hint))
 
 

@@ -1,4 +1,4 @@
-"""Waits for Amazon ECR's scan of an image, basic or enhanced; what was not scanned is never called clean."""
+"""Waits for Amazon ECR's scan of an image, basic or enhanced; an unscanned image never counts as clean."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _DONE = ("COMPLETE", "ACTIVE")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan found, or why there was none."""
+    """Result of a scan, or the reason for none."""
 
     completed: str = ""
     """When, in UTC; empty where nothing was scanned."""
@@ -85,8 +85,8 @@ def require_clean(found: Scan, severity: str, published: PublishedImage) -> None
     """Raise PublishError where findings are as severe as that or more, or where nothing was scanned."""
     facts: tuple[tuple[str, str], ...] = (("image", published.image_uri),)
     if not found.completed:
-        message = f"`{published.image}` was not scanned, and a scan was asked for"
-        hint = "`scan_on_push`, or the registry's own settings of scans, let ECR scan what is pushed"
+        message = f"`{published.image}` was not scanned, but a scan was requested"
+        hint = "set `scan_on_push`, or enable scanning in the registry's settings"
         reasons = (Reason(found.why_not),)
         raise PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
     severe = SEVERITIES[: SEVERITIES.index(severity) + 1]
@@ -99,7 +99,7 @@ def require_clean(found: Scan, severity: str, published: PublishedImage) -> None
 
 
 class _NotScannedError(Exception):
-    """There will be no scan."""
+    """No scan will be made."""
 
 
 def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:

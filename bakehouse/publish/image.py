@@ -1,4 +1,4 @@
-"""Brings one image to every registry of a destination, and what became of it into the ledger."""
+"""Publishes one image to every registry of a destination, and records it in the ledger."""
 
 from dataclasses import dataclass, replace
 
@@ -31,22 +31,22 @@ from bakehouse.util.terminal import Reporter
 
 @dataclass(frozen=True, slots=True)
 class ImagePush:
-    """One image on its way."""
+    """Publication of one image."""
 
     project: Project
     built: BuiltImage
     where: Destination
     publication: push.PushOptions
     fail_on: str
-    """The least severity of a scan's finding that is too much; empty asks for no scan."""
+    """Lowest severity of scan findings that fails; empty requests no scan."""
     queue: PushQueue
     say: Reporter
     engine: Engine | None = None
-    """Where it is looked at for what is attached to it; None attaches nothing."""
+    """Engine to inspect the image for its attachments; None attaches nothing."""
 
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
-        """Publish it; what was published is written down before a failure of the rest is raised."""
-        # A ledger that can't be read is told before anything is pushed.
+        """Publish the image. Successful registries are recorded before failures of others are raised."""
+        # Report an unreadable ledger before anything is pushed.
         open_ledger(self.project).records(self.built.image.name)
         report = smoke_report.load_all(self.project.state, self.built.digest)
         found = Scan()
@@ -60,11 +60,11 @@ class ImagePush:
             return published
 
         spread = regions.for_each_region(self.where.registries, publish)
-        # Before anything is attached, which takes a while and may be interrupted.
+        # Recorded before attaching, which takes a while and may be interrupted.
         record = self._write(spread.published, report, found, spread.regions)
         attested = Attested()
         if self.engine and not spread.interrupt:
-            # Not to another manifest, which counts as a failure of its registry.
+            # A registry with another manifest has failed already.
             alike = [one for one in taken if one[1].digest == spread.published.digest]
             attested = attest(self.built, alike, self.engine, self.publication, self.say)
             record = self._write(spread.published, report, found, spread.regions, attested.artifacts)
@@ -74,7 +74,7 @@ class ImagePush:
         return spread.published, record
 
     def _scanned(self, report: SmokeReport | None) -> Scan:
-        """The scan of the image as a candidate: until it was scanned it has no release tag anywhere."""
+        """Scan the image as a candidate, so that it gets release tags only after the scan."""
         first = self.where.registries[0]
         require_scanning(first)
         staging = replace(self.publication, candidate=True)
@@ -84,7 +84,7 @@ class ImagePush:
             found = scanned(first, staged, self.say, self._waiting)
             ecr_scan.require_clean(found, self.fail_on, staged)
         except BaseException:
-            # Also where somebody does not wait for it: the candidate is there.
+            # The candidate is published, even if the wait is interrupted.
             self._write(staged, report, found, regions.places([(first, staged)]))
             raise
         return found
@@ -93,13 +93,13 @@ class ImagePush:
         self, target: Registry, first: PublishedImage | None, report: SmokeReport | None
     ) -> PublishedImage:
         if first and isinstance(target, EcrRegistry):
-            # What arrives by itself is found there, and looked at as after a push.
+            # A replicated image is found in the registry and checked as after a push.
             ecr_replication.await_replica(self._source(first), target, first, self.say, self._waiting)
         published = self._pushed(target, with_same_release_day(self.publication, first), report)
         until = self.publication.until
         require_not_expiring(target, published, open_ledger(self.project), self.say, until)
         if isinstance(target, EcrRegistry):
-            # Bakehouse changes nothing that is there.
+            # Bakehouse never changes existing repositories.
             place = f"`{target.host}/{published.repository}`"
             for reason in differences(target, published, until):
                 self.say(f"{published.image}: warning: {place}: {reason.text}")
@@ -116,7 +116,7 @@ class ImagePush:
         return Waiting(until=self.publication.until)
 
     def _source(self, published: PublishedImage) -> EcrRegistry:
-        """The registry that took the image, of those in several regions."""
+        """Registry that has the image, of those in several regions."""
         [found] = [one for one in self.where.registries if one.host == published.registry]
         assert isinstance(found, EcrRegistry), "several registries that aren't ECR's"
         return found
@@ -139,26 +139,26 @@ class ImagePush:
 
 
 def scanned(registry: Registry, published: PublishedImage, say: Reporter, waiting: Waiting) -> Scan:
-    """The scan of an image in a registry that can make one."""
+    """Return the scan of an image; raise UsageError for a registry without scans."""
     return ecr_scan.scan(require_scanning(registry), published, say, waiting)
 
 
 def require_scanning(registry: Registry) -> EcrRegistry:
-    """A registry as one that scans; raises UsageError where it is another."""
+    """Return a registry that scans; raise UsageError for others."""
     if not isinstance(registry, EcrRegistry):
-        message = f"`{registry.host}` scans nothing: only Amazon ECR does"
+        message = f"`{registry.host}` does not scan images; only Amazon ECR does"
         raise UsageError(Diagnostic(message, hint="leave out `--scan` and `--fail-on`"))
     return registry
 
 
 def with_same_release_day(publication: push.PushOptions, first: PublishedImage | None) -> push.PushOptions:
-    """Every region gives an image the tag that the first one gave it, on whichever day that was."""
+    """Return options with the day of the first region's tag, so that all regions have the same tag."""
     day = release_day(first.tags[0]) if first else None
     return replace(publication, day=day) if day else publication
 
 
 def differences(target: EcrRegistry, published: PublishedImage, until: float) -> tuple[Reason, ...]:
-    """What a repository has otherwise than the settings say, or why that is not known."""
+    """Return how a repository differs from the settings, or why the comparison failed."""
     try:
         return bounded(lambda: target.differences(published.repository, published.image), until)
     except PublishError as error:
@@ -177,7 +177,7 @@ def require_not_expiring(
     *,
     move_tag: bool = False,
 ) -> None:
-    """Let nothing into the ledger that the registry is going to expire, by whichever of its tags."""
+    """Raise PublishError for an image that a lifecycle rule would expire by any of its tags."""
     if isinstance(target, EcrRegistry):
         places = (place for record in ledger.records(published.image) for place in record.places)
         known = {tag for place in places if place.image_uri == published.image_uri for tag in place.tags}
@@ -195,7 +195,7 @@ def require_not_expiring(
 
 
 def warn_if_newer_release(project: Project, record: ReleaseRecord, say: Reporter) -> None:
-    """To publish again what was released before doesn't make it the newest: look-ups give another."""
+    """Report a release that is not the newest, which look-ups return."""
     if record.candidate:
         return
     newest = image_uris.newest(project.images, record.image)

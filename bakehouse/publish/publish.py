@@ -1,4 +1,4 @@
-"""Publishes built images and promotes candidates, and writes both into the ledger."""
+"""Publishes built images, promotes candidates, and records both in the ledger."""
 
 import contextlib
 import time
@@ -46,36 +46,36 @@ class PublishOptions:
     """Where images are published, and as what."""
 
     registry: str = ""
-    """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the project's."""
+    """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the default."""
     create: bool = False
-    """Make an ECR repository that is not there."""
+    """Create missing ECR repositories."""
     candidate: bool = False
-    """As candidates."""
+    """Publish as candidates."""
     move_tag: bool = False
-    """Let the moving tag follow."""
+    """Move the image's moving tag to the release."""
     image_uri: str = ""
-    """What is to be promoted; empty is the newest candidate."""
+    """Candidate to promote; empty is the newest."""
     reports: tuple[Path, ...] = ()
-    """Smoke reports that other machines made."""
+    """Smoke reports from other machines."""
     attest: bool = False
-    """Attach what is in the image and how it came to be."""
+    """Attach an SBOM and provenance."""
     deadline: float = 0.0
-    """Seconds that pushing may take, all images and attempts together; 0 is six hours."""
+    """Seconds for all images and attempts together; 0 is six hours."""
     fail_on: str = ""
-    """The least severity of a scan's finding that is too much; empty is what the settings say."""
+    """Lowest severity of scan findings that fails; empty is the registry's setting."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no time: it is found out before anything is built."""
+        """Reject an invalid deadline before anything is built."""
         if not 0 <= self.deadline <= _LONGEST:
-            message = f"`--deadline` can't be `{self.deadline:g}`"
-            hint = f"it is seconds, at most {_LONGEST} (30 days); 0 is six hours"
+            message = f"invalid `--deadline {self.deadline:g}`"
+            hint = f"use seconds, at most {_LONGEST} (30 days); 0 is six hours"
             raise UsageError(Diagnostic(message, hint=hint))
 
 
 def push_images(
     project: Project, built: Sequence[BuiltImage], say: Reporter, terms: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
-    """Push what may be released, or candidates, and write it into the ledger."""
+    """Push tested images, or candidates, and record them in the ledger."""
     provision.ensure(provision.ask_at_terminal, say)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
@@ -107,16 +107,16 @@ def _tell_bytes(published: Sequence[PublishedImage], say: Reporter) -> None:
 
 
 def promote_image(project: Project, image: Image, say: Reporter, terms: PublishOptions) -> ReleaseRecord:
-    """Release an image's newest candidate, by what was seen of it on all machines."""
+    """Release an image's newest candidate, by the smoke reports of all machines."""
     ledger = open_ledger(project)
     known = ledger.records(image.name)
     candidate = image_uris.to_promote(
         project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
     )
     if candidate.candidate and candidate.key != image.key:
-        # What a recipe requires today may be less than what it required then
+        # Today's recipe may require fewer checks than the candidate's did.
         facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
-        hint = "check out the commit that it was staged from: `bake releases` tells it"
+        hint = "check out the commit that it was published from, which `bake releases` shows"
         message = f"the candidate of `{image.name}` was not built from this recipe"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
@@ -145,14 +145,14 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
             released = replace(candidate, candidate=False, date=publication.day.isoformat())
             record = recording.with_report(released, report, image.required)
         record = _in_regions(record, spread)
-        # Before the alias, which a registry may not let move: it is released all the same.
+        # Before the moving tag, which a registry may reject: the image is released all the same.
         ledger.add(record)
         if terms.move_tag and not spread.interrupt:
             unmoved = _move_tages(taken, publication)
             spread = replace(spread, failures=(*spread.failures, *unmoved))
     spread.require_all()
     if terms.move_tag:
-        say(f"{image.name}: the tag `{image.name}` means it now")
+        say(f"{image.name}: tag `{image.name}` now points to this release")
     warn_if_newer_release(project, record, say)
     return record
 
@@ -160,7 +160,7 @@ def promote_image(project: Project, image: Image, say: Reporter, terms: PublishO
 def _move_tages(
     released: Sequence[tuple[Registry, PublishedImage]], publication: push.PushOptions
 ) -> tuple[PublishError, ...]:
-    """Let the moving tag mean a release in each registry that has it; what kept it where it was."""
+    """Move the moving tag in each registry that has the release; return the failures."""
     failures = []
     for target, published in released:
         try:
@@ -178,7 +178,7 @@ def _scanned(
     terms: PublishOptions,
     publication: push.PushOptions,
 ) -> ReleaseRecord:
-    """A candidate with the outcome of a scan, where one is wanted; written down where it is too bad."""
+    """Candidate with the result of a scan where one is requested; recorded even if findings fail it."""
     settings = destination.settings_of(project, candidate.registry)
     severity = terms.fail_on or (settings.scan if settings else "")
     if not severity:
@@ -191,7 +191,7 @@ def _scanned(
     try:
         ecr_scan.require_clean(found, severity, published)
     except PublishError:
-        # Of what is released already nothing new is told: it stays as it was.
+        # The record of a release stays unchanged.
         if candidate.candidate:
             open_ledger(project).add(candidate)
         raise
@@ -199,7 +199,7 @@ def _scanned(
 
 
 def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
-    """A candidate as each registry has it, also those that an earlier promotion did not reach."""
+    """Candidate in each registry, including those that an earlier promotion did not reach."""
     together = [
         one.places for one in known if candidate.image_uri in {place.image_uri for place in one.places}
     ]
@@ -209,7 +209,7 @@ def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dic
 
 
 def _in_regions(record: ReleaseRecord, spread: regions.RegionResults) -> ReleaseRecord:
-    """A record of what is released, in the registries that have it now."""
+    """Record with the registries that have the release now."""
     first = spread.published
     return replace(
         record,
@@ -221,10 +221,10 @@ def _in_regions(record: ReleaseRecord, spread: regions.RegionResults) -> Release
     )
 
 
-def verify(
+def verify_releases(
     project: Project, records: Sequence[ReleaseRecord], say: Reporter
 ) -> tuple[verification.Verified, ...]:
-    """Ask the registries of records for each of them."""
+    """Compare records with their registries."""
     with contextlib.ExitStack() as stack:
 
         def registry_of(host: str) -> Registry:
@@ -248,7 +248,7 @@ def _publication(project: Project, terms: PublishOptions, prefix: str = "") -> p
 
 
 def _history(project: Project, image: str, digest: Digest) -> str:
-    # It is asked where a push has failed already.
+    # This runs after a push has failed.
     with contextlib.suppress(BakehouseError):
-        return recording.told_of(open_ledger(project).records(image), digest)
+        return recording.describe(open_ledger(project).records(image), digest)
     return ""

@@ -1,4 +1,4 @@
-"""Lets many pushes run at once: a layer is on its way once, and a push that stalls holds up few others."""
+"""Runs pushes in parallel and uploads each shared layer only once."""
 
 import contextlib
 import queue
@@ -25,14 +25,14 @@ _TIME_TO_STOP = 5.0
 
 @dataclass(slots=True, eq=False)
 class QueuedPush:
-    """One push that is on its way."""
+    """One running push."""
 
     layers: frozenset[Digest]
     stopped: threading.Event
     moved_at: float = field(default_factory=time.monotonic)
 
     def moved(self, at: float) -> None:
-        """Take down when the push moved last; raises KeyboardInterrupt where all are to stop."""
+        """Record the time of the last progress; raise KeyboardInterrupt after an interrupt."""
         self.moved_at = at
         if self.stopped.is_set():
             raise KeyboardInterrupt
@@ -42,7 +42,7 @@ class QueuedPush:
 
 
 class PushQueue:
-    """Several pushes to one place, each by a thread of its own, as many at once as make sense."""
+    """Pushes to one registry, each in its own thread, with a limit on parallel uploads."""
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._at_once = at_once
@@ -51,9 +51,9 @@ class PushQueue:
         self._turns: list[QueuedPush] = []
 
     def each(self, works: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
-        """What came of each; one that fails keeps no other from being tried.
+        """Return the result or error of each; a failure does not stop the others.
 
-        An interrupt stops those that are on their way, and no further one begins.
+        An interrupt stops the running pushes, and no further one starts.
         """
         if len(works) < 2:
             # In the main thread an interrupt arrives at once, whatever is waited for.
@@ -66,7 +66,7 @@ class PushQueue:
             except BaseException as error:
                 ended.put((number, error))
 
-        # Not an executor's: Python would wait for those at its end, whatever they wait for.
+        # Not an executor: Python waits for its threads at exit, even if they hang.
         threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""Turns what was published, and what is known of it, into a record of the ledger."""
+"""Ledger records of published images."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from bakehouse.publish.tags import PublishedImage
 def record_of(
     published: PublishedImage, image: Image, report: SmokeReport | None, day: date, revision: str = ""
 ) -> ReleaseRecord:
-    """What the ledger keeps of a publication; a report of another digest counts as none."""
+    """Return the record of a published image; a report of another digest is ignored."""
     if report and not published.has_digest(report.digest):
         report = None
     names = dict(one for part in image.all_parts for one in part.provides)
@@ -54,7 +54,7 @@ def record_of(
 
 
 def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str, ...]) -> ReleaseRecord:
-    """A record with what was seen of its digest."""
+    """Return a record with the results of a smoke report."""
     return replace(
         record,
         tested=not release_blockers(report, required),
@@ -63,8 +63,8 @@ def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str,
     )
 
 
-def told_of(records: Iterable[ReleaseRecord], digest: str) -> str:
-    """What the ledger tells of a digest: how, when and from which commit it was published; empty for none."""
+def describe(records: Iterable[ReleaseRecord], digest: str) -> str:
+    """Return how, when and from which commit a digest was published; empty where it was not."""
     for record in records:
         if record.digest == digest:
             how = "staged" if record.candidate else "released"
@@ -75,7 +75,7 @@ def told_of(records: Iterable[ReleaseRecord], digest: str) -> str:
 def with_known(
     record: ReleaseRecord, known: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
-    """A record with all that is known of its digest: what hangs on it, and its last scan."""
+    """Return a record with the attachments and the last scan of its digest."""
     return _with_scan(_with_artifacts(record, known, attached), known)
 
 

@@ -1,4 +1,4 @@
-"""Publishes one image to every registry of a destination: what one region refuses, the others still get."""
+"""Publishes one image to every registry of a destination; a failure in one does not stop the others."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,23 +10,23 @@ from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Registry
 from bakehouse.util.oci import region_of
 
-_HINT = "what was published is in the ledger; the same command completes it"
+_HINT = "run the same command again to complete it; the ledger has what was published"
 
 
 @dataclass(frozen=True, slots=True)
 class RegionResults:
-    """An image in the registries that took it."""
+    """Results of publishing an image to several registries."""
 
     published: PublishedImage
-    """In the foremost of them."""
+    """Image in the first registry that accepted it."""
     regions: tuple[ReleasedRegion, ...]
     failures: tuple[BakehouseError, ...]
-    """Why it is not in the others."""
+    """Failures of the others."""
     interrupt: BaseException | None = None
-    """What ended it before all the others were tried, such as Ctrl-C."""
+    """Interrupt, such as Ctrl-C, before all were tried."""
 
     def require_all(self) -> None:
-        """Raise what kept it out of a registry, once the rest is written down."""
+        """Raise the failures, after the successes are recorded."""
         if self.interrupt:
             raise self.interrupt
         if not self.failures:
@@ -40,9 +40,9 @@ class RegionResults:
 def for_each_region(
     registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
 ) -> RegionResults:
-    """Publish to one registry after the other; raises, whatever happens, only where none took it.
+    """Publish to one registry after the other; raise only if none accepts the image.
 
-    `publish` is given what was published first, whose tag the others are to have.
+    `publish` gets the first published image, whose tag the others reuse.
     """
     found: list[tuple[Registry, PublishedImage]] = []
     failures: list[tuple[Registry, BakehouseError]] = []
@@ -71,7 +71,7 @@ def for_each_region(
 
 
 def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:
-    """Where an image lies in AWS, as the ledger keeps it."""
+    """Return the AWS regions of an image as ledger records."""
     return tuple(
         ReleasedRegion(region, one.image_uri, one.tags[0])
         for registry, one in found
@@ -80,12 +80,12 @@ def places(found: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRe
 
 
 def region_in(registry: Registry) -> str:
-    """The region of a registry; empty where it is none of AWS's."""
+    """Return the AWS region of a registry; empty outside AWS."""
     return registry.region if isinstance(registry, EcrRegistry) else region_of(registry.host)
 
 
 def _told(registry: Registry, error: BakehouseError, names: str) -> BakehouseError:
-    """A failure with its region, and with what is to be done for the others' sake."""
+    """Failure with its region, the published regions and a hint."""
     facts = (("region", region_in(registry)), ("published in", names))
     return type(error)(
         *(replace(one, facts=(*facts, *one.facts), hint=one.hint or _HINT) for one in error.diagnostics)
@@ -104,5 +104,5 @@ def _all_failed(failures: Sequence[tuple[Registry, BakehouseError]]) -> None:
 def _another(first: PublishedImage, published: PublishedImage) -> PublishError:
     facts = (("there", published.image_uri), ("first", first.image_uri))
     hint = "use an engine with the containerd image store, which pushes one manifest: run `bake doctor`"
-    message = f"`{published.registry}` has another manifest of `{published.image}`"
+    message = f"`{published.registry}` has a different manifest of `{published.image}`"
     return PublishError(Diagnostic(message, facts=facts, hint=hint))

@@ -1,4 +1,4 @@
-"""Says whether what was built may be released: it was tested whole, and could be built a second time."""
+"""Release gate: a release must have passed its smoke test and be reproducible from its pins."""
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
@@ -8,7 +8,7 @@ from bakehouse.registry.manifest import short
 
 
 def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
-    """Whether this very digest passed all that has to be passed before it is released."""
+    """Return whether this digest passed all required checks."""
     return (
         report is not None
         and report.digest == built.digest
@@ -17,7 +17,7 @@ def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
 
 
 def check_pinned(image: Image) -> None:
-    """Refuse what nobody could build a second time."""
+    """Raise PublishError for unpinned inputs, with which the image cannot be built again."""
     problems = Problems()
     if isinstance(image.base, RegistryBase) and image.base.digest is None:
         message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
@@ -27,23 +27,23 @@ def check_pinned(image: Image) -> None:
         hint = f"run `bake lock {image.name}` and commit what it writes, then build and test again"
         problems.add(Diagnostic(message, hint=hint))
     for artifact in image.unpinned:
-        message = f"nobody knows the sha256 of `{artifact.name}`, which is in `{image.name}`"
+        message = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
         hint = "run `bake lock`, compare what it prints with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
     problems.raise_as(PublishError)
 
 
 def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
-    """Refuse what has not passed all that its recipe requires."""
+    """Raise PublishError for an image that has not passed its required checks."""
     if is_tested(built, report):
         return
     name = built.image.name
     here = short(built.digest)
     facts: tuple[tuple[str, str], ...] = ()
     if report is None:
-        reasons: tuple[str, ...] = (f"no smoke test of {here} is on record",)
+        reasons: tuple[str, ...] = (f"no smoke test of {here} is recorded",)
     elif report.digest != built.digest:
-        reasons = ("the smoke test on record is of another build",)
+        reasons = ("the recorded smoke test is of another build",)
         facts = (("tested", report.digest), ("built", built.digest))
     else:
         reasons = release_blockers(report, built.image.required)

@@ -1,4 +1,4 @@
-"""Asks registries whether they still hold what the ledger says, under the tags that it says."""
+"""Compares ledger records with their registries: digests, tags and attachments."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
@@ -19,19 +19,19 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One address as its registry has it."""
+    """Comparison of one record with its registry."""
 
     record: ReleaseRecord
     missing: tuple[str, ...]
-    """What is not as the ledger says, each as a clause."""
+    """Differences from the ledger, as clauses."""
 
 
 def verify(
     records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], retry_policy: RetryPolicy
 ) -> tuple[Verified, ...]:
-    """Ask for the manifest of each record, its tags and what hangs on it, in each region.
+    """Look up the manifest, tags and attachments of each record in each region.
 
-    Nothing is fetched but headers, where a registry puts digests into them.
+    Only headers are downloaded, where a registry puts digests into them.
     """
     records = [one for record in records for one in record.places]
     hosts = dict.fromkeys(record.registry for record in records)
@@ -52,23 +52,23 @@ def verify(
 def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
     try:
         if repository.digest_of(record.digest) is None:
-            yield f"{record.registry} no longer holds {short(record.digest)}"
+            yield f"{record.registry} no longer has {short(record.digest)}"
             return
         for tag in record.tags:
             found = repository.digest_of(tag)
             if found is None:
-                yield f"the tag `{tag}` is gone"
+                yield f"tag `{tag}` is missing"
             elif found != record.digest:
-                yield f"the tag `{tag}` means {short(found)}, not {short(record.digest)}"
+                yield f"tag `{tag}` points to {short(found)}, not {short(record.digest)}"
         for one in record.artifacts:
             if repository.digest_of(Digest(one.digest)) is None:
-                yield f"its {one.media_type}, {short(one.digest)}, is gone"
+                yield f"its {one.media_type}, {short(one.digest)}, is missing"
     except (RegistryError, OverdueError, PublishError) as error:
-        yield f"{record.registry} can't be asked: {error}"
+        yield f"could not ask {record.registry}: {error}"
 
 
 def require_all(verified: Sequence[Verified]) -> None:
-    """Raise PublishError with a diagnostic for each address that is not as the ledger says."""
+    """Raise PublishError with a diagnostic for each difference."""
     wrong = [_told(one.record, why) for one in verified for why in one.missing]
     if wrong:
         raise PublishError(*wrong)

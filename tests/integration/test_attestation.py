@@ -152,7 +152,7 @@ def test_a_registry_that_takes_no_such_artifact(
             "`mpi-cpu` is published, but its SBOM and provenance could not be attached",
             reasons=(Reason(f"`{registry_proxy.host}` answered HTTP 400: manifest invalid"),),
             facts=(("published", published.image_uri),),
-            hint="run `bake push mpi-cpu --attest` again; the image itself is not sent twice",
+            hint="run `bake push mpi-cpu --attest` again; the image is not pushed twice",
         ),
     )
     assert caught.value.exit_code == 7

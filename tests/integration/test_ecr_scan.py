@@ -163,10 +163,10 @@ def test_what_was_not_scanned_is_never_clean(
     [record] = open_ledger(project).records("mpi-cpu")
     assert caught.value.diagnostics == (
         Diagnostic(
-            "`mpi-cpu` was not scanned, and a scan was asked for",
+            "`mpi-cpu` was not scanned, but a scan was requested",
             reasons=(Reason(record.not_scanned),),
             facts=(("image", record.image_uri),),
-            hint="`scan_on_push`, or the registry's own settings of scans, let ECR scan what is pushed",
+            hint="set `scan_on_push`, or enable scanning in the registry's settings",
         ),
     )
     assert (record.candidate, record.scanned) == (True, "")
@@ -207,7 +207,7 @@ def test_only_ecr_scans_and_nothing_is_pushed_elsewhere(
     host = registry_proxy.host
     with pytest.raises(UsageError) as caught:
         push(project, image, registry=f"{host}/team")
-    assert caught.value.diagnostics[0].message == f"`{host}` scans nothing: only Amazon ECR does"
+    assert caught.value.diagnostics[0].message == f"`{host}` does not scan images; only Amazon ECR does"
     assert registry_proxy.requests == []
 
 

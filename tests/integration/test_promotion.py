@@ -315,9 +315,9 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
     asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.retry_policy)
     assert [one.missing for one in asked] == [
         (),
-        (f"{ecr_standin.host} no longer holds sha256:000000000000",),
-        ("the tag `no-such-tag` is gone",),
-        (f"the tag `{TAG}` is gone",),
+        (f"{ecr_standin.host} no longer has sha256:000000000000",),
+        ("tag `no-such-tag` is missing",),
+        (f"tag `{TAG}` is missing",),
     ]
     with pytest.raises(PublishError) as caught:
         require_all(asked)
@@ -332,5 +332,5 @@ def test_a_tag_that_means_something_else_is_told(
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy)
-    told = f"the tag `{second.tags[0]}` means {short(other.digest)}, not {short(image.digest)}"
+    told = f"tag `{second.tags[0]}` points to {short(other.digest)}, not {short(image.digest)}"
     assert asked[0].missing == (told,)

@@ -115,10 +115,10 @@ def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, i
     [pushed] = publish.push_images(project, [image], print, PublishOptions())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (f"{pushed.date}  release  {where}  {image.digest[:19]}  no commit\n")
-    require_all(publish.verify(project, [pushed], print))
+    require_all(publish.verify_releases(project, [pushed], print))
     gone = replace(pushed, digest="sha256:" + "00" * 32)
-    with pytest.raises(PublishError, match="no longer holds sha256:000000000000"):
-        require_all(publish.verify(project, [pushed, gone], print))
+    with pytest.raises(PublishError, match="no longer has sha256:000000000000"):
+        require_all(publish.verify_releases(project, [pushed, gone], print))
 
 
 def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, image: BuiltImage) -> None:

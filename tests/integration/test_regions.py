@@ -84,7 +84,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     for region in REGIONS:
         assert ecr_standin.images(repository(project), region) == {image.digest: [tag]}
         assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
-    require_all(publish.verify(project, [record], print))
+    require_all(publish.verify_releases(project, [record], print))
 
 
 def test_a_region_that_fails_is_told_and_completed_by_the_same_command(

@@ -153,8 +153,8 @@ def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
         PublishOptions(deadline=seconds)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`--deadline` can't be `{seconds:g}`",
-            hint="it is seconds, at most 2592000 (30 days); 0 is six hours",
+            f"invalid `--deadline {seconds:g}`",
+            hint="use seconds, at most 2592000 (30 days); 0 is six hours",
         ),
     )
 
@@ -170,8 +170,8 @@ def test_what_hangs_on_a_release_is_asked_for_too(
     record = replace(candidate(*proxies), artifacts=artifacts)
     found = verify.verify([record], lambda host: NamedRegistry(host, lambda _: None), RetryPolicy(attempts=1))
     assert [one.missing for one in found] == [
-        (f"its text/b, {gone[:19]}, is gone",),
-        (f"its application/vnd.a+json, {there[:19]}, is gone", f"its text/b, {gone[:19]}, is gone"),
+        (f"its text/b, {gone[:19]}, is missing",),
+        (f"its application/vnd.a+json, {there[:19]}, is missing", f"its text/b, {gone[:19]}, is missing"),
     ]
 
 
@@ -188,7 +188,7 @@ def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
     found = verify.verify(
         [candidate(*proxies)], lambda host: NamedRegistry(host, login), RetryPolicy(attempts=1)
     )
-    refused = f"{proxies[0].host} can't be asked: no AWS credentials were found"
+    refused = f"could not ask {proxies[0].host}: no AWS credentials were found"
     assert [one.missing for one in found] == [(refused,), ()]
 
 
@@ -202,7 +202,7 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
 
     retry_policy = RetryPolicy(attempts=1, until=time.monotonic() + 0.3)
     found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
-    assert [one.missing for one in found] == [(f"{proxies[0].host} can't be asked: the deadline passed",)]
+    assert [one.missing for one in found] == [(f"could not ask {proxies[0].host}: the deadline passed",)]
 
 
 class Silent(EcrRegistry):
@@ -271,6 +271,6 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
     one = ImagePush(
         Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())
     )
-    with pytest.raises(PublishError, match=r"`two\.example\.com` has another manifest of `mpi-cpu`"):
+    with pytest.raises(PublishError, match=r"`two\.example\.com` has a different manifest of `mpi-cpu`"):
         one.run()
     assert attested == ["one.example.com"]

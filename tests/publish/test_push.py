@@ -78,7 +78,7 @@ def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, seen=None) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
-            reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is on record"),),
+            reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is recorded"),),
             hint=HINT,
         ),
     )
@@ -88,7 +88,7 @@ def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
     assert refused(tmp_path, seen=report(Outcome.PASSED, digest=OTHER)) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
-            reasons=(Reason("the smoke test on record is of another build"),),
+            reasons=(Reason("the recorded smoke test is of another build"),),
             facts=(("tested", OTHER), ("built", DIGEST)),
             hint=HINT,
         ),
@@ -139,7 +139,7 @@ def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_pat
     image = replace(IMAGE, unpinned=(artifact,))
     assert refused(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
-            "nobody knows the sha256 of `smp`, which is in `mpi-cpu`",
+            "the sha256 of `smp` in `mpi-cpu` is unknown",
             place,
             hint="run `bake lock`, compare what it prints with the publisher's, then build and test again",
         ),

@@ -188,7 +188,7 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     records = [record for name in names for record in ledger.records(name)]
     show(text_of(records) if json else tables.released(records))
     if verify:
-        verified = publishing.verify(project, records, report)
+        verified = publishing.verify_releases(project, records, report)
         report(f"{sum(not result.missing for result in verified)} of {len(verified)} match the ledger")
         verification.require_all(verified)
 
