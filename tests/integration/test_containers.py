@@ -325,7 +325,7 @@ def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> No
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: the container engine could not create a container of `bakehouse/nowhere:1`\n"
         "  answer  No such image: bakehouse/nowhere:1\n"
-        "\nhint: build it with `./bake build`\n"
+        "\nhint: build it with `bake build`\n"
     )
 
 
