@@ -19,15 +19,15 @@ class AptSteps:
     base: tuple[Deb, ...] = ()
     toolchain: tuple[Deb, ...] = ()
     stages: Mapping[str, tuple[Deb, ...]] = field(default_factory=dict)
-    """By the name of their component."""
+    """Packages by component name."""
     image: tuple[Deb, ...] = ()
     on_pulled: bool = False
-    """Whether these are all that steps add to a base that is pulled."""
+    """True if these are all packages that steps add to a vendor base."""
 
 
 @dataclass(frozen=True, slots=True)
 class PulledLists:
-    """What has been asked of the distribution on one pulled base, by the steps of an image."""
+    """Names of the Debian packages that the steps of an image install on one vendor base."""
 
     reference: str
     digest: str | None
@@ -37,23 +37,23 @@ class PulledLists:
 
     @property
     def lists(self) -> tuple[tuple[str, ...], ...]:
-        """What each step has when it is done; none that asks for nothing."""
+        """The packages after each step, without steps that install none."""
         return tuple(filter(None, (self.toolchain, *self.stages.values(), self.image)))
 
     @property
     def pinned(self) -> str:
-        """The base by its digest; empty where nobody knows it."""
+        """The base by its digest, or empty if the digest is unknown."""
         return f"{self.reference}@{self.digest}" if self.digest else ""
 
 
 def apt_of(resolution: Resolution) -> tuple[str, ...]:
-    """What an image itself gets of the distribution: what its recipe names, and what its parts need."""
+    """Return the Debian packages of an image: those of its recipe and those that its components need."""
     asked = (package for one in (resolution.base, *resolution.choices) for package in one.spec.apt)
     return tuple(sorted({*resolution.recipe.content.apt, *asked}))
 
 
 def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
-    """What each step of an image on a bootstrapped base has of the distribution when it is done, by name."""
+    """Return the names of the Debian packages after each step on a bootstrapped base."""
     spec = resolution.base.spec
     base = spec.base.packages if spec.base else ()
     below = (*base, *spec.build_apt)
@@ -62,12 +62,12 @@ def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
 
 
 def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
-    """What steps install on the base of an image and on that of its build stages, where these are pulled."""
+    """Return the packages that steps install on the vendor bases of an image and of its build stages."""
     spec, source = resolution.base.spec, resolution.base.spec.base
     if source is None or source.suite or resolution.base.spec.provides.get("amazon-linux"):
         return ()
     image, built = apt_of(resolution), [one for one in resolution.choices if one.candidate.component.template]
-    # An image without build stages has no toolchain either
+    # An image without build stages has no toolchain.
     shared = spec.build_apt if built or resolution.user_packages else ()
     stages = {one.name: (*shared, *one.spec.build_apt) for one in built if one.spec.build_apt}
     if not source.build_reference:
@@ -120,9 +120,9 @@ def _on_bootstrapped(
 
 
 def are_locked(lists: Iterable[PulledLists], locks: AptLocks) -> bool:
-    """Whether each base that an image's steps add something to has a lock, of whatever digest.
+    """Return whether each base on which steps install packages has a lock, of any digest.
 
-    Where one has none, all of the image's steps ask the mirrors of their bases.
+    If one has none, all steps of the image use the mirrors of their bases.
     """
     asked = [one for one in lists if one.lists]
     return bool(asked) and all(locks.of_reference(one.reference) for one in asked)

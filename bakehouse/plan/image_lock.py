@@ -1,4 +1,4 @@
-"""Writes the lock of an image: every file that its build takes, by sha256, and the key of its plan."""
+"""The lock of an image: every file of its build by sha256, and the build key."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ FILE = "lock.json"
 
 
 def text(image: Image) -> str:
-    """The lock as JSON, one file a line: what nobody has written down is null."""
+    """Return the lock as JSON with one line for each file. Unknown values are null."""
     packages = (one.row for stage in image.stages for one in (*stage.wheels, *stage.sdists))
     archives = (one for stage in image.stages for one in stage.artifacts.values())
     own = {
@@ -38,12 +38,12 @@ def _base(image: Image) -> str:
 
 
 def _names(image: Image) -> Iterable[str]:
-    """The distribution's packages where its mirrors decide which files they are."""
+    """Return the Debian packages without a lock, whose files the mirrors determine."""
     asked = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
     return map(_name, asked)
 
 
-# Images share most of what they take: what stands in a lock of one is written once for all.
+# Images share most files, so the JSON of each is cached.
 @lru_cache(4096)
 def _name(one: str) -> str:
     return json.dumps({"name": one, "version": None, "sha256": None})

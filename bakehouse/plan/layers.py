@@ -1,4 +1,4 @@
-"""Which instructions of a Dockerfile make the layers of its image, and whose these are."""
+"""The layers of an image: the instructions that create them and the components that own them."""
 
 import re
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ from bakehouse.plan.model import BootstrappedBase, Image, Stage, ships
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
-"""Whose layer it is in which files of a frozen base are taken away."""
+"""Owner of the layer that removes files of a frozen base."""
 _INSTRUCTION = re.compile("([A-Z]+) ")
 _LAYER_WORDS = ("RUN", "COPY", "ADD", "WORKDIR")
 Texts = Sequence[tuple[Stage, str]]
-"""Stages, and what one block of their templates says."""
+"""Stages with the text of one block of their templates."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerOwner:
-    """What a layer belongs to, and the instruction that makes it."""
+    """The owner of a layer and the instruction that creates it."""
 
     name: str
     instruction: str
 
 
 def links_system(image: Image, chain: Texts) -> bool:
-    """Whether what is installed into the base is linked, `chain` being what parts do there.
+    """Return whether the installed packages and the steps of `chain` become one `COPY --link` layer.
 
-    On a base made of locked packages none takes a file of the base away; what a base that is pulled loses to
-    one is told by a step alone. Raises RecipeError where a part would lose
-    what it says, since but files nothing is linked.
+    This needs a base made of locked packages, because no package removes files of such a base. A package can
+    remove files of a vendor base. Raises RecipeError if a step of a component has an instruction that changes
+    more than files.
     """
     if not image.locks_apt or not isinstance(image.base, BootstrappedBase):
         return False
@@ -44,13 +44,13 @@ def links_system(image: Image, chain: Texts) -> bool:
 
 
 def linked(image: Image, build: Texts) -> list[Stage]:
-    """The stages that end in a linked layer, lowest first; `build` being what parts do to come to it."""
+    """Return the stages whose result is a `COPY --link` layer, lowest first."""
     names = {stage.name for stage, text in build if ships(text, stage.name)}
     return [stage for stage in image.layers if stage.name in names]
 
 
 def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
-    """Whose each layer above the base's is, lowest first: a component's, or one of the recipe's own keys'."""
+    """Return the owners of the layers above the base, lowest first: components or keys of the recipe."""
     if links_system(image, chain):
         system = [LayerOwner(SYSTEM, "COPY")]
     else:

@@ -161,12 +161,12 @@ def _image(
 
 @lru_cache(256)
 def _foundation(*inputs: object) -> str:
-    """What all stages of an image stand on, which most images on one base have in common."""
+    """Return the key of the common inputs of all stages, which images on one base usually share."""
     return key_of(*inputs)
 
 
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
-    """What tells a base from every other: a bootstrapped one has all it is made of in its name."""
+    """Return the inputs that identify a base. The name of a bootstrapped base contains its key."""
     if isinstance(base, BootstrappedBase):
         return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
     return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
@@ -177,7 +177,7 @@ def _sums(debs: tuple[Deb, ...]) -> list[str]:
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
-    """What its recipe requires; else an image for GPUs, where there are checks, has to be seen on some."""
+    """Return the required checks of a recipe. GPU images with torchrun have a default."""
     if recipe.required is not None:
         return recipe.required
     return GPU_CHECKS if gpu and "torchrun" in launchers else ()

@@ -46,7 +46,7 @@ class Workspace:
 
 
 def open_workspace(start: Path | None = None) -> Workspace:
-    """Read the project that the current folder belongs to."""
+    """Read the project of the current directory."""
     found = project.find((start or Path.cwd()).resolve())
     problems = Problems()
     catalog = cached_catalog(found.recipe_roots, problems)
@@ -111,7 +111,7 @@ def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, 
 
 
 def _is_rendered(workspace: Workspace, name: str) -> bool:
-    """Whether an image's Dockerfile is there, and is no other of the user's that happens to lie there."""
+    """Return whether an image has a Dockerfile that Bakehouse rendered, not one of the user."""
     path = workspace.project.images / name / "Dockerfile"
     if not is_file(path):
         return False
@@ -153,7 +153,7 @@ def plan_resolutions(workspace: Workspace, resolutions: Iterable[Resolution]) ->
 
 
 def orphans(workspace: Workspace) -> tuple[str, ...]:
-    """The folders of rendered images that no recipe gives any more."""
+    """Return the directories of rendered images that have no recipe anymore."""
     found = (path.parent.name for path in workspace.project.images.glob("*/Dockerfile"))
     return tuple(
         sorted(name for name in found if name not in workspace.recipes and _is_rendered(workspace, name))

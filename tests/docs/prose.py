@@ -79,7 +79,10 @@ _WHO = "name the actor, or write `you`"
 PHRASES = (
     # Archaic or unidiomatic negation and possession
     Phrase(r"\b(?:could|can't|cannot|can|to|be) be had\b|\bto be had\b", "write `available` or `missing`"),
-    Phrase(rf"(?<!there\s)\b{_BE} no (?!longer\b|more\b|less\b|later\b)\w+", "write `is not a valid …`"),
+    Phrase(
+        rf"(?<!there\s)(?<!there\swill\s)(?<!there\smay\s)(?<!there\scan\s)\b{_BE} no (?!longer\b|more\b|less\b|later\b)\w+",
+        "write `is not a valid …`",
+    ),
     Phrase(r"\b(?:nothing|none) but\b|\bno other than\b", "write `only`"),
     Phrase(r"\bwithout a word\b", "write `by default` or `silently`"),
     Phrase(r"\blest\b", "write `so that … not`"),

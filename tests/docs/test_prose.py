@@ -93,7 +93,7 @@ def test_commit_subjects_are_short() -> None:
     ("name", "content", "problems"),
     [
         ("a.md", "# What it is\n\nFine. It is\nno file.\n", [(1, "What it is"), (3, "is no file")]),
-        ("a.md", "There is no file, it is no longer there, and it is not a file.\n", []),
+        ("a.md", "There is no file, it is no longer there, and there will be no file.\n", []),
         ("a.md", "```\nnobody is told\n```\n`nobody` and [a link](folder.md)\n", []),
         ("a.md", "Run it. What is missing is\nreported.\n", [(1, "What is missing is reported.")]),
         ("a.md", "What is missing?\n", []),
