@@ -72,6 +72,7 @@ class Violation:
 
 
 _BE = "(?:is|are|was|were|be|been|being)"
+_NOT_THERE = r"(?<!there\s)(?<!there\swill\s)(?<!there\smay\s)(?<!there\scan\s)"
 _NAME_IT = "name the thing, for example `undefined variables`"
 _QUESTION = r"\A\s*(?:What|Who|Whom|Whose|Where|One that|Those (?:that|who))\b(?! it (?:does|runs)\b)[^?]*\Z"
 _WHO = "name the actor, or write `you`"
@@ -80,7 +81,7 @@ PHRASES = (
     # Archaic or unidiomatic negation and possession
     Phrase(r"\b(?:could|can't|cannot|can|to|be) be had\b|\bto be had\b", "write `available` or `missing`"),
     Phrase(
-        rf"(?<!there\s)(?<!there\swill\s)(?<!there\smay\s)(?<!there\scan\s)\b{_BE} no (?!longer\b|more\b|less\b|later\b)\w+",
+        rf"{_NOT_THERE}\b{_BE} no (?!longer\b|more\b|less\b|later\b)\w+",
         "write `is not a valid …`",
     ),
     Phrase(r"\b(?:nothing|none) but\b|\bno other than\b", "write `only`"),
