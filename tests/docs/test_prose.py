@@ -20,13 +20,13 @@ from tests.docs.prose import (
 REMAINING: dict[str, int] = {
     "bakehouse/analysis": 3,
     "bakehouse/build": 1,
-    "bakehouse/catalog": 157,
+    "bakehouse/catalog": 55,
     "bakehouse/cli": 1,
-    "bakehouse/fetch": 105,
+    "bakehouse/fetch": 44,
     "bakehouse/plan": 24,
     "bakehouse/publish": 43,
     "bakehouse/registry": 68,
-    "bakehouse/util": 35,
+    "bakehouse/util": 12,
     "recipes/components": 6,
     "templates/stubs": 6,
 }
