@@ -1,4 +1,4 @@
-"""Asks a registry what it holds, over the distribution API: what was published is read back from there."""
+"""Client of the registry API of the OCI distribution specification."""
 
 import contextlib
 import random
@@ -27,20 +27,20 @@ _Login = Credentials | str | None
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a registry is asked again before its refusal counts."""
+    """Retries of failed requests to a registry."""
 
     attempts: int = 7
     """With the pauses between them, half a minute: a registry that is restarted is back by then."""
     pause: float = 0.5
     """Seconds before the second attempt; doubled for each one after."""
     timeout: float = 30.0
-    """Seconds without a byte in one answer."""
+    """Seconds without a byte until a request times out."""
     until: float = NEVER
-    """By time.monotonic(): nothing is waited for any longer."""
+    """Deadline by time.monotonic()."""
 
     def wait(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt, or give False where the deadline would come first."""
-        # Those who were refused together should not come back together.
+        """Pause before the next attempt; return False where the deadline would pass first."""
+        # Jitter: clients that failed together should not retry together.
         seconds = max(at_least, min(self.pause * 2**attempt, 15.0) * random.uniform(0.8, 1.0))
         if time.monotonic() + seconds >= self.until:
             return False
@@ -66,7 +66,7 @@ class Repository:
         self._scheme = "http" if is_loopback(registry.host) else "https"
 
     def tags(self) -> tuple[str, ...]:
-        """Every tag; raises with NAME_UNKNOWN where there is no such repository."""
+        """Return all tags; raise RegistryError with NAME_UNKNOWN for a missing repository."""
         tags: list[str] = []
         path = "tags/list"
         while path:
@@ -76,7 +76,7 @@ class Repository:
         return tuple(tags)
 
     def manifest(self, reference: str) -> Manifest | None:
-        """What a tag or digest names; None where it names nothing."""
+        """Return the manifest of a tag or digest; None where it does not exist."""
         try:
             answer = self._ask("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
         except RegistryError as error:
@@ -89,13 +89,13 @@ class Repository:
             message = f"its answer for `{reference}` is no manifest"
             raise RegistryError(answer.status_code, "", message) from error
         if ":" in reference and found.digest != reference:
-            # It may be about to get a release tag.
+            # Without this check, another manifest could get a release tag.
             message = f"its answer for {reference} has another content"
             raise RegistryError(answer.status_code, "", message)
         return found
 
     def digest_of(self, reference: str) -> Digest | None:
-        """The digest that a tag or digest names, without its manifest; None where it names nothing."""
+        """Return the digest of a tag or digest without its manifest; None where it does not exist."""
         try:
             answer = self._ask("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
         except RegistryError as error:
@@ -109,14 +109,14 @@ class Repository:
         return found.digest if found else None
 
     def blob(self, digest: Digest) -> bytes:
-        """Bytes stored under a digest, which they are checked to have."""
+        """Return the verified content of a digest."""
         content = self._ask("GET", f"blobs/{digest}").content
         if digest_of(content) != digest:
             raise RegistryError(200, "", f"its answer for {digest} has another content")
         return content
 
     def has_blob(self, digest: Digest, size: int) -> bool:
-        """Whether so many bytes are stored under a digest; they are not read."""
+        """Return whether a blob of this size exists, without reading it."""
         try:
             answer = self._ask("HEAD", f"blobs/{digest}")
         except RegistryError as error:
@@ -128,7 +128,7 @@ class Repository:
         return told is None or int(told) == size
 
     def tag(self, manifest: Manifest, tag: str) -> None:
-        """Let `tag` name a manifest that is stored already."""
+        """Set `tag` on a stored manifest."""
         self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
     def refusal(self) -> RegistryError | None:
@@ -211,7 +211,7 @@ class Repository:
 
         def exchange() -> "Response":
             with requests.Session() as session:
-                # On loopback neither a proxy nor ~/.netrc has a say.
+                # On loopback, ignore proxies and ~/.netrc.
                 session.trust_env = self._scheme == "https"
                 sent = dict(headers)
                 if isinstance(login, Credentials):

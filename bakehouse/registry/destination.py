@@ -1,4 +1,4 @@
-"""Finds the registries that are meant: by `--to`, by the project's settings, by a ledger's address."""
+"""Registries selected by `--registry`, the project's settings or a ledger record."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _BY_NAME = ("local", "ecr")
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where images are published to."""
+    """Registries and prefix that images are published to."""
 
     registries: tuple[Registry, ...]
     """One, or those of an account in several regions, the foremost first."""
@@ -36,7 +36,7 @@ class Destination:
 
 @contextlib.contextmanager
 def destination(project: Project, to: str, say: Reporter, *, create: bool = False) -> Iterator[Destination]:
-    """What `--to` names: `local`, `ecr`, a registry of the settings or a host; a prefix may follow.
+    """Open what `--registry` names: `local`, `ecr`, a configured registry or a host; a prefix may follow.
 
     Without it, it is the project's own.
     """

@@ -1,4 +1,4 @@
-"""Amazon ECR's addresses: an account's registry in a region of any partition, checked without asking AWS."""
+"""Host names of Amazon ECR in all partitions, checked without requests to AWS."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What registries answer, or why they don't, in words that can be shown."""
+"""Errors of registries, without secrets."""
 
 import contextlib
 import email.utils
@@ -26,13 +26,13 @@ class Unreached(StrEnum):
     """Why there was no answer, where the reason is not going to pass."""
 
     NAME = "name"
-    """Nobody knows an address for the host's name."""
+    """The host name cannot be resolved."""
     TRUST = "trust"
     """Its certificate is not trusted, or it speaks no TLS."""
 
 
 class RegistryError(Exception):
-    """A registry answered with an error, or not at all."""
+    """Error response of a registry, or no response."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RegistryError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same question may be answered later."""
+        """Return whether a retry may help."""
         if self.status is None:
             return self.unreached is None
         return self.status >= 500 or self.status == 429
@@ -74,7 +74,7 @@ def without_secrets(text: str, credentials: Credentials | None) -> str:
 
 
 def document(answer: "Response") -> dict[str, Any]:
-    """The JSON object that an answer is."""
+    """Return the JSON object in a response."""
     try:
         document = answer.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The registry that Bakehouse brings: on loopback, running while it is used, its data in the project."""
+"""Local registry on loopback, which runs while it is used and stores its data in the project."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Reads the manifest of an image, and says why one is not what SageMaker takes."""
+"""Image manifests, and the checks of what SageMaker accepts."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ FORMS = {
 
 
 class UnreadableManifestError(ValueError):
-    """These bytes are no manifest."""
+    """Invalid manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Manifest:
 
 
 def digest_of(content: bytes) -> Digest:
-    """The address of these bytes."""
+    """Return the digest of these bytes."""
     return Digest("sha256:" + hashlib.sha256(content).hexdigest())
 
 

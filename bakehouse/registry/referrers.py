@@ -1,4 +1,4 @@
-"""Hangs artifacts on an image in a registry: manifests of their own that name it, beside its own manifest.
+"""Attaches artifacts to an image in a registry: manifests that name it as their subject.
 
 As the OCI's distribution specification 1.1 has it: a registry either lists what names an image as its subject
 (the referrers API), or those who push keep that list under a tag made of the image's digest.

@@ -1,4 +1,4 @@
-"""What every registry has to answer for an image to be pushed there, and the names that registries take."""
+"""Protocol of the registries that images are pushed to."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +23,7 @@ class Credentials:
 
 
 class Registry(Protocol):
-    """A place that images are pushed to."""
+    """Registry that images are pushed to."""
 
     @property
     def host(self) -> str:
@@ -42,12 +42,12 @@ class Registry(Protocol):
         """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
 
     def known_problems(self) -> tuple[Reason, ...]:
-        """What is known on this side that can make a push fail."""
+        """Return problems on this side that can make a push fail."""
 
 
 @runtime_checkable
 class HasPushDate(Protocol):
-    """A registry that knows when something was pushed."""
+    """Registry that records push dates."""
 
     def pushed(self, repository: str, digest: "Digest") -> str:
         """When a digest was pushed, and by whom where that is known; empty where it isn't."""
