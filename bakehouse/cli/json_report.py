@@ -1,23 +1,29 @@
 """Reports as JSON values. docs/reference/json.md documents the shapes; tests hold both together."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
+from __future__ import annotations
 
-from bakehouse.analysis.compare import Reproduction
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.rehearse import Rehearsed
-from bakehouse.catalog.catalog import Catalog
-from bakehouse.cli.doctor import Finding
-from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.lock.drift import Drift
-from bakehouse.plan.model import Plan
-from bakehouse.resolve import diff, outdated
-from bakehouse.resolve.candidate import Demand
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
 from bakehouse.resolve.phrases import location_text, predicate, requester_text, requirement_text
-from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.resolve.what_if import Assumptions, ImageFit
-from bakehouse.sagemaker.sizing import Recommendation
+
+if TYPE_CHECKING:
+    # A task imports this module at its start: most of these would make it wait.
+    from collections.abc import Iterable, Sequence
+
+    from bakehouse.analysis.compare import Reproduction
+    from bakehouse.build.built_image import BuiltImage
+    from bakehouse.build.rehearse import Rehearsed
+    from bakehouse.catalog.catalog import Catalog
+    from bakehouse.cli.doctor import Finding
+    from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.lock.drift import Drift
+    from bakehouse.plan.model import Plan
+    from bakehouse.resolve.candidate import Demand
+    from bakehouse.resolve.diff import History
+    from bakehouse.resolve.resolver import Choice, Resolution
+    from bakehouse.resolve.what_if import Assumptions, ImageFit
+    from bakehouse.sagemaker.sizing import Recommendation
 
 Json = dict[str, Any]
 
@@ -102,6 +108,8 @@ def _demand(demand: Demand) -> Json:
 
 def comparison(before: Resolution, after: Resolution) -> Json:
     """Return the components that differ between two images."""
+    from bakehouse.resolve import diff
+
     return {
         "before": before.recipe.name,
         "after": after.recipe.name,
@@ -116,7 +124,7 @@ def comparison(before: Resolution, after: Resolution) -> Json:
     }
 
 
-def history(images: diff.History) -> Json:
+def history(images: History) -> Json:
     """Return the images that differ between two commits."""
     changed = [
         comparison(change.before, change.after)
@@ -129,6 +137,8 @@ def history(images: diff.History) -> Json:
 
 def outdated_components(resolved: Sequence[Resolution], catalog: Catalog) -> list[Json]:
     """Return for each image the components with a newer release, and what holds each back."""
+    from bakehouse.resolve import outdated
+
     return [
         {
             "image": resolution.recipe.name,

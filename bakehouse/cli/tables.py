@@ -1,21 +1,26 @@
 """Formats reports as text. Receives values; resolves and plans nothing."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.rehearse import Rehearsed
-from bakehouse.build.stub_plan import REHEARSED
-from bakehouse.build.verify import Outcome
-from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.recipe import Recipe
-from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.plan.model import Image, Plan
-from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.resolve import diff, outdated, what_if
+from collections import Counter
+from typing import TYPE_CHECKING
+
 from bakehouse.resolve.phrases import location_text, requirement_text
-from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_bytes, format_count, format_table
+
+if TYPE_CHECKING:
+    # A task imports this module at its start: most of these would make it wait.
+    from collections.abc import Iterable, Sequence
+
+    from bakehouse.build.built_image import BuiltImage
+    from bakehouse.build.rehearse import Rehearsed
+    from bakehouse.catalog.catalog import Catalog
+    from bakehouse.catalog.recipe import Recipe
+    from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.plan.model import Image, Plan
+    from bakehouse.publish.releases import ReleaseRecord
+    from bakehouse.resolve.resolver import Resolution
+    from bakehouse.resolve.what_if import Assumptions, ImageFit
 
 _FEW = 4
 """Number of images up to which each image gets its own table."""
@@ -34,6 +39,8 @@ def resolution_table(resolutions: Iterable[Resolution]) -> str:
 
 
 def _note(resolution: Resolution) -> str:
+    from bakehouse.resolve import what_if
+
     return "" if what_if.uses_gpus(resolution) else "  no component uses the GPUs\n"
 
 
@@ -45,7 +52,7 @@ def _components(resolution: Resolution) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fit(assumptions: what_if.Assumptions, resolutions: Sequence[Resolution]) -> str:
+def fit(assumptions: Assumptions, resolutions: Sequence[Resolution]) -> str:
     """Format the combination that assumptions give in an image, or on each base that fits."""
     first, *others = resolutions
     heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
@@ -54,7 +61,7 @@ def fit(assumptions: what_if.Assumptions, resolutions: Sequence[Resolution]) -> 
     return f"{heading}\n{_components(first)}{_note(first)}{also}"
 
 
-def image_fits(fits: Sequence[what_if.ImageFit]) -> str:
+def image_fits(fits: Sequence[ImageFit]) -> str:
     """Format one line for each image: that it fits, or what would have to change."""
     rows = []
     for fit in fits:
@@ -76,12 +83,16 @@ def warnings(resolutions: Iterable[Resolution]) -> str:
 
 def comparison(before: Resolution, after: Resolution) -> str:
     """Format the components that differ between two images."""
+    from bakehouse.resolve import diff
+
     lines = diff.compare(before, after) or "  the same components\n"
     return f"{before.recipe.name} → {after.recipe.name}\n{lines}"
 
 
 def outdated_components(resolutions: Sequence[Resolution], catalog: Catalog) -> str:
     """Format outdated components: of a few images with what holds each back, of many as counts."""
+    from bakehouse.resolve import outdated
+
     if len(resolutions) <= _FEW:
         return "\n".join(outdated.table(resolution, catalog) for resolution in resolutions)
     summary = outdated.summary(resolutions, catalog)
@@ -114,6 +125,8 @@ def built_table(built: Sequence[BuiltImage]) -> str:
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     """Format each rehearsed image with its stubs and the checks of declared versions."""
+    from bakehouse.build.stub_plan import REHEARSED
+
     lines = []
     for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
         image = one.rehearsal.real
@@ -135,6 +148,8 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
 
 def smoke_table(reports: Sequence[SmokeReport]) -> str:
     """Format the counts of check results and each check that was not tested, with its reason."""
+    from bakehouse.build.verify import Outcome
+
     lines = []
     for report in reports:
         counts = Counter(check.outcome for check in report.checks)

@@ -4,7 +4,6 @@ import sys
 
 from invoke.context import Context
 
-from bakehouse.cli import image_docs, json_report, tables
 from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, report, show, split
 from bakehouse.plan.workspace import (
     check_rendered,
@@ -34,6 +33,8 @@ def render(context: Context, images: str, check: bool = False) -> None:
     bake render --check
     bake render 'pytorch-2.10-*'
     """
+    from bakehouse.cli import image_docs
+
     workspace = open_workspace()
     patterns = split(images)
     planned = plan_recipes(workspace, select_kept(workspace, patterns))
@@ -100,7 +101,7 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
     bake build mpi-cpu 'pytorch-*-cpu'
     bake build pytorch-cpu --offline --from /media/disk
     """
-    from bakehouse.cli import workflow
+    from bakehouse.cli import json_report, tables, workflow
 
     options = workflow.RunOptions(json=json, offline=offline, source=from_)
     built = workflow.build_images(open_workspace(), split(images), report, options)
@@ -124,7 +125,7 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     bake rehearse pytorch-2.10-cu128-py312-efa
     bake rehearse '*-smp2'
     """
-    from bakehouse.cli import workflow
+    from bakehouse.cli import json_report, tables, workflow
 
     options = workflow.RunOptions(json=json, real_packages=real_packages)
     outcome = workflow.rehearse_images(open_workspace(), split(images), report, options)
@@ -150,6 +151,7 @@ def reproduce(
     bake reproduce mpi-cpu --image-store overlay2
     """
     from bakehouse.analysis import compare
+    from bakehouse.cli import json_report
     from bakehouse.cli import reproduce as reproducing
 
     results = reproducing.reproduce(open_workspace(), split(images), report, split(image_store))
@@ -203,6 +205,7 @@ def lock(
     from pathlib import Path
 
     from bakehouse.build.progress import Progress
+    from bakehouse.cli import json_report
     from bakehouse.lock import drift
     from bakehouse.lock import lock as locking
 

@@ -5,7 +5,6 @@ import contextlib
 from invoke.context import Context
 
 from bakehouse.catalog import git_history
-from bakehouse.cli import image_docs, image_table, json_report, tables
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, show, split
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images, resolve_all, select
@@ -22,6 +21,8 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     bake list
     bake list 'pytorch-2.10-*' --json
     """
+    from bakehouse.cli import image_docs, image_table, tables
+
     workspace = open_workspace()
     recipes = select(workspace, split(images))
     if json:
@@ -47,6 +48,8 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     bake resolve pytorch-cu130 --assume python=3.12
     bake resolve --assume cuda=12.4 --assume pytorch=2.9 --assume instance=ml.p4d.24xlarge
     """
+    from bakehouse.cli import json_report, tables
+
     workspace = open_workspace()
     patterns = split(images)
     if not assume:
@@ -83,6 +86,7 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     bake explain pytorch-cu130
     bake explain pytorch-cu130 nccl
     """
+    from bakehouse.cli import json_report, tables
     from bakehouse.resolve import explain as explanation
 
     workspace = open_workspace()
@@ -120,6 +124,8 @@ def diff(
     bake diff pytorch-cpu pytorch-cu130
     bake diff 'pytorch-*' --from HEAD~1
     """
+    from bakehouse.cli import json_report, tables
+
     workspace = open_workspace()
     if bool(other) == bool(from_):
         hint = "name a second image, or a commit with `--from`"
@@ -145,6 +151,8 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     bake outdated
     bake outdated pytorch-cpu
     """
+    from bakehouse.cli import json_report, tables
+
     workspace = open_workspace()
     recipes = select(workspace, split(images))
     if not images:
@@ -165,5 +173,7 @@ def plan(context: Context, images: str, json: bool = False) -> None:
     bake plan
     bake plan pytorch-cpu --json
     """
+    from bakehouse.cli import json_report, tables
+
     planned = plan_images(open_workspace(), split(images))
     show(json_report.plan(planned) if json else tables.plan_table(planned))

@@ -2,7 +2,6 @@
 
 from invoke.context import Context
 
-from bakehouse.cli import json_report
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
 from bakehouse.plan.workspace import open_workspace
 
@@ -30,6 +29,7 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
     bake doctor --strict
     """
     from bakehouse.cli import doctor as examination
+    from bakehouse.cli import json_report
     from bakehouse.registry import ecr
 
     project = open_workspace().project

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from bakehouse.cli import tables
 from bakehouse.cli.tasks.declare import (
     ATTEST,
     FAIL_ON,
@@ -56,7 +55,7 @@ def push(
     bake push pytorch-cpu --registry 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     bake push pytorch-cu130 --candidate
     """
-    from bakehouse.cli import workflow
+    from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
     from bakehouse.registry import destination
@@ -102,7 +101,7 @@ def promote(
     bake promote pytorch-cu130 --report results.json
     bake promote pytorch-cpu --move-tag
     """
-    from bakehouse.cli import workflow
+    from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
@@ -151,7 +150,7 @@ def release(
     """
     from dataclasses import asdict
 
-    from bakehouse.cli import workflow
+    from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
@@ -177,6 +176,7 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     bake releases
     bake releases 'pytorch-*' --verify
     """
+    from bakehouse.cli import tables
     from bakehouse.publish import publish as publishing
     from bakehouse.publish import verify as verification
     from bakehouse.publish.ledger import open_ledger, select_images

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from bakehouse.cli import diagnostics, json_report
+from bakehouse.cli import diagnostics
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.util import terminal
@@ -275,6 +275,7 @@ def recommend_instances(
     bake recommend-instances ml.p4d.24xlarge --vcpu-per-gpu 20 --helper ml.c5.18xlarge --step-seconds 0.192
     """
     from bakehouse.catalog.instance_types import find_instance, instances
+    from bakehouse.cli import json_report
     from bakehouse.sagemaker import sizing
 
     workspace = open_workspace()

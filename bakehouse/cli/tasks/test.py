@@ -6,7 +6,6 @@ import sys
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from bakehouse.cli import json_report, tables
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, path, report, show, split
 from bakehouse.errors import SmokeError
 from bakehouse.plan.workspace import open_workspace
@@ -44,7 +43,7 @@ def smoke(
     bake smoke mpi-cpu --check mpi_2x2
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
     """
-    from bakehouse.cli import workflow
+    from bakehouse.cli import json_report, tables, workflow
 
     workspace, patterns = open_workspace(), split(images)
     options = workflow.RunOptions(
