@@ -1,4 +1,4 @@
-"""Finds which files of a distribution each step of an image installs, where these are locked."""
+"""Look up the locked distribution packages that each step of an image installs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ Closure = Callable[[AptLock], tuple[Deb, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AptSteps:
-    """The files of each step that installs packages; empty where nothing is locked."""
+    """Package files of each step that installs packages; empty if nothing is locked."""
 
     base: tuple[Deb, ...] = ()
     toolchain: tuple[Deb, ...] = ()
     stages: Mapping[str, tuple[Deb, ...]] = field(default_factory=dict)
-    """Packages by component name."""
+    """By component name."""
     image: tuple[Deb, ...] = ()
     on_pulled: bool = False
     """True if these are all packages that steps add to a vendor base."""
@@ -27,7 +27,7 @@ class AptSteps:
 
 @dataclass(frozen=True, slots=True)
 class PulledLists:
-    """Names of the Debian packages that the steps of an image install on one vendor base."""
+    """Distribution packages that the steps of an image request on one vendor base."""
 
     reference: str
     digest: str | None
@@ -37,51 +37,53 @@ class PulledLists:
 
     @property
     def lists(self) -> tuple[tuple[str, ...], ...]:
-        """The packages after each step, without steps that install none."""
+        """The packages that each step requests; steps without packages are left out."""
         return tuple(filter(None, (self.toolchain, *self.stages.values(), self.image)))
 
     @property
     def pinned(self) -> str:
-        """The base by its digest, or empty if the digest is unknown."""
+        """The reference with its digest; empty if the digest is unknown."""
         return f"{self.reference}@{self.digest}" if self.digest else ""
 
 
 def apt_of(resolution: Resolution) -> tuple[str, ...]:
-    """Return the Debian packages of an image: those of its recipe and those that its components need."""
-    asked = (package for one in (resolution.base, *resolution.choices) for package in one.spec.apt)
-    return tuple(sorted({*resolution.recipe.content.apt, *asked}))
+    """Return the distribution packages of an image itself: those of its recipe and of its components."""
+    choices = (resolution.base, *resolution.choices)
+    required = (package for choice in choices for package in choice.spec.apt)
+    return tuple(sorted({*resolution.recipe.content.apt, *required}))
 
 
 def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the Debian packages after each step on a bootstrapped base."""
+    """Return the package names installed after each step of an image on a bootstrapped base."""
     spec = resolution.base.spec
     base = spec.base.packages if spec.base else ()
     below = (*base, *spec.build_apt)
-    stages = ((*below, *one.spec.build_apt) for one in resolution.choices if one.spec.build_apt)
+    stages = ((*below, *choice.spec.build_apt) for choice in resolution.choices if choice.spec.build_apt)
     return (below, *stages, (*base, *apt_of(resolution)))
 
 
 def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
-    """Return the packages that steps install on the vendor bases of an image and of its build stages."""
+    """Return the packages that steps install on the vendor base of an image and of its build stages."""
     spec, source = resolution.base.spec, resolution.base.spec.base
     if source is None or source.suite or resolution.base.spec.provides.get("amazon-linux"):
         return ()
-    image, built = apt_of(resolution), [one for one in resolution.choices if one.candidate.component.template]
-    # An image without build stages has no toolchain.
+    image = apt_of(resolution)
+    built = [choice for choice in resolution.choices if choice.candidate.component.template]
+    # An image without build stages has no toolchain
     shared = spec.build_apt if built or resolution.user_packages else ()
-    stages = {one.name: (*shared, *one.spec.build_apt) for one in built if one.spec.build_apt}
+    stages = {choice.name: (*shared, *choice.spec.build_apt) for choice in built if choice.spec.build_apt}
     if not source.build_reference:
         return (PulledLists(source.reference, source.digest, shared, stages, image),)
     return (
         PulledLists(source.reference, source.digest, image=image),
-        PulledLists(*_parted(source.build_reference), shared, stages),
+        PulledLists(*_split_digest(source.build_reference), shared, stages),
     )
 
 
 def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> AptSteps:
-    """The files of an image's steps.
+    """Return the package files of the steps of an image.
 
-    Adds a mistake for each step that needs a package which is not locked.
+    Adds a diagnostic for each step that needs a package without a lock.
     """
     source = resolution.base.spec.base
     if source is None or not source.suite:
@@ -93,21 +95,21 @@ def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> Ap
 def _on_bootstrapped(
     resolution: Resolution, source: BaseSource, lock: AptLock, problems: Problems
 ) -> AptSteps:
-    def closure(of: Closure, who: str, location: Location) -> tuple[Deb, ...]:
+    def closure(select: Closure, step: str, location: Location) -> tuple[Deb, ...]:
         try:
-            return of(lock)
+            return select(lock)
         except NotLocked as missing:
-            problems.add(_mistake(missing, who, resolution.recipe.name, lock.suite, location))
+            problems.add(_not_in_suite(missing, step, resolution.recipe.name, lock.suite, location))
             return ()
 
     recipe, spec = resolution.recipe, resolution.base.spec
-    place = resolution.base.candidate.component.location
-    base = closure(lambda one: one.base(source.packages), f"base `{resolution.base.name}`", place)
-    toolchain = closure(lambda one: one.install(spec.build_apt, base), "every build stage", place)
+    location = resolution.base.candidate.component.location
+    base = closure(lambda lock: lock.base(source.packages), f"base `{resolution.base.name}`", location)
+    toolchain = closure(lambda lock: lock.install(spec.build_apt, base), "every build stage", location)
     below = (*base, *toolchain)
     stages = {
         choice.name: closure(
-            lambda one, names=choice.spec.build_apt: one.install(names, below),  # type: ignore[misc]
+            lambda lock, names=choice.spec.build_apt: lock.install(names, below),  # type: ignore[misc]
             f"building `{choice.name}`",
             choice.candidate.component.location,
         )
@@ -115,63 +117,66 @@ def _on_bootstrapped(
         if choice.spec.build_apt
     }
     apt = apt_of(resolution)
-    image = closure(lambda one: one.install(apt, base), f"image `{recipe.name}`", recipe.location)
+    image = closure(lambda lock: lock.install(apt, base), f"image `{recipe.name}`", recipe.location)
     return AptSteps(base, toolchain, stages, image)
 
 
 def are_locked(lists: Iterable[PulledLists], locks: AptLocks) -> bool:
-    """Return whether each base on which steps install packages has a lock, of any digest.
+    """Return whether all bases to which the steps of an image add packages have a lock, of any digest.
 
-    If one has none, all steps of the image use the mirrors of their bases.
+    If one of them has no lock, all steps of the image install from the mirrors of their bases.
     """
-    asked = [one for one in lists if one.lists]
-    return bool(asked) and all(locks.of_reference(one.reference) for one in asked)
+    used = [base for base in lists if base.lists]
+    return bool(used) and all(locks.of_reference(base.reference) for base in used)
 
 
 def _on_pulled(resolution: Resolution, locks: AptLocks, problems: Problems) -> AptSteps:
-    asked = [one for one in pulled_lists(resolution) if one.lists]
-    if not are_locked(asked, locks):
+    bases = [base for base in pulled_lists(resolution) if base.lists]
+    if not are_locked(bases, locks):
         return AptSteps()
     toolchain: tuple[Deb, ...] = ()
     stages: dict[str, tuple[Deb, ...]] = {}
     image: tuple[Deb, ...] = ()
-    for one in asked:
-        lock = locks.bases.get(one.pinned)
+    for base in bases:
+        lock = locks.bases.get(base.pinned)
         try:
             if lock is None:
-                raise NotLocked(" ".join(one.lists[0]))
-            toolchain = toolchain or lock.adds(one.toolchain)
-            for name, names in one.stages.items():
+                raise NotLocked(" ".join(base.lists[0]))
+            toolchain = toolchain or lock.adds(base.toolchain)
+            for name, names in base.stages.items():
                 added = lock.adds(names)
                 stages[name] = tuple(deb for deb in added if deb not in toolchain)
-            image = image or lock.adds(one.image)
+            image = image or lock.adds(base.image)
         except NotLocked as missing:
-            problems.add(_not_on_base(missing, resolution, one, lock or locks.of_reference(one.reference)))
+            lock = lock or locks.of_reference(base.reference)
+            problems.add(_not_on_base(missing, resolution, base, lock))
     return AptSteps((), toolchain, stages, image, on_pulled=True)
 
 
-def _parted(reference: str) -> tuple[str, str | None]:
+def _split_digest(reference: str) -> tuple[str, str | None]:
     name, _, digest = reference.partition("@")
     return name, digest or None
 
 
-def _mistake(missing: NotLocked, who: str, image: str, suite: str, location: Location) -> Diagnostic:
-    message = f"{who} needs `{missing.asked}`, which is not locked for Debian `{suite}`"
+def _not_in_suite(missing: NotLocked, step: str, image: str, suite: str, location: Location) -> Diagnostic:
+    message = f"{step} needs `{missing.asked}`, which is not locked for Debian `{suite}`"
     if missing.locked:
-        message = f"{who} needs `{missing.asked}`, and Debian `{suite}` is locked with {missing.locked}"
-    return Diagnostic(message, location, hint=f"`./bake lock {image}` locks what is missing")
+        message = f"{step} needs `{missing.asked}`, but {missing.locked} is locked for Debian `{suite}`"
+    return Diagnostic(message, location, hint=f"run `bake lock {image}`")
 
 
 def _not_on_base(
-    missing: NotLocked, resolution: Resolution, asked: PulledLists, lock: BaseLock | None
+    missing: NotLocked, resolution: Resolution, base: PulledLists, lock: BaseLock | None
 ) -> Diagnostic:
-    """Why an image can't be built whose base, or that of its build stages, has a lock."""
+    """Return the error for packages that are missing in the lock of a vendor base."""
     recipe = resolution.recipe
-    message = f"a step of image `{recipe.name}` on `{asked.reference}` is not locked: {missing.asked}"
-    hint = f"`./bake lock {recipe.name}` locks what is missing"
-    if not asked.pinned:
-        hint = "write the base's digest into its component: what steps add to it is known for that one alone"
+    message = (
+        f"image `{recipe.name}` needs packages on `{base.reference}` that are not locked: {missing.asked}"
+    )
+    hint = f"run `bake lock {recipe.name}`"
+    if not base.pinned:
+        hint = "add the digest of the base to its component, because a lock is valid for one digest only"
     reasons: tuple[Reason, ...] = ()
-    if lock and lock.pinned != asked.pinned:
-        reasons = (Reason(f"`{lock.path.name}` is of {lock.pinned.partition('@')[2]}"),)
+    if lock and lock.pinned != base.pinned:
+        reasons = (Reason(f"`{lock.path.name}` locks {lock.pinned.partition('@')[2]}"),)
     return Diagnostic(message, recipe.location, reasons=reasons, hint=hint)

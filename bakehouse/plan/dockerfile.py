@@ -1,6 +1,6 @@
-"""Renders an Image as the files of its folder: a complete Dockerfile, what it copies, and its bake file.
+"""Render the files of an image directory: the Dockerfile, the files it copies, the bake file and the lock.
 
-Templates only place values; every value that comes from a recipe is quoted by a filter here.
+Templates only insert values. Filters of this module quote all values that come from recipes.
 """
 
 import difflib
@@ -35,11 +35,11 @@ _EXPORTED = {
 
 
 _SHARED = ("apt", "apt_secrets", "download", "mount", "packages", "pip_secrets", "place")
-"""What macros.j2 offers to the templates of components."""
+"""Macros of macros.j2 that templates of components can call."""
 
 
 class _Values(NamedTuple):
-    """What an image's other parts tell the template of a stage."""
+    """Template variables that depend on the other components of the image."""
 
     package_stage: str
     packages_below: tuple[str, ...]
@@ -49,32 +49,34 @@ class _Values(NamedTuple):
 _STAGE_TEXTS: dict[tuple[str, str, _Values], str] = {}
 _STAGE_INPUTS: dict[str, dict[str, bytes]] = {}
 _INPUT = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
-"""A path that the text of a step reads from the stage `inputs`."""
+"""A path that a step reads from the stage `inputs`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedFile:
-    """A file of `images/`, by its path below that folder."""
+    """A file of `images/`; `path` is relative to that directory."""
 
     path: str
     content: bytes
     is_executable: bool = False
 
 
-def read_templates(folder: Path) -> dict[str, str]:
-    """The shared templates by file name: they enter every key, so they are read once and passed on."""
-    paths = sorted([*folder.glob("*.j2"), *(path for path in (folder / "bin").iterdir() if path.is_file())])
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+def read_templates(directory: Path) -> dict[str, str]:
+    """Return the shared templates by relative path. They are part of all keys, so callers read them once."""
+    paths = sorted(
+        [*directory.glob("*.j2"), *(path for path in (directory / "bin").iterdir() if path.is_file())]
+    )
+    return {path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
-    """All files of all images, in the order of their paths."""
+    """Return all files of all images, sorted by path."""
     files = [file for image in plan.images for file in render_image(image, templates)]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
-    """The Dockerfile, the files it copies, the bake file and the lock of one image."""
+    """Return the Dockerfile, the files that it copies, the bake file and the lock of one image."""
     build, chain = _stage_texts(image, templates)
     links_system = layers.links_system(image, chain)
     texts = [text for _, text in (*build, *chain)]
@@ -107,7 +109,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
 
 
 def _inputs(image: Image, dockerfile: str, templates: Mapping[str, str]) -> Iterator[RenderedFile]:
-    """The files that the steps of a Dockerfile mount or copy from its stage `inputs`."""
+    """Yield the files that the steps of a Dockerfile mount or copy from its stage `inputs`."""
     files = image.inputs
     for stage in image.stages:
         if stage.key not in _STAGE_INPUTS:
@@ -119,93 +121,95 @@ def _inputs(image: Image, dockerfile: str, templates: Mapping[str, str]) -> Iter
 
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.LayerOwner, ...]:
-    """Whose each layer above the base's is, lowest first: a component's, or one of the recipe's own keys'."""
+    """Return the component or recipe key that each layer above the base belongs to, lowest first."""
     build, chain = _stage_texts(image, templates)
     return layers.owners(image, build, chain)
 
 
 def filled(template: str, **values: object) -> str:
-    """A template of its own with values in place, as Dockerfiles are rendered."""
+    """Render a template that is independent of the shared ones, by the rules for Dockerfiles."""
     return _tidy(_environment(()).from_string(template).render(**values))
 
 
 def _tidy(dockerfile: str) -> str:
-    """A blank line after each heredoc, which hadolint's parser needs; elsewhere never two in a row."""
+    """Add a blank line after each heredoc, which hadolint's parser needs, and collapse other blank lines."""
     text = dockerfile.strip("\n") + "\n"
     pieces: list[str] = []
-    done = place = 0
+    done = position = 0
     blank = ""
-    while heredoc := layers.HEREDOC.search(text, place):
+    while heredoc := layers.HEREDOC.search(text, position):
         line = text.rfind("\n", 0, heredoc.start()) + 1
-        place = text.find("\n", heredoc.end())
+        position = text.find("\n", heredoc.end())
         if not text.startswith(("RUN ", "COPY ", "    "), line):
             continue
-        end = text.find(f"\n{heredoc[1]}\n", place)
+        end = text.find(f"\n{heredoc[1]}\n", position)
         stop = len(text) if end < 0 else end + len(heredoc[1]) + 1
-        pieces += _without_gaps(blank + text[done:place]), text[place:stop]
-        done, place, blank = stop, stop, "\n"
+        pieces += _without_gaps(blank + text[done:position]), text[position:stop]
+        done, position, blank = stop, stop, "\n"
     pieces.append(_without_gaps(blank + text[done:]))
     return "".join(pieces).rstrip("\n") + "\n"
 
 
 def _without_gaps(text: str) -> str:
-    """Never two blank lines in a row."""
+    """Replace consecutive blank lines by one."""
     while "\n\n\n" in text:
         text = text.replace("\n\n\n", "\n\n")
     return text
 
 
-def stale(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> list[Diagnostic]:
-    """What on disk differs from what would be rendered, and what nobody renders any more."""
-    wanted = {file.path: file for file in files}
-    found = []
-    for path, file in wanted.items():
-        there = folder / path
-        if not there.is_file():
-            found.append(_stale(f"`images/{path}` is missing", image=path.partition("/")[0]))
-        elif (old := there.read_bytes()) != file.content:
-            found.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
-        elif bool(there.stat().st_mode & 0o100) != file.is_executable:
-            wish = "" if file.is_executable else "not "
-            found.append(_stale(f"`images/{path}` has to be {wish}executable"))
-    orphans = sorted(str(path.relative_to(folder)) for path in leftovers(wanted.values(), folder, names))
-    return found + [_stale(f"`images/{path}` is rendered by no recipe") for path in orphans]
+def stale(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) -> list[Diagnostic]:
+    """Return a diagnostic for each file on disk that is missing, out of date or no longer rendered."""
+    rendered = {file.path: file for file in files}
+    problems = []
+    for path, file in rendered.items():
+        existing = directory / path
+        if not existing.is_file():
+            problems.append(_stale(f"`images/{path}` is missing", image=path.partition("/")[0]))
+        elif (old := existing.read_bytes()) != file.content:
+            problems.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
+        elif bool(existing.stat().st_mode & 0o100) != file.is_executable:
+            must = "must" if file.is_executable else "must not"
+            problems.append(_stale(f"`images/{path}` {must} be executable"))
+    orphans = sorted(
+        str(path.relative_to(directory)) for path in leftovers(rendered.values(), directory, names)
+    )
+    return problems + [_stale(f"no recipe renders `images/{path}`") for path in orphans]
 
 
-def check(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> None:
-    """Raise StaleError when the files on disk are not the rendered ones, with a diff of the first few."""
-    found = stale(files, folder, names)
-    if len(found) > _MOST_STALE + 1:
-        # What all images share has changed, and each differs in the same way
-        found[_MOST_STALE:] = [_stale(f"{len(found) - _MOST_STALE} more files are out of date")]
-    if found:
-        raise StaleError(*found)
+def check(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) -> None:
+    """Raise StaleError, with a diff of the first files, if files on disk differ from the rendered ones."""
+    problems = stale(files, directory, names)
+    if len(problems) > _MOST_STALE + 1:
+        # A change of shared input changes all images in the same way, so the first ones are enough
+        problems[_MOST_STALE:] = [_stale(f"{len(problems) - _MOST_STALE} more files are out of date")]
+    if problems:
+        raise StaleError(*problems)
 
 
-def leftovers(files: Iterable[RenderedFile], folder: Path, names: Iterable[str]) -> tuple[Path, ...]:
-    """Return files of earlier renderings that are no longer rendered; an image keeps its page."""
-    rendered = {folder / file.path for file in files}
+def leftovers(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) -> tuple[Path, ...]:
+    """Return the files of earlier renderings that are no longer rendered; an image keeps its page."""
+    rendered = {directory / file.path for file in files}
     return tuple(
         path
         for name in names
-        for path in _rendered_paths(folder / name)
-        if path not in rendered and (path.name != PAGE or folder / name / "Dockerfile" not in rendered)
+        for path in _rendered_paths(directory / name)
+        if path not in rendered and (path.name != PAGE or directory / name / "Dockerfile" not in rendered)
     )
 
 
-def _rendered_paths(folder: Path) -> list[Path]:
-    """Return the files of an image's directory that rendering owns, so not the ledger."""
+def _rendered_paths(directory: Path) -> list[Path]:
+    """Return the rendered files of an image directory, which do not include the ledger."""
     names = ("Dockerfile", "docker-bake.json", image_lock.FILE)
-    owned = [path for name in names if (path := folder / name).is_file()]
-    page = folder / PAGE
+    owned = [path for name in names if (path := directory / name).is_file()]
+    page = directory / PAGE
     if page.is_file() and page.read_text(encoding="utf-8", errors="replace").startswith(PAGE_BANNER):
         owned.append(page)
-    below = (path for name in ("files", "inputs") for path in (folder / name).rglob("*"))
+    below = (path for name in ("files", "inputs") for path in (directory / name).rglob("*"))
     return owned + sorted(path for path in below if path.is_file())
 
 
 def _stale(message: str, tail: tuple[str, ...] = (), image: str = "") -> Diagnostic:
-    # Without names only what was rendered once is rendered again
+    # Without names, `render` skips images of Bakehouse that it has not rendered before
     task = f"bake render {image}".rstrip()
     return Diagnostic(message, tail=tail, hint=f"run `{task}` and commit the result")
 
@@ -227,31 +231,31 @@ def _difference(old: bytes, new: bytes) -> tuple[str, ...]:
 
 
 def _bake_file(image: Image) -> str:
-    """One target, with paths from the project's root, for `docker buildx bake -f` there."""
+    """Return the bake file of one image; its paths are relative to the project directory."""
     target = {
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
         "platforms": ["linux/amd64"],
         "tags": list(image.names),
-        # One manifest, whatever its format: SageMaker takes no index.
+        # A single manifest in all formats, because SageMaker does not accept an index.
         "output": [
             f"type=image,{_EXPORTED[image.format]},compression-level={COMPRESSION_LEVEL},force-compression=true"
         ],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }
-    # json's own indentation is ten times slower than its encoder
+    # `json.dumps(indent=…)` is ten times slower than without indentation
     rows = ",\n".join(f'      "{name}": {json.dumps(value)}' for name, value in target.items())
     return f'{{\n  "target": {{\n    {json.dumps(image.target)}: {{\n{rows}\n    }}\n  }}\n}}\n'
 
 
 def _stage_texts(image: Image, templates: Mapping[str, str]) -> tuple[layers.Texts, layers.Texts]:
-    """The `build` and the `runtime` blocks of all components that have them, in the order of their layers."""
+    """Return the rendered `build` and `runtime` blocks of the components, in the order of the stages."""
     import jinja2
 
     frozen = _frozen(templates)
     macros = _macros(frozen, image.locks_apt)
-    package_stage = "venv" if any(one.name == "python" for one in image.stages) else "toolchain"
+    package_stage = "venv" if any(stage.name == "python" for stage in image.stages) else "toolchain"
     pip = _command(image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"))
     below: tuple[str, ...] = ()
     build, runtime = [], []
@@ -261,20 +265,20 @@ def _stage_texts(image: Image, templates: Mapping[str, str]) -> tuple[layers.Tex
         try:
             template = _stage_template(stage.template, frozen)
             if not {"build", "runtime"} & template.blocks.keys():
-                message = "there is neither a `build` nor a `runtime` block"
+                message = "the template has neither a `build` nor a `runtime` block"
                 raise jinja2.TemplateSyntaxError(message, 1)
             if "build" in template.blocks:
                 build.append((stage, _stage_text("build", stage, template, macros, values)))
             if "runtime" in template.blocks:
                 runtime.append((stage, _stage_text("runtime", stage, template, macros, values)))
         except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise RecipeError(_template_mistake(stage, template, error)) from error
+            raise RecipeError(_template_error(stage, template, error)) from error
         below += packages_below([stage])
     return build, runtime
 
 
 def forget() -> None:
-    """Render every stage anew, as a process does that has rendered none."""
+    """Clear the caches of rendered stages and of their inputs."""
     _STAGE_TEXTS.clear()
     _STAGE_INPUTS.clear()
 
@@ -282,19 +286,20 @@ def forget() -> None:
 def _stage_text(
     block: str, stage: Stage, template: "Template", macros: "TemplateModule", values: _Values
 ) -> str:
-    # Images share stages, and a key covers all of a stage: its text is made once.
-    known = stage.key, block, values
-    if known not in _STAGE_TEXTS:
+    # Images share stages, and a key covers all inputs of a stage, so the text is cached.
+    cache_key = stage.key, block, values
+    if cache_key not in _STAGE_TEXTS:
         shared = {name: getattr(macros, name) for name in _SHARED}
-        own = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
-        # A context that is told to be shared takes its values as they are: jinja2 copies them slowly.
-        context = template.new_context({**template.globals, **shared, **own, **values._asdict()}, shared=True)
-        _STAGE_TEXTS[known] = "".join(template.blocks[block](context)).strip("\n")
-    return _STAGE_TEXTS[known]
+        variables = {"stage": stage, "version": stage.part.version, "epoch": EPOCH}
+        # `shared=True` stops jinja2 from copying the values, which is slow.
+        variables |= {**shared, **values._asdict()}
+        context = template.new_context({**template.globals, **variables}, shared=True)
+        _STAGE_TEXTS[cache_key] = "".join(template.blocks[block](context)).strip("\n")
+    return _STAGE_TEXTS[cache_key]
 
 
-def _template_mistake(stage: Stage, template: "Template | None", error: Exception) -> Diagnostic:
-    """Where in a component's template an error comes from."""
+def _template_error(stage: Stage, template: "Template | None", error: Exception) -> Diagnostic:
+    """Return an error with the line of the template that caused it."""
     line = getattr(error, "lineno", None) or 1
     for frame in traceback.extract_tb(error.__traceback__):
         if template and frame.filename == "<template>" and frame.lineno:
@@ -302,9 +307,9 @@ def _template_mistake(stage: Stage, template: "Template | None", error: Exceptio
             break
     lines = stage.template.split("\n")
     text = lines[line - 1] if line <= len(lines) else ""
-    spot = Location(stage.source / "install.j2", line, 1, len(text), text)
+    location = Location(stage.source / "install.j2", line, 1, len(text), text)
     reason = str(error).partition("\n")[0]
-    return Diagnostic(f"the template of `{stage.name}` can't be rendered", spot, reason)
+    return Diagnostic(f"cannot render the template of `{stage.name}`", location, reason)
 
 
 def _frozen(templates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -321,7 +326,7 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
     import jinja2
 
     class Environment(jinja2.Environment):
-        """One whose own names stay the same: jinja2 keeps a chain of maps for changes, slow to copy."""
+        """An environment with constant globals. jinja2 copies its own ChainMap of globals slowly."""
 
         def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
             return {**self.globals, **(d or {})}
@@ -332,7 +337,7 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # They are texts here, which neither change nor are too many to keep
+        # The templates are strings that never change, and they are few
         auto_reload=False,
         cache_size=-1,
     )
@@ -362,13 +367,13 @@ def _command(text: str) -> str:
 
 
 def dockerfile_string(text: str) -> str:
-    """A value as Dockerfile's ENV and LABEL read it back unchanged."""
+    """Quote a value for ENV and LABEL of a Dockerfile."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{" ".join(escaped.splitlines())}"'
 
 
 def heredoc_word(text: str) -> str:
-    """A word that ends a heredoc and stands on no line of the text."""
+    """Return a delimiter for a heredoc that is not a line of its text."""
     lines = {line.strip() for line in text.splitlines()} if "END" in text else set()
     word, number = "END", 1
     while word in lines:

@@ -1,4 +1,4 @@
-"""The lock of an image: every file of its build by sha256, and the build key."""
+"""Format the lock of an image: its key and the sha256 of all files that its build downloads."""
 
 import json
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ FILE = "lock.json"
 
 
 def text(image: Image) -> str:
-    """Return the lock as JSON with one line for each file. Unknown values are null."""
-    packages = (one.row for stage in image.stages for one in (*stage.wheels, *stage.sdists))
-    archives = (one for stage in image.stages for one in stage.artifacts.values())
-    own = {
+    """Return the lock as JSON with one file per line; unknown values are null."""
+    packages = (package.row for stage in image.stages for package in (*stage.wheels, *stage.sdists))
+    archives = (artifact for stage in image.stages for artifact in stage.artifacts.values())
+    sections = {
         "image": json.dumps(image.name),
         "key": json.dumps(image.key),
         "base": _base(image),
@@ -22,12 +22,12 @@ def text(image: Image) -> str:
         "archives": _rows(map(_archive, archives)),
         "python": _rows(packages),
     }
-    return "{\n" + ",\n".join(f' "{name}": {written}' for name, written in own.items()) + "\n}\n"
+    return "{\n" + ",\n".join(f' "{name}": {value}' for name, value in sections.items()) + "\n}\n"
 
 
-def _rows(written: Iterable[str]) -> str:
-    rows = sorted({*written})
-    return "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else "[]"
+def _rows(rows: Iterable[str]) -> str:
+    unique = sorted({*rows})
+    return "[\n  " + ",\n  ".join(unique) + "\n ]" if unique else "[]"
 
 
 def _base(image: Image) -> str:
@@ -38,17 +38,23 @@ def _base(image: Image) -> str:
 
 
 def _names(image: Image) -> Iterable[str]:
-    """Return the Debian packages without a lock, whose files the mirrors determine."""
-    asked = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
-    return map(_name, asked)
+    """Return rows of distribution packages that are not locked."""
+    names = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
+    return map(_name, names)
 
 
-# Images share most files, so the JSON of each is cached.
+# Images share most of their files, so the rows are cached.
 @lru_cache(4096)
-def _name(one: str) -> str:
-    return json.dumps({"name": one, "version": None, "sha256": None})
+def _name(name: str) -> str:
+    return json.dumps({"name": name, "version": None, "sha256": None})
 
 
 @lru_cache(4096)
-def _archive(one: Artifact) -> str:
-    return json.dumps({"file": one.file, "sha256": one.sha256, "bytes": one.bytes, "source": one.address})
+def _archive(artifact: Artifact) -> str:
+    row = {
+        "file": artifact.file,
+        "sha256": artifact.sha256,
+        "bytes": artifact.bytes,
+        "source": artifact.address,
+    }
+    return json.dumps(row)

@@ -1,4 +1,4 @@
-"""The layers of an image: the instructions that create them and the components that own them."""
+"""Find the instructions of a Dockerfile that create layers, and the component of each layer."""
 
 import re
 from collections.abc import Sequence
@@ -12,54 +12,54 @@ HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
 """Owner of the layer that removes files of a frozen base."""
 _INSTRUCTION = re.compile("([A-Z]+) ")
-_LAYER_WORDS = ("RUN", "COPY", "ADD", "WORKDIR")
+_LAYER_INSTRUCTIONS = ("RUN", "COPY", "ADD", "WORKDIR")
 Texts = Sequence[tuple[Stage, str]]
-"""Stages with the text of one block of their templates."""
+"""Stages, each with the rendered text of one block of its template."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerOwner:
-    """The owner of a layer and the instruction that creates it."""
+    """The component or recipe key that a layer belongs to, and the instruction that creates it."""
 
     name: str
     instruction: str
 
 
 def links_system(image: Image, chain: Texts) -> bool:
-    """Return whether the installed packages and the steps of `chain` become one `COPY --link` layer.
+    """Return whether system layers are linked; `chain` contains the `runtime` blocks of components.
 
-    This needs a base made of locked packages, because no package removes files of such a base. A package can
-    remove files of a vendor base. Raises RecipeError if a step of a component has an instruction that changes
-    more than files.
+    On a bootstrapped base of locked packages, installed packages never remove files of the base. On a
+    vendor base they can, and only a step shows which ones. Raises RecipeError if a block contains an
+    instruction that would be lost, because linking copies only files.
     """
     if not image.locks_apt or not isinstance(image.base, BootstrappedBase):
         return False
     for stage, text in chain:
-        if lost := [word for word in _instructions(text) if word not in _LAYER_WORDS]:
-            message = f"`{lost[0]}` in the `runtime` block of `{stage.name}` would not reach the image"
-            hint = "`environment` and `path` in its component.yaml do"
-            spot = Location(stage.source / "install.j2", 1, 1, 0, "")
-            raise RecipeError(Diagnostic(message, spot, hint=hint))
+        if lost := [name for name in _instructions(text) if name not in _LAYER_INSTRUCTIONS]:
+            message = f"`{lost[0]}` in the `runtime` block of `{stage.name}` has no effect on the image"
+            hint = "set `environment` or `path` in its component.yaml instead"
+            location = Location(stage.source / "install.j2", 1, 1, 0, "")
+            raise RecipeError(Diagnostic(message, location, hint=hint))
     return bool(image.apt_debs or chain)
 
 
 def linked(image: Image, build: Texts) -> list[Stage]:
-    """Return the stages whose result is a `COPY --link` layer, lowest first."""
+    """Return the stages that end in a linked layer, lowest first; `build` contains their `build` blocks."""
     names = {stage.name for stage, text in build if ships(text, stage.name)}
     return [stage for stage in image.layers if stage.name in names]
 
 
 def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
-    """Return the owners of the layers above the base, lowest first: components or keys of the recipe."""
+    """Return the owner of each layer above the base, lowest first: a component or a key of the recipe."""
     if links_system(image, chain):
         system = [LayerOwner(SYSTEM, "COPY")]
     else:
         system = [LayerOwner(SYSTEM, "RUN")] if image.installs_apt else []
         system += [
-            LayerOwner(stage.name, word)
+            LayerOwner(stage.name, name)
             for stage, text in chain
-            for word in _instructions(text)
-            if word in _LAYER_WORDS
+            for name in _instructions(text)
+            if name in _LAYER_INSTRUCTIONS
         ]
     has_files = bool(image.content.files or image.content.code)
     return (
@@ -72,14 +72,14 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
 
 
 def _instructions(text: str) -> list[str]:
-    """The instructions of a part of a Dockerfile."""
-    found, end = [], ""
+    """Return the names of the instructions in a section of a Dockerfile."""
+    names, end = [], ""
     for line in text.split("\n"):
         if end:
             end = "" if line == end else end
             continue
         if match := _INSTRUCTION.match(line):
-            found.append(match[1])
+            names.append(match[1])
         if heredoc := HEREDOC.search(line):
             end = heredoc[1]
-    return found
+    return names

@@ -1,4 +1,4 @@
-"""What is to be built: images made of stages, each addressed by what goes into it."""
+"""Plans of builds: images made of stages, each addressed by a key over its inputs."""
 
 import re
 import shlex
@@ -17,9 +17,9 @@ from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import Digest
 
 StageKey = NewType("StageKey", str)
-"""64 hex digits over everything that goes into a stage."""
+"""64 hex digits: a hash of all inputs of a stage."""
 ImageKey = NewType("ImageKey", str)
-"""64 hex digits over everything that goes into an image."""
+"""64 hex digits: a hash of all inputs of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class BootstrappedBase:
     """A base made on this machine with mmdebstrap."""
 
     reference: str
-    """`bakehouse/debian:12-<key8>`: what FROM names."""
+    """The name in FROM, such as `bakehouse/debian:12-<key8>`."""
     suite: str
     packages: tuple[str, ...]
     debs: tuple[Deb, ...] = ()
-    """All that it is made of; empty where nothing of the suite is locked, and its mirrors decide."""
+    """All packages of the base; empty if the suite has no lock, so that mirrors decide the versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class RegistryBase:
 
     reference: str
     digest: Digest | None
-    """None where nobody knows it yet: refused by `push`."""
+    """None if it is not recorded yet; `push` refuses such images."""
     locks_apt: bool = False
-    """Whether all that steps add to it of the distribution are known files."""
+    """True if all distribution packages that steps add to the base are locked."""
 
     @property
     def pinned(self) -> str:
@@ -51,7 +51,7 @@ class RegistryBase:
 
 @dataclass(frozen=True, slots=True)
 class InstalledComponent:
-    """One component as it is in an image."""
+    """A component in an image."""
 
     component: str
     version: str
@@ -59,7 +59,7 @@ class InstalledComponent:
     smoke: Path | None = None
     """The component's smoke.py, on this machine."""
     provides: tuple[tuple[str, str], ...] = ()
-    """What it brings under other names, such as `nccl`, with the versions declared."""
+    """Other names that the component provides, such as `nccl`, with the declared versions."""
 
     @property
     def title(self) -> str:
@@ -68,20 +68,20 @@ class InstalledComponent:
 
     @property
     def label(self) -> str:
-        """The same as a file name, such as `pytorch-2.13.0-cpu-py311`."""
+        """The title as a file name, such as `pytorch-2.13.0-cpu-py311`."""
         words = filter(None, (self.component, self.version, self.variant))
         return re.sub(r"[^A-Za-z0-9._+-]", "_", "-".join(words))
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One component's build, ending in a tree under /out that the image receives as one layer."""
+    """The build of one component; its result is a tree in /out, which becomes one layer of the image."""
 
     name: str
     key: StageKey
     part: InstalledComponent
     source: Path
-    """The component's folder: where a failing line comes from."""
+    """The directory of the component, for errors with a location."""
     template: str
     artifacts: Mapping[str, Artifact]
     wheels: tuple[Package, ...]
@@ -90,15 +90,15 @@ class Stage:
     facts: Mapping[str, str]
     files: Mapping[str, bytes]
     debs: tuple[Deb, ...] = ()
-    """What `build_apt` adds to the toolchain, where it is locked."""
+    """Locked packages that `build_apt` adds to the toolchain."""
     trims: tuple[TrimChoice, ...] = ()
-    """What it can go without."""
+    """Trims of the component and whether they are applied."""
     debs_list: str = ""
     """Path in `inputs/` of the list of `debs`."""
     dropped: tuple[str, ...] = ()
     """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
     layer: int = 0
-    """Smaller numbers lie lower in an image."""
+    """Position among the layers of an image; smaller numbers are lower."""
 
     @property
     def packages(self) -> str:
@@ -112,7 +112,7 @@ class Stage:
 
     @property
     def finish(self) -> str:
-        """The command that turns /out into a layer; it needs the mount of `bin/finish-layer`."""
+        """The command that prepares /out as a layer; the step must mount `bin/finish-layer`."""
         return wrapped(["finish-layer", self.name, *map(shlex.quote, self.dropped)], "        ", " \\")
 
     @property
@@ -126,14 +126,14 @@ class Stage:
         return f"requirements/{self._label}-sources.txt"
 
     def file(self, name: str) -> str:
-        """Path in `inputs/` of one of the component's files. Raises KeyError for an unknown name."""
+        """Return the path in `inputs/` of a file of the component. Raises KeyError for an unknown name."""
         if name not in self.files:
             raise KeyError(name)
         return f"components/{self.name}/{name}"
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """The files that its steps can read, by their paths in `inputs/`."""
+        """Files that the steps of the stage can read, by path in `inputs/`."""
         files = {self.file(name): content for name, content in self.files.items()}
         if self.wheels:
             files[self.requirements] = _requirements_file(self.wheels)
@@ -145,7 +145,7 @@ class Stage:
 
     @property
     def _label(self) -> str:
-        """A name that no other list of packages has in any image."""
+        """A name that is unique among the package lists of all images."""
         if self.name == REQUIREMENTS:
             lines = [package.requirement for package in (*self.wheels, *self.sdists)]
             return f"{self.name}-{key_of(lines)[:8]}"
@@ -154,7 +154,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image to be built, resolved and addressed."""
+    """A resolved image with its key."""
 
     name: str
     key: ImageKey
@@ -163,11 +163,11 @@ class Image:
     parts: tuple[InstalledComponent, ...]
     gpu: bool
     launchers: tuple[str, ...]
-    """Which of `torchrun`, `mpirun` the image carries."""
+    """The launchers in the image: `torchrun`, `mpirun` or both."""
     training_module: str | None
-    """What SAGEMAKER_TRAINING_MODULE names; None is the plain toolkit."""
+    """Value of SAGEMAKER_TRAINING_MODULE; None for the plain SageMaker Training Toolkit."""
     entry_point: str | None = None
-    """Training code baked at /opt/ml/code, as its own file name there."""
+    """File name of the training code that the image contains in /opt/ml/code."""
     environment: Mapping[str, str] | None = None
     stages: tuple[Stage, ...] = ()
     apt: tuple[str, ...] = ()
@@ -179,39 +179,39 @@ class Image:
     base_part: InstalledComponent = InstalledComponent("", "", "")
     base_facts: Mapping[str, str] = field(default_factory=dict)
     build_base: str = ""
-    """What build stages start from, where it is not the base itself."""
+    """Image that build stages start from; empty if it is the base."""
     frozen: tuple[str, ...] = ()
-    """Names and globs of the Python packages that the base has to keep."""
+    """Names and globs of Python packages of the base that must not change."""
     toolchain: tuple[str, ...] = ()
-    """The distribution's packages that build stages share."""
+    """Distribution packages that build stages share."""
     gpu_architecture: str = ""
-    """The GPUs that its parts have code for, as in `>=7.5,<10`; empty where they don't say."""
+    """GPU architectures that the components support, such as `>=7.5,<10`; empty if none declares them."""
     required: tuple[str, ...] = ()
-    """The smoke checks that have to have passed before it is released."""
+    """Smoke checks that must pass before a release."""
     budgets: tuple[Budget, ...] = ()
-    """What its parts may weigh; no part of its key."""
+    """Size limits of components; not part of the key."""
     format: str = FORMATS[0]
-    """In what form it is stored and pushed."""
+    """Format of the stored and pushed image."""
     unpinned: tuple[Artifact, ...] = ()
-    """Artifacts whose sha256 nobody knows yet: built with a warning, refused by `push`."""
+    """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     apt_debs: tuple[Deb, ...] = ()
-    """What `apt` adds to the base, where it is locked."""
+    """Locked packages that `apt` adds to the base."""
     toolchain_debs: tuple[Deb, ...] = ()
-    """What `toolchain` adds to the base, where it is locked."""
+    """Locked packages that `toolchain` adds to the base."""
 
     @property
     def locks_apt(self) -> bool:
-        """Whether each of the distribution's packages in it is a file that is known by its sha256."""
+        """Return whether all distribution packages of the image are locked by sha256."""
         return bool(self.base.debs) if isinstance(self.base, BootstrappedBase) else self.base.locks_apt
 
     @property
     def installs_apt(self) -> bool:
-        """Whether it has a layer of the distribution's packages."""
+        """Return whether the image has a layer of distribution packages."""
         return bool(self.apt_debs) if self.locks_apt else bool(self.apt)
 
     @property
     def debs(self) -> tuple[Deb, ...]:
-        """All of the distribution's packages that a build needs, each once."""
+        """All locked distribution packages that a build needs, without duplicates."""
         base = self.base.debs if isinstance(self.base, BootstrappedBase) else ()
         stages = (deb for stage in self.stages for deb in stage.debs)
         return tuple(dict.fromkeys((*base, *self.toolchain_debs, *stages, *self.apt_debs)))
@@ -233,7 +233,7 @@ class Image:
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """The package lists of its own steps, by their paths in `inputs/`."""
+        """Package lists of the steps that belong to no component, by path in `inputs/`."""
         lists = {self.toolchain_list: self.toolchain_debs, self.apt_list: self.apt_debs}
         return {path: debs_file(debs) for path, debs in lists.items() if debs}
 
@@ -244,31 +244,32 @@ class Image:
 
     @property
     def names(self) -> tuple[str, str]:
-        """All names that a build gives it, the one with its key first."""
+        """All tags that a build sets, the one with the key first."""
         return self.reference, f"bakehouse/{self.name}:latest"
 
     @property
     def target(self) -> str:
-        """Its name in a bake file, which takes no dots."""
+        """Name in a bake file, which does not allow dots."""
         return self.name.replace(".", "_")
 
     @property
     def all_parts(self) -> tuple[InstalledComponent, ...]:
-        """The base and what was put on it."""
+        """The base and the components on it."""
         return (self.base_part, *self.parts) if self.base_part.component else self.parts
 
     @property
     def download_bytes(self) -> int:
         """Bytes of all files that a build downloads, as far as the locks record them."""
-        stages = self.stages
-        packages = sum(one.bytes for stage in stages for one in (*stage.wheels, *stage.sdists))
-        artifacts = sum(one.bytes or 0 for stage in stages for one in stage.artifacts.values())
+        packages = self.wheel_bytes
+        files = (file for stage in self.stages for file in stage.artifacts.values())
+        artifacts = sum(file.bytes or 0 for file in files)
         return packages + artifacts + sum(deb.bytes for deb in self.debs)
 
     @property
     def wheel_bytes(self) -> int:
-        """Bytes of all Python packages as downloaded: a floor for what the image will weigh."""
-        return sum(one.bytes for stage in self.stages for one in (*stage.wheels, *stage.sdists))
+        """Bytes of all Python packages as downloaded: a lower bound of the image size."""
+        packages = (package for stage in self.stages for package in (*stage.wheels, *stage.sdists))
+        return sum(package.bytes for package in packages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +278,22 @@ class Plan:
 
     @property
     def stages(self) -> dict[StageKey, Stage]:
-        """Every stage once, however many images use it."""
+        """Stages of all images by key, without duplicates."""
         return {stage.key: stage for image in self.images for stage in image.stages}
 
 
 def wrapped(words: Iterable[str], indent: str, end: str = "", width: int = 100) -> str:
-    """Join words by spaces; where a line gets long, `end` ends it and `indent` starts the next one."""
+    """Join words by spaces and wrap long lines; `end` ends a line and `indent` starts the next one."""
     lines: list[list[str]] = [[]]
     for word in words:
-        if lines[-1] and sum(len(other) + 1 for other in lines[-1]) + len(word) > width:
+        if lines[-1] and sum(len(previous) + 1 for previous in lines[-1]) + len(word) > width:
             lines.append([])
         lines[-1].append(word)
     return f"{end}\n{indent}".join(" ".join(line) for line in lines)
 
 
 def debs_file(debs: Iterable[Deb]) -> bytes:
-    """A list of packages as `download-debs` reads it: `sha256 path [site]` lines."""
+    """Return the input of `download-debs`: one line `sha256 path [site]` per package."""
     rows = (f"{deb.sha256} {deb.path}{f' {deb.site}' if deb.site else ''}\n" for deb in debs)
     return "".join(rows).encode()
 
@@ -302,17 +303,17 @@ def _requirements_file(packages: Iterable[Package]) -> bytes:
 
 
 def in_layers(stages: Iterable[Stage]) -> tuple[Stage, ...]:
-    """Stages in the order of their layers; what users install is on top, as it may replace anything."""
+    """Sort stages by layer. Packages of the recipe are on top, because they can replace any file."""
     return tuple(sorted(stages, key=lambda stage: (stage.name == REQUIREMENTS, stage.layer)))
 
 
 def ships(stage_text: str, name: str) -> bool:
-    """Return whether the text of a component contains the stage of its name, which becomes a layer."""
+    """Return whether the text of a component defines the stage that becomes its layer."""
     return re.search(rf" AS {re.escape(name)}$", stage_text, re.MULTILINE) is not None
 
 
 def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:
-    """The stages that end in Python packages: what is compiled against some of them needs them all."""
+    """Return the stages that install Python packages; compiling against one of them requires all."""
     return tuple(
         stage.name
         for stage in stages

@@ -1,4 +1,4 @@
-"""Turns Resolutions into a Plan: what each image is made of, and the keys that follow from it."""
+"""Plan the stages and keys of resolved images."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -30,9 +30,9 @@ from bakehouse.util.suggest import suggestion
 
 MAX_LAYERS = 100
 SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
-"""The templates that all stages depend on."""
+"""Templates that all stages depend on."""
 IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step")
-"""The scripts of steps that belong to no component."""
+"""Scripts of the steps that belong to no component."""
 _LABEL = "org.bakehouse"
 
 
@@ -42,11 +42,11 @@ def make_plan(
     region: str | None = None,
     locks: AptLocks | None = None,
 ) -> Plan:
-    """The stages and keys of images; `templates` are the shared template texts, which enter the keys.
+    """Return the stages and keys of images; `templates` are the shared templates, which are part of the keys.
 
-    `region` is where bases are pulled from that have a registry in each; `locks` are those of the packages
-    of distributions. Raises RecipeError where a base is not there, a package is not locked, or an
-    image would get more layers than engines take.
+    `region` selects the registry of bases that have one in each region; `locks` are the locks of distribution
+    packages. Raises RecipeError if a base is unavailable, a package is not locked, or an image exceeds
+    the number of layers that engines support.
     """
     problems = Problems()
     images = []
@@ -61,16 +61,16 @@ def make_plan(
 
 
 def registry_host(resolution: Resolution, region: str | None, problems: Problems) -> str:
-    """The registry of a base that is named without one, and the slash behind it."""
+    """Return the registry host of a base and a slash; empty if its references contain the registry."""
     base = resolution.base.candidate.component
     if base.registries is None:
         return ""
     hosts = base.registries.hosts
     if region is not None and region not in hosts:
-        message = f"there is no `{base.name}` in region `{region}`"
+        message = f"`{base.name}` is not available in region `{region}`"
         label = f"the base of image `{resolution.recipe.name}`"
-        reasons = (Reason(f"`registries` of `{base.name}` has no such region", base.registries.location),)
-        hint = suggestion(region, hosts) or "set `region` in [tool.bakehouse] to one that has it"
+        reasons = (Reason(f"`registries` of `{base.name}` does not contain it", base.registries.location),)
+        hint = suggestion(region, hosts) or "set `region` in [tool.bakehouse] to a listed one"
         problems.add(Diagnostic(message, resolution.recipe.base.location, label, reasons, hint=hint))
     return f"{hosts.get(region or '') or next(iter(hosts.values()))}/"
 
@@ -91,7 +91,7 @@ def _image(
     base = _base(resolution.base, source, host, locked)
     shared = texts_json(tuple((name, templates[name]) for name in SHARED_TEMPLATES if name in templates))
     build_reference = source.build_reference and host + source.build_reference
-    frozen = tuple(one.pattern for one in resolution.base.candidate.component.frozen)
+    frozen = tuple(package.pattern for package in resolution.base.candidate.component.frozen)
     spec = resolution.base.spec
     toolchain = tuple(_sums(locked.toolchain))
     foundation = _foundation(
@@ -101,8 +101,8 @@ def _image(
     base_part = _part(resolution.base)
     stages = stages_of(resolution, parts, foundation, locked, templates, base_part)
     environment = _environment(choices, recipe)
-    path = [folder for spec in specs for folder in spec.path]
-    library_path = [folder for spec in specs for folder in spec.library_path]
+    path = [directory for spec in specs for directory in spec.path]
+    library_path = [directory for spec in specs for directory in spec.library_path]
     entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
     entrypoint = entrypoints[-1] if entrypoints else ()
     gpu = any(spec.gpu for spec in specs)
@@ -149,7 +149,7 @@ def _image(
         build_base=build_reference,
         frozen=frozen,
         toolchain=resolution.base.spec.build_apt,
-        gpu_architecture=_asked_of(choices, "gpu-architecture"),
+        gpu_architecture=_required_range(choices, "gpu-architecture"),
         required=_required(recipe, gpu=gpu, launchers=launchers),
         budgets=recipe.budgets,
         format=recipe.format,
@@ -161,12 +161,12 @@ def _image(
 
 @lru_cache(256)
 def _foundation(*inputs: object) -> str:
-    """Return the key of the common inputs of all stages, which images on one base usually share."""
+    """Return the key of the inputs that all stages of an image share; most images on one base share it."""
     return key_of(*inputs)
 
 
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
-    """Return the inputs that identify a base. The name of a bootstrapped base contains its key."""
+    """Return the values that identify a base in keys."""
     if isinstance(base, BootstrappedBase):
         return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
     return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
@@ -177,16 +177,16 @@ def _sums(debs: tuple[Deb, ...]) -> list[str]:
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
-    """Return the required checks of a recipe. GPU images with torchrun have a default."""
+    """Return the smoke checks that the recipe requires; by default GPU checks for images with `torchrun`."""
     if recipe.required is not None:
         return recipe.required
     return GPU_CHECKS if gpu and "torchrun" in launchers else ()
 
 
-def _asked_of(choices: Iterable[Choice], name: str) -> str:
-    """All that the parts ask of what an image runs on, as one range."""
-    asked = (one for choice in choices for one in choice.spec.constraints if one.name == name)
-    ranges = (text for one in asked for text in one.specifier.split(",") if text)
+def _required_range(choices: Iterable[Choice], name: str) -> str:
+    """Return the constraints of all components on one property of the host, as one range."""
+    constraints = (item for choice in choices for item in choice.spec.constraints if item.name == name)
+    ranges = (text for constraint in constraints for text in constraint.specifier.split(",") if text)
     return ",".join(dict.fromkeys(ranges))
 
 
@@ -198,7 +198,7 @@ def _base(choice: Choice, source: BaseSource, host: str, locked: AptSteps) -> Bo
 
 
 def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:
-    """A base that is made here, under the name that all images on it have for it."""
+    """Return a bootstrapped base, named by its key."""
     key = _key_of_bootstrapped(source.suite, source.packages, debs)
     return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages, debs)
 
@@ -217,7 +217,7 @@ def _part(choice: Choice) -> InstalledComponent:
 
 
 def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
-    """Later parts win over earlier ones, and the recipe's own words over all."""
+    """Merge variables: later components override earlier ones, and the recipe overrides all."""
     merged: dict[str, str] = {"SAGEMAKER_SUBMIT_DIRECTORY": CODE_DIRECTORY}
     if any(choice.spec.gpu for choice in choices):
         merged |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
@@ -238,7 +238,7 @@ def _labels(recipe: Recipe, key: ImageKey, parts: tuple[InstalledComponent, ...]
 
 
 def _parts_text(parts: Iterable[InstalledComponent]) -> list[str]:
-    """`name version (variant)` of each part."""
+    """Return `name version (variant)` of each component."""
     return [f"{part.component} {_version_text(part)}" for part in parts]
 
 
@@ -248,42 +248,45 @@ def _version_text(part: InstalledComponent) -> str:
 
 def _check_apt(image: Image, resolution: Resolution, problems: Problems) -> None:
     if (image.apt or image.toolchain) and resolution.base.spec.provides.get("amazon-linux"):
-        message = f"apt packages can't be installed in image `{image.name}`: {', '.join(image.apt)}"
-        label = "Amazon Linux, whose packages come with dnf"
-        hint = "leave them out, or start from an image on Ubuntu"
+        message = f"image `{image.name}` does not support apt packages: {', '.join(image.apt)}"
+        label = "Amazon Linux, which uses dnf"
+        hint = "remove them, or use a base with Ubuntu"
         problems.add(Diagnostic(message, resolution.recipe.base.location, label, hint=hint))
 
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
-    # The base's own layers are not known before it is pulled; no base in the catalogue has more than 20.
+    # The number of layers of a base is unknown before the pull; no base of the catalog has more than 20.
     layers = 22 + len(image.stages) + len(image.content.run)
     if layers > MAX_LAYERS:
-        message = f"image `{image.name}` would have {layers} layers; {MAX_LAYERS} are allowed"
-        hint = "put several steps of `run` into one"
+        message = f"image `{image.name}` has {layers} layers; at most {MAX_LAYERS} are allowed"
+        hint = "combine several steps of `run`"
         problems.add(Diagnostic(message, recipe.location, hint=hint))
 
 
 def _check_budgets(image: Image, problems: Problems) -> None:
     parts = {part.component for part in image.all_parts}
-    weighed = [image.base_part.component, *(stage.name for stage in image.stages)]
-    names = [name for name in weighed if name in parts]
+    layers = [image.base_part.component, *(stage.name for stage in image.stages)]
+    names = [name for name in layers if name in parts]
     for budget in image.budgets:
         if budget.name in parts and budget.name not in names:
-            message = f"`{budget.name}` of image `{image.name}` has no layer of its own to have a budget"
-            hint = "`apt` is what all parts bring of the distribution"
+            message = f"`{budget.name}` of image `{image.name}` has a budget, but no layer of its own"
+            hint = "set a budget for `apt`, which covers the distribution packages of all components"
             problems.add(Diagnostic(message, budget.location, hint=hint))
         elif budget.name not in (*names, *OWN):
-            message = f"image `{image.name}` has no `{budget.name}` to have a budget"
+            message = f"image `{image.name}` has a budget for `{budget.name}`, but does not contain it"
             problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
 
 
 def _plain(value: object) -> object:
-    """Dataclass fields, bytes as their sha256, places left out: a key must not move with a line number."""
+    """Convert a value for a key: bytes to their sha256, dataclasses to fields without `location`.
+
+    A key must not change with a line number.
+    """
     if isinstance(value, bytes):
         return sha256(value).hexdigest()
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if is_dataclass(value):
-        names = (one.name for one in fields(value) if one.name != "location")
+        names = (item.name for item in fields(value) if item.name != "location")
         return {name: _plain(getattr(value, name)) for name in names}
     return value

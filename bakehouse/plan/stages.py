@@ -1,7 +1,7 @@
-"""Turns what was chosen for an image into the stages that it is made of, with their keys.
+"""Make the stages of an image, with their keys, from its resolution.
 
-A key covers inputs, not results: facts, templates, the keys of the stages below. Two images that use a
-component in the same way have the same stage, with the same key and the same text.
+A key covers inputs, not results: facts, templates and the keys of lower stages. Images that use a component
+in the same way share the stage, its key and its text.
 """
 
 import re
@@ -18,7 +18,7 @@ from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import Json, key_of, list_of, text_json, text_key
 
 REQUIREMENTS_TEMPLATE = "requirements.j2"
-"""The template of the recipe's own Python packages: only their stage depends on it."""
+"""Template of the Python packages of a recipe; only their stage depends on it."""
 _MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 
@@ -30,10 +30,10 @@ def stages_of(
     templates: Mapping[str, str],
     base: InstalledComponent,
 ) -> tuple[Stage, ...]:
-    """Return the stages of an image, each after those it needs files of; `parts` are those of the choices.
+    """Return the stages of an image in build order; `parts` are the components of the choices.
 
-    The key of each covers `foundation`, which stands for the base and the shared templates, and the scripts
-    that its own steps mount.
+    The key of a stage covers `foundation`, which is the key of the base and the shared templates, and the
+    scripts that its steps mount.
     """
     is_frozen = bool(resolution.base.candidate.component.frozen)
     stages: tuple[Stage, ...] = ()
@@ -41,7 +41,7 @@ def stages_of(
         if choice.candidate.component.template:
             stage = _stage(choice, part, resolution, locked.stages.get(choice.name, ()), base)
             if "packages(" in stage.template and not (stage.wheels or stage.sdists or stage.artifacts):
-                # All its packages are in layers of other components
+                # Layers of other components contain all its packages
                 continue
             names = _below(choice.candidate.component.template, choice.candidate.component.builds_on, stages)
             below = [stage.key for stage in stages if stage.name in names]
@@ -90,7 +90,7 @@ def _script_keys(stage: Stage, templates: Mapping[str, str], *, is_frozen: bool)
 
 
 def _below(template: str, builds_on: Iterable[str], stages: Iterable[Stage]) -> set[str]:
-    """The stages that one starts from or takes files of; packages are installed into `python`'s."""
+    """Return the stages that a stage starts from or copies from; packages are installed into `python`."""
     names = {*builds_on, "python"} if "package_stage" in template else {*builds_on}
     return names | {*packages_below(stages)} if "packages_below" in template else names
 
@@ -125,12 +125,12 @@ def _stage(
     debs: tuple[Deb, ...],
     base: InstalledComponent,
 ) -> Stage:
-    """A stage without its key."""
+    """Return a stage without its key."""
     component, spec = choice.candidate.component, choice.spec
     packages = resolution.owners[choice.name]
-    wanted = resolution.recipe.trim
-    trims = trim_choices(spec.trims.values(), wanted, gpu=spec.gpu)
-    dropped = drop_patterns(trims, wanted)
+    trim = resolution.recipe.trim
+    trims = trim_choices(spec.trims.values(), trim, gpu=spec.gpu)
+    dropped = drop_patterns(trims, trim)
     artifacts = {artifact.name: artifact for artifact in spec.artifacts}
     sdists = tuple(package for package in packages if package.is_sdist)
     return Stage(
@@ -140,7 +140,7 @@ def _stage(
         source=component.folder,
         template=component.template,
         artifacts=artifacts,
-        wheels=tuple(one for one in packages if not one.is_sdist) if sdists else packages,
+        wheels=tuple(package for package in packages if not package.is_sdist) if sdists else packages,
         sdists=sdists,
         build_apt=spec.build_apt,
         facts=spec.facts,
@@ -154,7 +154,7 @@ def _stage(
 
 
 def _user_stage(resolution: Resolution, template: str) -> Stage:
-    """The stage of the user's own requirements, without its key."""
+    """Return the stage of the Python packages of a recipe, without its key."""
     recipe, packages = resolution.recipe, resolution.user_packages
     part = InstalledComponent(REQUIREMENTS, "0", "")
     dropped = drop_patterns((), recipe.trim)

@@ -46,7 +46,7 @@ def test_a_region_that_has_no_registry(regions: Tree) -> None:
         base_in(regions, "eu-west-2")
 
     text = said(caught.value)
-    assert "there is no `vendor` in region `eu-west-2`" in text
+    assert "`vendor` is not available in region `eu-west-2`" in text
     assert "small.yaml:2" in text
     assert "vendor/component.yaml:3" in text
     assert "did you mean `eu-west-1`?" in text
@@ -87,5 +87,5 @@ def test_amazon_linux_has_no_apt(regions: Tree) -> None:
         base_in(regions, None)
 
     text = said(caught.value)
-    assert "apt packages can't be installed in image `small`: htop" in text
-    assert "Amazon Linux, whose packages come with dnf" in text
+    assert "image `small` does not support apt packages: htop" in text
+    assert "Amazon Linux, which uses dnf" in text

@@ -130,9 +130,9 @@ def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         locked.dockerfile()
     assert said(caught.value) == (
-        "error: `ENV` in the `runtime` block of `metis` would not reach the image\n"
+        "error: `ENV` in the `runtime` block of `metis` has no effect on the image\n"
         "  --> components/metis/install.j2:1:1\n\n"
-        "hint: `environment` and `path` in its component.yaml do\n"
+        "hint: set `environment` or `path` in its component.yaml instead\n"
     )
 
 
@@ -200,7 +200,7 @@ def test_a_new_version_of_what_the_base_has_changes_all(locked: Tree) -> None:
         (
             {"vim": {"Version": "2.0"}},
             "vim=1.0",
-            "image `small` needs `vim=1.0`, and Debian `bookworm` is locked with 2.0",
+            "image `small` needs `vim=1.0`, but 2.0 is locked for Debian `bookworm`",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_package_that_is_not_locked_is_a_mistake(
         tree.plan()
     text = said(caught.value)
     assert f"error: {message}\n" in text
-    assert "hint: `./bake lock small` locks what is missing" in text
+    assert "hint: run `bake lock small`" in text
 
 
 def test_what_every_stage_and_a_part_need_is_told_with_who_needs_it(tree: Tree) -> None:

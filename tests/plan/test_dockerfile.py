@@ -611,8 +611,8 @@ def test_the_mode_of_a_file_counts(tmp_path: Path) -> None:
     (tmp_path / "small/files/data").chmod(0o755)
 
     assert messages(files, tmp_path) == [
-        "`images/small/files/run.sh` has to be executable",
-        "`images/small/files/data` has to be not executable",
+        "`images/small/files/run.sh` must be executable",
+        "`images/small/files/data` must not be executable",
     ]
 
 

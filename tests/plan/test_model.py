@@ -352,7 +352,7 @@ def test_layers_are_counted_before_the_engine_does(tree: Tree) -> None:
     assert len(tree.one().content.run) == 75
 
     tree.image(IMAGE + "run:\n" + steps + "- echo one more\n")
-    with pytest.raises(Exception, match="image `small` would have 101 layers; 100 are allowed"):
+    with pytest.raises(Exception, match="image `small` has 101 layers; at most 100 are allowed"):
         tree.one()
 
 

@@ -164,9 +164,9 @@ def test_an_image_with_a_lock_has_another_key_also_where_its_steps_add_nothing(p
 def test_a_step_that_is_not_locked_is_a_mistake(pulled: Tree) -> None:
     pulled.image(IMAGE.replace("vim", "emacs"))
     assert mistakes(pulled) == (
-        "error: a step of image `small` on `nvidia/cuda:12.8` is not locked: emacs\n"
+        "error: image `small` needs packages on `nvidia/cuda:12.8` that are not locked: emacs\n"
         "  --> images/small.yaml:1:1\n   |\n 1 | summary: x\n   | ^\n\n"
-        "hint: `./bake lock small` locks what is missing\n"
+        "hint: run `bake lock small`\n"
     )
 
 
@@ -187,15 +187,15 @@ def test_an_image_without_build_stages_needs_no_lock_of_their_base(pulled: Tree)
 def test_a_lock_of_another_digest_is_a_mistake(pulled: Tree) -> None:
     pulled.component("cuda-base", BASE.replace(DIGEST, f"sha256:{'ef' * 32}"))
     text = mistakes(pulled)
-    assert "error: a step of image `small` on `nvidia/cuda:12.8` is not locked: vim\n" in text
-    assert f"`nvidia-cuda-12.8-abababab.packages` is of {DIGEST}" in text
-    assert "hint: `./bake lock small` locks what is missing\n" in text
+    assert "error: image `small` needs packages on `nvidia/cuda:12.8` that are not locked: vim\n" in text
+    assert f"`nvidia-cuda-12.8-abababab.packages` locks {DIGEST}" in text
+    assert "hint: run `bake lock small`\n" in text
 
 
 def test_a_lock_of_a_base_whose_digest_nobody_knows_is_a_mistake(pulled: Tree) -> None:
     pulled.component("cuda-base", BASE.replace(f', digest: "{DIGEST}"', ""))
     assert (
-        "hint: write the base's digest into its component: what steps add to it is known for that one alone\n"
+        "hint: add the digest of the base to its component, because a lock is valid for one digest only\n"
     ) in mistakes(pulled)
 
 

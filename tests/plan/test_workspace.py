@@ -135,7 +135,7 @@ def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(w
     plan = plan_recipes(workspace, select_kept(workspace, ()))
     render_images(workspace, plan, lambda _: None)
 
-    with pytest.raises(StaleError, match="`images/gone/Dockerfile` is rendered by no recipe"):
+    with pytest.raises(StaleError, match="no recipe renders `images/gone/Dockerfile`"):
         check_rendered(workspace, plan, orphans(workspace))
     render_images(workspace, plan, lambda _: None, orphans(workspace))
 

@@ -1,7 +1,7 @@
-"""Makes this Python answer as another one: for rehearsals, where Debian's stands for those that aren't here.
+"""Make this Python report another version, because rehearsals use Debian's Python for all versions.
 
-It takes the place of the package `encodings`, the first that an interpreter reads from a file, and hands over
-to the real one. Which version to answer is written beside the interpreter, or is in its name.
+This file replaces the package `encodings`, the first module that an interpreter reads from a file, and then
+executes the real one. The version comes from a file next to the interpreter or from its file name.
 """
 
 import _io
@@ -17,13 +17,13 @@ def _first_line(path, start=""):
     return next((line[len(start) :].strip() for line in lines if line.startswith(start)), "")
 
 
-def _answer():
-    folder, _, name = (sys.executable or "").rpartition("/")
-    above = folder.rpartition("/")[0]
+def _version():
+    directory, _, name = (sys.executable or "").rpartition("/")
+    prefix = directory.rpartition("/")[0]
     number = name[len("python3.") :] if name.startswith("python3.") else ""
     return (
-        _first_line(above + "/pyvenv.cfg", "version = ")
-        or _first_line(above + "/rehearsed-python")
+        _first_line(prefix + "/pyvenv.cfg", "version = ")
+        or _first_line(prefix + "/rehearsed-python")
         or ("3." + number if number.isdigit() else "")
         or _first_line("/etc/rehearsed-python")
     )
@@ -31,22 +31,22 @@ def _answer():
 
 class _VersionInfo(tuple):
     major, minor, micro, releaselevel, serial = (
-        property(lambda own, number=number: own[number]) for number in range(5)
+        property(lambda self, number=number: self[number]) for number in range(5)
     )
 
 
-_numbers = [int(one) for one in _answer().split(".") if one.isdigit()]
+_numbers = [int(number) for number in _version().split(".") if number.isdigit()]
 if _numbers[:2] not in ([], [*sys.version_info[:2]]):
-    # No release has the patch number 99: what sees it knows that it sees no real one
+    # No release has the patch number 99, so that this version cannot be mistaken for a real one
     sys.version_info = _VersionInfo((_numbers[0], _numbers[1], 99, "final", 0))
     sys.hexversion = _numbers[0] << 24 | _numbers[1] << 16 | 99 << 8 | 0xF0
-    _own = ".".join(map(str, sys.implementation.version[:3]))
-    _told = f"{_numbers[0]}.{_numbers[1]}.99"
-    sys.version = f"{_told} (rehearsal, Jan 1 2026, 00:00:00) [stub, running {_own}]"
+    _actual = ".".join(map(str, sys.implementation.version[:3]))
+    _reported = f"{_numbers[0]}.{_numbers[1]}.99"
+    sys.version = f"{_reported} (rehearsal, Jan 1 2026, 00:00:00) [stub, running {_actual}]"
 
 
 def _special_forms(typing):
-    """Takes the forms that `typing_extensions`, pip's own too, makes for Pythons before 3.9."""
+    """Accept the special forms that `typing_extensions`, also pip's copy, makes for Python before 3.9."""
     real = typing._SpecialForm.__init__
 
     def form(self, getitem, doc=None):
@@ -59,12 +59,12 @@ def _special_forms(typing):
 
 
 def _rmtree(shutil):
-    """Takes the argument that pip gives it from Python 3.12 on."""
+    """Accept the argument `onexc`, which pip passes on Python 3.12 or later."""
     real = shutil.rmtree
 
     def rmtree(path, *arguments, onexc=None, **options):
         if onexc:
-            options["onerror"] = lambda function, place, raised: onexc(function, place, raised[1])
+            options["onerror"] = lambda function, path, error: onexc(function, path, error[1])
         real(path, *arguments, **options)
 
     rmtree.avoids_symlink_attacks = real.avoids_symlink_attacks
@@ -72,7 +72,7 @@ def _rmtree(shutil):
 
 
 class _Patched:
-    """Changes a module when it is imported."""
+    """An import hook that patches a module when it is imported."""
 
     def __init__(self, name, patch):
         self.name, self.patch = name, patch
@@ -81,8 +81,8 @@ class _Patched:
         if name != self.name:
             return None
         sys.meta_path.remove(self)
-        found = (one.find_spec(name, path, target) for one in sys.meta_path)
-        spec = next(spec for spec in found if spec)
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+        spec = next(spec for spec in specs if spec)
         execute = spec.loader.exec_module
 
         def exec_module(module):

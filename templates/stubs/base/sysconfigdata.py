@@ -1,4 +1,4 @@
-"""Wheels that this Python makes have the tags of the one that it answers for."""
+"""Make this Python build wheels with the tags of the version that it reports."""
 
 import io
 import sys

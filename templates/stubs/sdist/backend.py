@@ -1,4 +1,4 @@
-"""A stub's own way to become a wheel: with nothing but what any Python has."""
+"""The build backend of a stub, which needs only the standard library."""
 
 import zipfile
 

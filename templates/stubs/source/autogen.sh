@@ -1,3 +1,3 @@
 #!/bin/sh
-# A stub: configure is there already
+# A stub: configure exists already
 exit 0
