@@ -20,10 +20,15 @@ _LOST_LAYER = "the engine lost a layer"
 _LOST = re.compile(r"snapshot \S+ does not exist")
 _LOST_HINT = "restart the engine, then run the same command again (a BuildKit bug after an interrupted build)"
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
-_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}")
+_NO_SESSION = re.compile(r"no active sessions")
+"""A step that a stopped bake call started can keep that call's session, which has ended."""
+_NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
+_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}")
 """Failures of the engine itself, which affect all images."""
 _DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
-_TIMED_OUT = re.compile(r"DeadlineExceeded|context deadline exceeded|code = Unavailable")
+_TIMED_OUT = re.compile(
+    rf"DeadlineExceeded|context deadline exceeded|code = Unavailable|{_NO_SESSION.pattern}"
+)
 _TIMED_OUT_HINT = "run the same command again: the engine was too slow, probably under high load"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
 _TRUST_HINT = "set `ca` in [tool.bakehouse], or PIP_CERT, to your organisation's certificates (PEM)"
@@ -56,7 +61,7 @@ class LayerLost(BuildError):
 
 
 class EngineTimedOut(BuildError):
-    """The engine gave up an internal operation, usually under load; a retry may succeed."""
+    """The engine gave up an internal operation or lost a session; a retry may succeed."""
 
 
 class ImagesFailed(BuildError):
@@ -178,6 +183,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict("the disk is full", _DISK_HINT)
     if _LOST.search(evidence):
         return _Verdict(_LOST_LAYER, _LOST_HINT)
+    if _NO_SESSION.search(evidence):
+        return _Verdict("a build step lost its session with the client", _NO_SESSION_HINT)
     if not cause.images and _TIMED_OUT.search(evidence):
         return _Verdict(_last_word(evidence), _TIMED_OUT_HINT)
     if match := _BASE.search(evidence):

@@ -132,6 +132,15 @@ hint: run the same command again: the engine was too slow, probably under high l
     )
 
 
+def test_a_step_without_its_session_is_worth_a_retry() -> None:
+    failure = Failure(("a", "b"), (step("no active sessions"),), {}, "", frozenset())
+    error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
+    assert isinstance(error, EngineTimedOut)
+    [diagnostic] = error.diagnostics
+    assert diagnostic.message.endswith("failed to build: a build step lost its session with the client")
+    assert diagnostic.hint == "run the same command again (a BuildKit bug after an interrupted build)"
+
+
 @pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
 def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
     failure = Failure(("a", "b"), (step(said),), {}, "", frozenset())

@@ -109,7 +109,7 @@ def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> N
         assert inspected["Config"]["Labels"]["org.bakehouse.rehearsed"] == "rehearsed, not built"
         said = read(outcome, found.rehearsal.real.name, "cat", "/etc/bakehouse-rehearsal")
         assert said.endswith("for rehearsals\n")
-        assert ("a stand-in" in said) == (found.rehearsal.real.name != REAL)
+        assert (": a stub" in said) == (found.rehearsal.real.name != REAL)
 
 
 def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outcome) -> None:
