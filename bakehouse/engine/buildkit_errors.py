@@ -23,11 +23,15 @@ _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _NO_SESSION = re.compile(r"no active sessions")
 """A step that a stopped bake call started can keep that call's session, which has ended."""
 _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
-_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}")
+_SAME_IMAGE = re.compile(r'image "\S+": already exists')
+"""Two builds that give an image the same name at the same time."""
+_SAME_IMAGE_HINT = "run the same command again: another build has created the image"
+_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}")
 """Failures of the engine itself, which affect all images."""
 _DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
 _TIMED_OUT = re.compile(
-    rf"DeadlineExceeded|context deadline exceeded|code = Unavailable|{_NO_SESSION.pattern}"
+    r"DeadlineExceeded|context deadline exceeded|code = Unavailable|"
+    rf"{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}"
 )
 _TIMED_OUT_HINT = "run the same command again: the engine was too slow, probably under high load"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
@@ -61,7 +65,7 @@ class LayerLost(BuildError):
 
 
 class EngineTimedOut(BuildError):
-    """The engine gave up an internal operation or lost a session; a retry may succeed."""
+    """The engine gave up an internal operation or met a parallel build; a retry may succeed."""
 
 
 class ImagesFailed(BuildError):
@@ -185,6 +189,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict(_LOST_LAYER, _LOST_HINT)
     if _NO_SESSION.search(evidence):
         return _Verdict("a build step lost its session with the client", _NO_SESSION_HINT)
+    if _SAME_IMAGE.search(evidence):
+        return _Verdict("another build created the image at the same time", _SAME_IMAGE_HINT)
     if not cause.images and _TIMED_OUT.search(evidence):
         return _Verdict(_last_word(evidence), _TIMED_OUT_HINT)
     if match := _BASE.search(evidence):

@@ -132,13 +132,28 @@ hint: run the same command again: the engine was too slow, probably under high l
     )
 
 
-def test_a_step_without_its_session_is_worth_a_retry() -> None:
-    failure = Failure(("a", "b"), (step("no active sessions"),), {}, "", frozenset())
+@pytest.mark.parametrize(
+    ("reason", "message", "hint"),
+    [
+        (
+            "no active sessions",
+            "a build step lost its session with the client",
+            "run the same command again (a BuildKit bug after an interrupted build)",
+        ),
+        (
+            'image "docker.io/bakehouse/a:12345678": already exists',
+            "another build created the image at the same time",
+            "run the same command again: another build has created the image",
+        ),
+    ],
+)
+def test_what_a_parallel_build_disturbs_is_worth_a_retry(reason: str, message: str, hint: str) -> None:
+    failure = Failure(("a", "b"), (step(reason),), {}, "", frozenset())
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert isinstance(error, EngineTimedOut)
     [diagnostic] = error.diagnostics
-    assert diagnostic.message.endswith("failed to build: a build step lost its session with the client")
-    assert diagnostic.hint == "run the same command again (a BuildKit bug after an interrupted build)"
+    assert diagnostic.message.endswith(f"failed to build: {message}")
+    assert diagnostic.hint == hint
 
 
 @pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
