@@ -97,7 +97,7 @@ def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(loc
     text = locked.dockerfile()
     assert stage(text, "system").partition("\n\n")[0] == (
         "FROM base AS system\n"
-        "ENV DEBIAN_FRONTEND=noninteractive\n"
+        "ENV SOURCE_DATE_EPOCH=1767225600 DEBIAN_FRONTEND=noninteractive\n"
         "# Locked packages: vim\n"
         "RUN --mount=type=bind,from=image-debs,source=/packages,target=/mnt \\\n"
         "    apt-get install -q -y --no-install-recommends /mnt/*.deb"
