@@ -154,8 +154,15 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
         docker("image", "rm", image.reference)
 
 
-@pytest.mark.parametrize("task", ["push", "smoke", "uri"])
-def test_tasks_refuse_the_name_of_a_rehearsal(task: str, project: Workspace) -> None:
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        ("push", "is an image of a rehearsal, which contains stubs"),
+        ("smoke", "is an image of a rehearsal, which contains stubs"),
+        ("uri", "was rehearsed, not built, so it has no image URI"),
+    ],
+)
+def test_tasks_refuse_the_name_of_a_rehearsal(task: str, reason: str, project: Workspace) -> None:
     ended = subprocess.run(
         [str(HOME / "bake"), task, f"rehearsal/{SMP}"],
         cwd=project.project.root,
@@ -165,7 +172,7 @@ def test_tasks_refuse_the_name_of_a_rehearsal(task: str, project: Workspace) -> 
     )
 
     assert ended.returncode == 64
-    assert "rehearsed, not built" in ended.stderr
+    assert ended.stderr.startswith(f"error: `rehearsal/{SMP}` {reason}\n")
 
 
 def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: Outcome) -> None:
