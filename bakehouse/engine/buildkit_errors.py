@@ -20,7 +20,7 @@ _LOST_LAYER = "the engine lost a layer"
 _LOST = re.compile(r"snapshot \S+ does not exist")
 _LOST_HINT = "restart the engine, then run the same command again (a BuildKit bug after an interrupted build)"
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
-_NO_SESSION = re.compile(r"no active sessions")
+_NO_SESSION = re.compile(r"no active sessions?\b")
 """A step that a stopped bake call started can keep that call's session, which has ended."""
 _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
 _SAME_IMAGE = re.compile(r'image "\S+": already exists')

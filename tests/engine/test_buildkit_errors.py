@@ -141,6 +141,11 @@ hint: run the same command again: the engine was too slow, probably under high l
             "run the same command again (a BuildKit bug after an interrupted build)",
         ),
         (
+            "DeadlineExceeded: no active session for slgrfnpmgt7w: context deadline exceeded",
+            "a build step lost its session with the client",
+            "run the same command again (a BuildKit bug after an interrupted build)",
+        ),
+        (
             'image "docker.io/bakehouse/a:12345678": already exists',
             "another build created the image at the same time",
             "run the same command again: another build has created the image",

@@ -244,7 +244,7 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
             Diagnostic(
                 "AWS does not know these credentials",
                 reasons=(Reason("AWS answered `UnrecognizedClientException`"),),
-                hint="`aws sts get-caller-identity` shows which credentials are used",
+                hint="run `aws sts get-caller-identity` to see which credentials are used",
             ),
         ),
         (

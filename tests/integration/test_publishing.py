@@ -132,7 +132,7 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
         workflow.pulled_image(workspace, "mpi-cpu", image.digest, print)
     [told] = caught.value.diagnostics
     assert told.message == f"`{image.digest}` was not built from this recipe of `mpi-cpu`"
-    assert told.facts[1] == ("image's key", image.image.key)
+    assert told.facts[1] == ("key of the image", image.image.key)
 
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:

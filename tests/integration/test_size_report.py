@@ -109,7 +109,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     [size] = document["images"]
     parts = {one["name"]: one for one in size["parts"]}
     assert set(parts) == {
-        *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training", "sagemaker-drivers")
+        *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
     }
     assert {one["layers"] for name, one in parts.items() if name != "debian"} == {1}
     assert size["digest"] == built.digest
