@@ -148,7 +148,7 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
             facts=(("candidate", staged.image_uri),),
             hint=(
                 f"run `bake smoke mpi-cpu --image-uri {staged.image_uri} --report FILE` where these checks "
-                "can be made, then `bake promote mpi-cpu --report FILE` here"
+                "can run, then `bake promote mpi-cpu --report FILE` here"
             ),
         ),
     )

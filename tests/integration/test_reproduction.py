@@ -50,6 +50,6 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
         if "20" in file.path
     }
     assert days["only in the second",] - days["only in the first",] >= timedelta(AHEAD_DAYS)
-    with pytest.raises(DifferenceError, match="image `noisy` is not the same"):
+    with pytest.raises(DifferenceError, match="image `noisy` differs when an engine with the"):
         reproduce.require_same(found)
-    assert "note: noisy is not fully locked: its own steps may fetch what they like" in told
+    assert "note: noisy is not fully locked: its own steps may download anything" in told
