@@ -13,6 +13,7 @@ from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.local_job import RunRequest
+from bakehouse.util.format import format_seconds
 from tests.integration import jobs
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, Case, run_all, said
@@ -191,7 +192,7 @@ def test_a_host_that_is_killed_is_noticed_by_the_other(reports: dict[str, JobRep
     assert found.reason == "InternalServerError: algo-2 was lost"
     assert (loss.what, other.host, other.end) == ("algo-2 was killed", "algo-1", "exit 1")
     assert 0 < other.seconds < 60
-    assert f"    algo-1  exit 1, {other.seconds:.1f} s later\n" in text(found)
+    assert f"    algo-1  exit 1, {format_seconds(other.seconds)} later\n" in text(found)
 
 
 def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, JobReport]) -> None:
