@@ -20,8 +20,8 @@ _LOST_LAYER = "the engine lost a layer"
 _LOST = re.compile(r"snapshot \S+ does not exist")
 _LOST_HINT = "restart the engine, then run the same command again (a BuildKit bug after an interrupted build)"
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
-_NO_SESSION = re.compile(r"no active sessions?\b")
-"""A step that a stopped bake call started can keep that call's session, which has ended."""
+_NO_SESSION = re.compile(r"no active sessions?\b|inconsistent graph state")
+"""A step that a stopped bake call started can keep that call's session or place in the graph."""
 _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
 _SAME_IMAGE = re.compile(r'image "\S+": already exists')
 """Two builds that give an image the same name at the same time."""
@@ -188,7 +188,7 @@ def _verdict(cause: _Cause) -> _Verdict:
     if _LOST.search(evidence):
         return _Verdict(_LOST_LAYER, _LOST_HINT)
     if _NO_SESSION.search(evidence):
-        return _Verdict("a build step lost its session with the client", _NO_SESSION_HINT)
+        return _Verdict("a build step still belonged to a stopped build", _NO_SESSION_HINT)
     if _SAME_IMAGE.search(evidence):
         return _Verdict("another build created the image at the same time", _SAME_IMAGE_HINT)
     if not cause.images and _TIMED_OUT.search(evidence):

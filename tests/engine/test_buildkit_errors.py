@@ -137,12 +137,17 @@ hint: run the same command again: the engine was too slow, probably under high l
     [
         (
             "no active sessions",
-            "a build step lost its session with the client",
+            "a build step still belonged to a stopped build",
             "run the same command again (a BuildKit bug after an interrupted build)",
         ),
         (
             "DeadlineExceeded: no active session for slgrfnpmgt7w: context deadline exceeded",
-            "a build step lost its session with the client",
+            "a build step still belonged to a stopped build",
+            "run the same command again (a BuildKit bug after an interrupted build)",
+        ),
+        (
+            "failed to get edge: inconsistent graph state",
+            "a build step still belonged to a stopped build",
             "run the same command again (a BuildKit bug after an interrupted build)",
         ),
         (
