@@ -3,6 +3,7 @@
 import codecs
 import json
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,8 @@ SHARED_INPUTS = "bakehouse-inputs"
 """Target that replaces the stage `inputs` of all images of a call."""
 _NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
 """Otherwise buildx exports that target as an image without a name."""
+_SETTLE_SECONDS = 2.0
+"""BuildKit ends the steps of a stopped call in the background; a call that shares them too early fails."""
 _RESTARTS = 3
 """Limit of engine restarts for one set of images."""
 
@@ -161,6 +164,7 @@ def bake_with_retries(
                 raise
             has_timed_out = True
             report(f"{error.diagnostics[0].message}: retrying once")
+            time.sleep(_SETTLE_SECONDS)
         except LayerLost:
             # An interrupted build can lose a layer, and a failed image interrupts the others.
             if restarts == _RESTARTS or not restart():
@@ -173,6 +177,7 @@ def bake_with_retries(
                 continue
             remaining = [target for target in remaining if target.name not in error.images]
             on_failure(error, remaining)
+            time.sleep(_SETTLE_SECONDS)
     return {}
 
 
