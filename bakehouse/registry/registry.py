@@ -39,7 +39,7 @@ class Registry(Protocol):
         """
 
     def principal(self) -> str:
-        """Whom the registry sees when we push, as the subject of a sentence; empty where nobody logs in."""
+        """Return the identity of pushes, as the subject of a sentence; empty without a login."""
 
     def known_problems(self) -> tuple[Reason, ...]:
         """Return problems on this side that can make a push fail."""
@@ -71,7 +71,7 @@ class DeadlineRegistry:
         bounded(lambda: self._registry.create_repository(repository, moving_tag), self._until)
 
     def principal(self) -> str:
-        # It is part of what is told at the end.
+        # The report at the end contains it.
         with suppress(OverdueError):
             return bounded(self._registry.principal, self._until)
         return ""
