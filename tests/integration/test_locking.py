@@ -35,7 +35,7 @@ releases:
         requirements: ["top==2.0"]
         lock: locks/1.0.txt
 """
-MADE = ("2.0-py311.txt: 3 packages", "2.0-py312.txt: 2 packages", "1.0.txt: 1 packages")
+MADE = ("2.0-py311.txt: 3 packages", "2.0-py312.txt: 2 packages", "1.0.txt: 1 package")
 
 Pin = Callable[..., tuple[str, ...]]
 
