@@ -190,7 +190,7 @@ def test_a_replication_that_takes_too_long_is_told(
     monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
     with (
         replicated(ecr_standin, US, repository(project), "IN_PROGRESS"),
-        pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9]+ s"),
+        pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9.]+ s"),
     ):
         push(project, image)
 
