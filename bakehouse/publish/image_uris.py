@@ -7,7 +7,7 @@ Reads only ledgers, with the standard library.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,28 +153,27 @@ def _newest_match(records: Sequence[ReleaseRecord], query: ImageQuery, message: 
     for record in reversed(records):
         if not _mismatch(record, framework, query):
             return record
-    reason = _reason(records[-1], _mismatch(records[-1], framework, query))
-    raise UsageError(Diagnostic(message, reasons=(reason,)))
+    raise UsageError(Diagnostic(message, reasons=(_reason(records[-1], framework, query),)))
 
 
-def _of_framework(framework: str, ledgers: Iterable[Path], query: ImageQuery) -> ReleaseRecord:
+def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) -> ReleaseRecord:
     """Best of the newest matching releases of each image."""
-    fitting, reasons = [], []
-    for ledger in ledgers:
-        reason = None
-        for record in newest_first(ledger):
-            # An image with training code of its own serves only those who name it.
-            if not record.is_released or not record.version_of(framework) or record.entry_point:
-                continue
-            mismatch = _mismatch(record, framework, query)
-            if not mismatch:
-                fitting.append(record)
-                break
-            reason = reason or _reason(record, mismatch)
-        else:
-            reasons += [reason] if reason else []
+    gpu = query.instance.gpu if query.instance else None
+    newest_matches = (
+        next(
+            (
+                record
+                for record in _with_framework(framework, ledger, gpu)
+                if not _mismatch(record, framework, query)
+            ),
+            None,
+        )
+        for ledger in ledgers
+    )
+    fitting = [record for record in newest_matches if record]
     if not fitting:
-        raise _none_fits(framework, reasons)
+        newest = (next(_with_framework(framework, ledger), None) for ledger in ledgers)
+        raise _none_fits(framework, [_reason(record, framework, query) for record in newest if record])
     if query.instance is None and len({record.gpu for record in fitting}) > 1:
         message = f"there are releases with `{framework}` for GPUs and for CPUs"
         hint = 'add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`'
@@ -185,6 +184,14 @@ def _of_framework(framework: str, ledgers: Iterable[Path], query: ImageQuery) ->
         return (*(_numbers(version) for version in versions), -len(record.parts), record.date)
 
     return max(fitting, key=rank)
+
+
+def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
+    """Yield the releases of an image that contain a framework, newest first."""
+    for record in newest_first(ledger, gpu):
+        # An image with training code of its own serves only those who name it.
+        if record.is_released and record.version_of(framework) and not record.entry_point:
+            yield record
 
 
 def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
@@ -199,8 +206,8 @@ def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
     return UsageError(Diagnostic(message, reasons=tuple(reasons), hint=hint))
 
 
-def _reason(record: ReleaseRecord, mismatch: str) -> Reason:
-    return Reason(f"`{record.image}` of {record.date} {mismatch}")
+def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
+    return Reason(f"`{record.image}` of {record.date} {_mismatch(record, framework, query)}")
 
 
 def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.errors import Diagnostic, Location, RecipeError
-from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import region_of
 
@@ -153,6 +152,9 @@ def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, 
 
     Facts that become known later, such as another tag of a digest, are a record of their own.
     """
+    # Looking up an image URI does not need it.
+    from bakehouse.util.file_lock import exclusive
+
     with exclusive(locks / f"releases-{new.image}.lock"):
         records = load(path)
         extended = with_record(records, new)
@@ -179,13 +181,17 @@ def load(path: Path) -> tuple[ReleaseRecord, ...]:
     return tuple(_record(path, entry) for entry in entries)
 
 
-def newest_first(path: Path) -> Iterator[ReleaseRecord]:
-    """Yield the records in the reverse of `by_release`; validate each only when it is reached."""
+def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
+    """Yield the records in the reverse of `by_release`; validate each only when it is reached.
+
+    `gpu` selects the records for GPUs or for CPUs; validation is slow, so the others are skipped before it.
+    """
     entries = _entries(path)
     if not all(isinstance(entry, dict) for entry in entries):
         load(path)
     for index in reversed(_release_order([_release_state(entry) for entry in entries])):
-        yield _record(path, entries[index])
+        if gpu is None or entries[index].get("gpu") is not (not gpu):
+            yield _record(path, entries[index])
 
 
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:

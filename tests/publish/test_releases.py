@@ -248,6 +248,16 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
         list(newest_first(path))
 
 
+def test_records_of_the_other_kind_are_skipped_before_validation(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(text_of([replace(a_record(), gpu=True), replace(a_record(), gpu=False)]))
+    assert [record.gpu for record in newest_first(path, gpu=True)] == [True]
+    assert [record.gpu for record in newest_first(path, gpu=False)] == [False]
+    path.write_text(path.read_text().replace('"gpu": false', '"gpu": 0'))
+    with pytest.raises(RecipeError, match="`gpu` has to be of type bool"):
+        list(newest_first(path, gpu=True))
+
+
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
     document = json.loads(LEDGER)
     for name in ("candidate", "config", "provides", "gpu_architecture", "revision", "artifacts"):
