@@ -32,8 +32,8 @@ def values(node: Node) -> int:
 def measured(asked: argparse.Namespace) -> Result:
     files = sorted(path for root in ROOTS for path in root.rglob("*.yaml"))
     count = sum(values(load(path)) for path in files)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["XDG_CACHE_HOME"] = directory
         catalog = cached_catalog(ROOTS, Problems())
         jobs: dict[str, Callable[[], object]] = {
             "anew": lambda: load_catalog(ROOTS),

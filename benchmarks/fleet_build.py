@@ -4,7 +4,7 @@
 
 The images are recipes in `benchmarks/fleet`. `benchmarks/monoliths` has the same content as single-stage
 Dockerfiles with the same versions; the benchmark compares the contents of both. It needs root, mmdebstrap and
-up to 8 GB below `--folder`. Each engine is separate and has only the base image.
+up to 8 GB below `--directory`. Each engine is separate and has only the base image.
 
 - fleet: `./bake build` of all six; again after the monoliths, under the same load of the machine
 - monoliths: `docker build --no-cache`, one after another, as on six machines or from six repositories
@@ -230,9 +230,9 @@ def monolith(engine: ColdEngine, image: str, base: str, given: BuildInputs, *, c
     return measured(engine, lambda: command(words, engine))[0]
 
 
-def command(words: Sequence[str], engine: ColdEngine, folder: Path = HERE) -> None:
+def command(words: Sequence[str], engine: ColdEngine, directory: Path = HERE) -> None:
     done = subprocess.run(
-        words, cwd=folder, env=engine.environment, capture_output=True, text=True, check=False
+        words, cwd=directory, env=engine.environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         sys.exit(f"`{' '.join(words)}` failed:\n{done.stderr[-4000:]}")
@@ -279,15 +279,15 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
     with contextlib.ExitStack() as stack:
 
         def reachable(place: str) -> str:
-            folder = folder_of(place)
-            if folder is None:
+            directory = folder_of(place)
+            if directory is None:
                 return place
             # An index links to files beside it
-            handler = partial(QuietFiles, directory=str(folder.parent))
+            handler = partial(QuietFiles, directory=str(directory.parent))
             server = stack.enter_context(ThreadingHTTPServer((gateway, 0), handler))
             Thread(target=server.serve_forever, daemon=True).start()
             stack.callback(server.shutdown)
-            return f"http://{gateway}:{server.server_address[1]}/{folder.name}/"
+            return f"http://{gateway}:{server.server_address[1]}/{directory.name}/"
 
         yield {
             **os.environ,
@@ -395,8 +395,8 @@ def say(text: str) -> None:
 class Run:
     """Run the whole benchmark by parts, and keep intermediate results."""
 
-    def __init__(self, fleet: Fleet, folder: Path, only: Sequence[str], rounds: int) -> None:
-        self.fleet, self.folder, self.only, self.rounds = fleet, folder, only, rounds
+    def __init__(self, fleet: Fleet, directory: Path, only: Sequence[str], rounds: int) -> None:
+        self.fleet, self.directory, self.only, self.rounds = fleet, directory, only, rounds
         self.bases = bases(fleet)
         self.fleets: list[FleetBuilt] = []
         self.monoliths: dict[str, Built] = {}
@@ -411,7 +411,7 @@ class Run:
 
     @contextlib.contextmanager
     def engine(self) -> Iterator[ColdEngine]:
-        with cold_engine(self.folder) as engine:
+        with cold_engine(self.directory) as engine:
             engine.copy_in(self.bases)
             yield engine
 
@@ -577,8 +577,8 @@ def measure(asked: argparse.Namespace) -> Result:
     only = asked.only.split(",")
     if unknown := set(only) - set(PARTS):
         sys.exit(f"--only knows {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        run = Run(Fleet(Path(folder)), asked.folder, only, asked.rounds)
+    with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
+        run = Run(Fleet(Path(directory)), asked.directory, only, asked.rounds)
         try:
             run.everything()
         except (KeyboardInterrupt, BakehouseError) as ended:
@@ -597,5 +597,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, ended)
     parser = harness.parser(__doc__, rounds=3)
     parser.add_argument("--only", default=",".join(PARTS), help="the parts to measure, with commas")
-    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where the engines' data goes")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("/var/tmp"), help="where the engines' data goes"
+    )
     harness.run("fleet_build", parser, measure)

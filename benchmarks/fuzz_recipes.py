@@ -25,8 +25,8 @@ def main() -> None:
     wishes = parser.parse_args()
     began, taken, refused, unplaced, broken, slowest = time.monotonic(), 0, 0, 0, 0, 0.0
     seen: set[str] = set()
-    with tempfile.TemporaryDirectory() as folder:
-        mutations = Mutations(Path(folder) / "recipes")
+    with tempfile.TemporaryDirectory() as directory:
+        mutations = Mutations(Path(directory) / "recipes")
         for seed in range(wishes.first, wishes.first + wishes.cases):
             if time.monotonic() - began > wishes.seconds:
                 break

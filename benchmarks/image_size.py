@@ -63,10 +63,10 @@ def layer(pins: Iterable[str], wanted: Callable[[str], bool] = lambda _: True) -
         tarfile.open(fileobj=packed, mode="w|") as archive,
     ):
         for pin in pins:
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as directory:
                 words = (*PIP, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:")
-                subprocess.run((*words, "--dest", folder, pin), check=True)
-                for path in Path(folder).glob("*.whl"):
+                subprocess.run((*words, "--dest", directory, pin), check=True)
+                for path in Path(directory).glob("*.whl"):
                     unpacked += _add(archive, path, wanted)
             print(f"{pin}: {unpacked:,} bytes, {scale.bytes:,} compressed", file=sys.stderr, flush=True)
     return Weight(scale.bytes, unpacked)

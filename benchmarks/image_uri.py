@@ -2,7 +2,7 @@
 
 With `--sdk`, a directory with the installed SageMaker SDK, the SDK's own lookup is measured too.
 
-python benchmarks/image_uri.py [--sdk FOLDER]
+python benchmarks/image_uri.py [--sdk DIRECTORY]
 """
 
 import statistics
@@ -78,12 +78,12 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
     return replace(made, gpu_architecture=">=7.5" if made.gpu else "")
 
 
-def milliseconds(ask: str, folder: Path, path: Path) -> tuple[float, float]:
+def milliseconds(ask: str, directory: Path, path: Path) -> tuple[float, float]:
     """Return the median elapsed and CPU time of one lookup in new processes."""
     command = [sys.executable, "-c", ASK.format(ask=ask)]
     answers = [
         subprocess.run(
-            command, cwd=folder, env={"PYTHONPATH": str(path)}, check=True, capture_output=True, text=True
+            command, cwd=directory, env={"PYTHONPATH": str(path)}, check=True, capture_output=True, text=True
         ).stdout.split()
         for _ in range(TIMES)
     ]
@@ -92,8 +92,8 @@ def milliseconds(ask: str, folder: Path, path: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
         ledgers(root)
         rows = {
             "an image's name": (OURS.format(name="image-0"), ROOT),

@@ -27,8 +27,8 @@ def main() -> None:
     if found is None:
         sys.exit(f"the engine has no `{wanted.image}`: `./bake build mpi-cpu` makes it")
     began, done = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as folder:
-        project = killed_clusters.project(Path(folder))
+    with tempfile.TemporaryDirectory() as directory:
+        project = killed_clusters.project(Path(directory))
         for one in killed_clusters.rounds(found.digest, project, wanted.rounds, wanted.seed):
             done.append(one)
             print(len(done), killed_clusters.told(one), flush=True)

@@ -72,23 +72,23 @@ class Way:
 class Bench:
     """Directory of the layer, and the registry for its pushes."""
 
-    def __init__(self, folder: Path, registry: str, step: str, engine: int) -> None:
-        self._folder, self._registry, self._step = folder, registry, step
+    def __init__(self, directory: Path, registry: str, step: str, engine: int) -> None:
+        self._directory, self._registry, self._step = directory, registry, step
         self._engine = engine
-        self._pusher = docker_push.connect(folder / "notes")
+        self._pusher = docker_push.connect(directory / "notes")
         self._names: list[str] = []
 
     def plain(self) -> Way:
         name = self._fresh()
-        words = ("docker", "build", "--quiet", "--tag", name, str(self._folder / "build"))
+        words = ("docker", "build", "--quiet", "--tag", name, str(self._directory / "build"))
         export = self._spent(lambda: run(*words))
         push = self._spent(lambda: run("docker", "push", "--quiet", name))
         return self._way(name, export, push)
 
     def ours(self, options: str) -> Way:
-        name, told = self._fresh(), self._folder / "told.json"
+        name, told = self._fresh(), self._directory / "told.json"
         output = f"type=image,name={name},{options},force-compression=true"
-        words = (*BUILD, "--metadata-file", str(told), "--output", output, str(self._folder / "build"))
+        words = (*BUILD, "--metadata-file", str(told), "--output", output, str(self._directory / "build"))
         export = self._spent(lambda: run(*words))
         digest = Digest(json.loads(told.read_text())["containerimage.digest"])
         # Under another name: that one is taken away with the push's end.
@@ -99,8 +99,8 @@ class Bench:
 
     def _fresh(self) -> str:
         """Return the name of an image whose layer exists only uncompressed."""
-        (self._folder / "build/layer/new").write_text(secrets.token_hex())
-        run(*BUILD, "--output=type=cacheonly", str(self._folder / "build"))
+        (self._directory / "build/layer/new").write_text(secrets.token_hex())
+        run(*BUILD, "--output=type=cacheonly", str(self._directory / "build"))
         self._names.append(f"{self._registry}/benchmark:{secrets.token_hex(4)}")
         return self._names[-1]
 
@@ -173,15 +173,15 @@ def run(*command: str) -> str:
 def bench(library: Path, engine: int) -> Iterator[Bench]:
     """Yield the layer and a registry."""
     with tempfile.TemporaryDirectory() as given, socket.create_server(("127.0.0.1", 0)) as free:
-        folder, port = Path(given), free.getsockname()[1]
+        directory, port = Path(given), free.getsockname()[1]
         free.close()
-        (folder / "build/layer").mkdir(parents=True)
-        shutil.copyfile(library, folder / "build/layer/library")
-        os.truncate(folder / "build/layer/library", BYTES)
+        (directory / "build/layer").mkdir(parents=True)
+        shutil.copyfile(library, directory / "build/layer/library")
+        os.truncate(directory / "build/layer/library", BYTES)
         step = f"COPY layer /{secrets.token_hex(4)}/"
-        (folder / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
-        with EmbeddedRegistry(folder / "registry", port) as registry:
-            made = Bench(folder, registry.host, step, engine)
+        (directory / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
+        with EmbeddedRegistry(directory / "registry", port) as registry:
+            made = Bench(directory, registry.host, step, engine)
             try:
                 yield made
             finally:

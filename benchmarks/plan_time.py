@@ -56,25 +56,25 @@ def plan(count: int) -> Spent:
     return Spent(*json.loads(harness.output(command)))
 
 
-def write_recipes(folder: Path, count: int) -> None:
+def write_recipes(directory: Path, count: int) -> None:
     """Create a project with a number of recipes in separate files."""
-    (folder / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
-    (folder / "own" / "images").mkdir(parents=True)
+    (directory / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (directory / "own" / "images").mkdir(parents=True)
     for number in range(count):
         text = (ROOT / "recipes" / "images" / f"{PLAIN[number % len(PLAIN)]}.yaml").read_text()
-        path = folder / "own" / "images" / f"generated-{number:04}.yaml"
+        path = directory / "own" / "images" / f"generated-{number:04}.yaml"
         path.write_text(f'{text}environment: {{GENERATED: "{number}"}}\n')
 
 
 def measured(asked: argparse.Namespace) -> Result:
     counts = sorted(asked.counts)
     with tempfile.TemporaryDirectory() as given:
-        folder = Path(given)
-        write_recipes(folder, counts[-1])
+        directory = Path(given)
+        write_recipes(directory, counts[-1])
         command = [*harness.BAKE, "plan", "generated-*"]
         jobs: dict[str, Callable[[], Spent]] = {
             **{str(count): functools.partial(plan, count) for count in counts},
-            "process": lambda: harness.command(command, cwd=folder),
+            "process": lambda: harness.command(command, cwd=directory),
         }
         rounds = harness.interleaved(jobs, asked.rounds)
     each = {count: 1000 * harness.cpu(rounds[str(count)]) / count for count in counts}

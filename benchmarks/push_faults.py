@@ -46,7 +46,7 @@ class Work:
 
     place: str
     digest: str
-    folder: Path
+    directory: Path
     layout: Layout
     context: Path
     """Dockerfile of the image."""
@@ -71,7 +71,7 @@ class Cell:
 
 
 def ours(work: Work) -> list[str]:
-    return Wanted(work.place, work.digest, work.folder / "state").command()
+    return Wanted(work.place, work.digest, work.directory / "state").command()
 
 
 def docker_cli(work: Work) -> list[str]:
@@ -108,7 +108,7 @@ def buildkit(work: Work) -> list[str]:
 
 def skopeo(work: Work) -> list[str]:
     verify = "--dest-tls-verify=false" if work.place.startswith("127.") else "--dest-tls-verify=true"
-    source = f"oci:{work.layout.folder}"
+    source = f"oci:{work.layout.directory}"
     return [
         "skopeo",
         "copy",
@@ -124,11 +124,11 @@ _ORAS = """
 import json, sys
 from pathlib import Path
 import oras.provider
-folder, digest, reference, plain, user, token = sys.argv[1:]
+directory, digest, reference, plain, user, token = sys.argv[1:]
 registry = oras.provider.Registry(insecure=plain == "plain", auth_backend="basic")
 registry.auth.set_basic_auth(user, Path(token).read_text())
 container = registry.get_container(reference)
-blobs = Path(folder, "blobs", "sha256")
+blobs = Path(directory, "blobs", "sha256")
 content = (blobs / digest.removeprefix("sha256:")).read_bytes()
 manifest = json.loads(content)
 for part in (manifest["config"], *manifest["layers"]):
@@ -146,7 +146,7 @@ if answer.status_code not in (200, 201, 202):
 
 def oras(work: Work) -> list[str]:
     plain = "plain" if work.place.startswith("127.") else "tls"
-    layout, token = str(work.layout.folder), str(work.folder / "token")
+    layout, token = str(work.layout.directory), str(work.directory / "token")
     return [sys.executable, "-c", _ORAS, layout, work.digest, work.reference, plain, "ci", token]
 
 
@@ -169,13 +169,13 @@ def missing() -> Iterable[str]:
 
 def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Path, wait: float) -> Cell:
     """Run a push program with a fault."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        here = stack.enter_context(scene(fault, Path(folder), REPOSITORY, layouts))
-        environment = docker_configuration(Path(folder), here.token)
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        here = stack.enter_context(scene(fault, Path(directory), REPOSITORY, layouts))
+        environment = docker_configuration(Path(directory), here.token)
         digest = layouts["same"].manifest.digest
         label = f"bakehouse=tests-{os.getpid()}"
-        work = Work(here.place, digest, Path(folder), layouts["same"], context, label)
-        log = Path(folder, "said")
+        work = Work(here.place, digest, Path(directory), layouts["same"], context, label)
+        log = Path(directory, "said")
         began = time.monotonic()
         with log.open("wb") as said:
             running = subprocess.Popen(
@@ -263,16 +263,16 @@ def main() -> None:
     pushers = [name for name in wanted.pushers.split(",") if name not in absent]
     cells: list[Cell] = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         layouts = {}
         for name in ("same", "other"):
-            context = folder / name
+            context = directory / name
             context.mkdir()
             image = stack.enter_context(built(context, "mpi-cpu"))
-            layouts[name] = layout(folder / f"{name}-layout", image.digest)
+            layouts[name] = layout(directory / f"{name}-layout", image.digest)
         for fault in (fault for fault in FAULTS if wanted.only in fault.name):
             for pusher in pushers:
-                cells.append(tried(fault, pusher, layouts, folder / "same", wanted.deadline))
+                cells.append(tried(fault, pusher, layouts, directory / "same", wanted.deadline))
                 print(*(str(value) for value in asdict(cells[-1]).values()), sep="  ", flush=True)
                 if wanted.json:
                     wanted.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=2) + "\n")

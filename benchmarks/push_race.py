@@ -28,9 +28,9 @@ def main() -> None:
         for count in map(int, wanted.pushers.split(",")):
             random, done, began = Random(wanted.seed), [], time.monotonic()
             with (
-                tempfile.TemporaryDirectory() as folder,
-                COURSES[kind](Path(folder)) as course,
-                push_races.racers(course, count, Path(folder)) as race,
+                tempfile.TemporaryDirectory() as directory,
+                COURSES[kind](Path(directory)) as course,
+                push_races.racers(course, count, Path(directory)) as race,
             ):
                 for number in range(wanted.rounds):
                     done.append(race(number, random))

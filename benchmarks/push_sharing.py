@@ -42,12 +42,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def write_project(folder: Path, image: str, port: int) -> None:
+def write_project(directory: Path, image: str, port: int) -> None:
     """Create a project with one image: the components of another, and its own code."""
-    (folder / "pyproject.toml").write_text(
+    (directory / "pyproject.toml").write_text(
         f'[tool.bakehouse]\nrecipes = ["own"]\nregistry_port = {port}\nrepository_prefix = "benchmark"\n'
     )
-    own = folder / "own" / "images"
+    own = directory / "own" / "images"
     (own / "code").mkdir(parents=True)
     (own / "code" / "train.py").write_text(f'print("{datetime.now(UTC)}")\n')
     text = (ROOT / "recipes" / "images" / f"{image}.yaml").read_text()
@@ -64,10 +64,10 @@ def forget() -> None:
 
 def measured(asked: argparse.Namespace) -> Result:
     with ExitStack() as stack:
-        folder, state = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
+        directory, state = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
         port = free_port()
-        write_project(folder, asked.image, port)
-        images = workflow.built_images(open_workspace(folder), [asked.image, SECOND], say)
+        write_project(directory, asked.image, port)
+        images = workflow.built_images(open_workspace(directory), [asked.image, SECOND], say)
         stack.callback(forget)
         first, second = sorted(images, key=lambda one: one.image.name == SECOND)
         publication = PushOptions(
@@ -90,7 +90,7 @@ def measured(asked: argparse.Namespace) -> Result:
         command = ["push", "--candidate", SECOND]
         jobs = {
             "publish": lambda: harness.spent(lambda: pushed(second, local.host)),
-            "process": lambda: harness.command([*harness.BAKE, *command], cwd=folder),
+            "process": lambda: harness.command([*harness.BAKE, *command], cwd=directory),
         }
         jobs["publish"]()
         jobs["process"]()

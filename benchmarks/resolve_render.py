@@ -122,8 +122,8 @@ def measured(asked: argparse.Namespace) -> Result:
         one(recipe, workspace)
     names = {LIKE_THE_PEERS, *(recipe.name for recipe in recipes)}
     rounds: dict[str, Any] = {name: [] for name in ("row", "peers", "alone", "hpccm", "check", "hpccm_all")}
-    with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder)
+    with tempfile.TemporaryDirectory() as directory:
+        project = Path(directory)
         (project / "pyproject.toml").write_text("[tool.bakehouse]\n")
         command = [*harness.BAKE, "render", *(asked.images or ["*"])]
         harness.command(command, cwd=project)

@@ -37,14 +37,17 @@ def measured(asked: argparse.Namespace) -> Result:
     suites: dict[str, list[Spent]] = {one.image.name: [] for one in built}
     checks: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     alone: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
-    with tempfile.TemporaryDirectory() as folder, workflow.engine(say, daemon_info.Feature.LOCAL) as engine:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        workflow.engine(say, daemon_info.Feature.LOCAL) as engine,
+    ):
         for _ in range(asked.rounds):
             for one in built:
-                seconds, spent = tried(engine, one, Path(folder))
+                seconds, spent = tried(engine, one, Path(directory))
                 suites[one.image.name].append(spent)
                 checks[one.image.name].append(seconds)
                 tops = sorted((name for name in seconds if "." not in name), key=seconds.__getitem__)[-2:]
-                again = [tried(engine, one, Path(folder), name)[0] for name in tops]
+                again = [tried(engine, one, Path(directory), name)[0] for name in tops]
                 alone[one.image.name].append({name: found[name] for found in again for name in found})
     rows, notes = [], []
     for name, times in suites.items():

@@ -1,4 +1,4 @@
-"""A small catalogue in a temporary folder, which a test extends by the file it is about."""
+"""A small catalogue in a temporary directory, extended by each test."""
 
 import signal
 from pathlib import Path
@@ -89,7 +89,7 @@ variants: {torch: "cpu-*"}
 
 
 class Tree:
-    """A folder of recipes, read and carried through the pipeline step by step."""
+    """A directory of recipes, read and carried through the pipeline step by step."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -158,7 +158,7 @@ def said(error: BakehouseError) -> str:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A folder without recipes, which is also the current one: places are told relative to it."""
+    """A directory without recipes, which is also the current one: places are told relative to it."""
     monkeypatch.chdir(tmp_path)
     return Tree(tmp_path)
 

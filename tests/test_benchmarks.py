@@ -212,10 +212,10 @@ def test_what_needs_an_engine_has_a_command_line_that_tells_what_it_does(name: s
     assert "--json" in said
 
 
-def told(main: Callable[[list[str]], None], folder: Path, *words: str) -> dict[str, Any]:
+def told(main: Callable[[list[str]], None], directory: Path, *words: str) -> dict[str, Any]:
     """What a benchmark of one round writes."""
-    main(["--rounds=1", f"--json={folder / 'found.json'}", *words])
-    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    main(["--rounds=1", f"--json={directory / 'found.json'}", *words])
+    found: dict[str, Any] = json.loads((directory / "found.json").read_text())
     return found
 
 

@@ -50,14 +50,14 @@ MADE = (
 
 
 class Checkout:
-    """A folder with the wrapper and a lock, and a PATH with nothing but what the wrapper may need."""
+    """A directory with the wrapper and a lock, and a PATH with nothing but what the wrapper may need."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "a checkout"
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "a checkout"
         self.root.mkdir()
         shutil.copy(ROOT / "bake", self.root)
         (self.root / "requirements.lock").write_text("one==1.0 \\\n    --hash=sha256:00\n")
-        self.programs = folder / "bin"
+        self.programs = directory / "bin"
         self.programs.mkdir()
         for name in PROGRAMS:
             found = shutil.which(name)
@@ -91,7 +91,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_arguments_and_the_current_folder_are_handed_on(checkout: Checkout, tmp_path: Path) -> None:
+def test_arguments_and_the_current_directory_are_handed_on(checkout: Checkout, tmp_path: Path) -> None:
     assert checkout.run("build", "pytorch-*", "--json") == (
         0,
         f"{tmp_path}\nbuild\npytorch-*\n--json\n",

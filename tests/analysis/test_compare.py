@@ -37,10 +37,10 @@ class Store(FakeEngine):
         return self._stored
 
 
-def compared(first: Store, second: Store, folder: Path, store: str = "overlay2") -> Reproduction:
+def compared(first: Store, second: Store, directory: Path, store: str = "overlay2") -> Reproduction:
     sides = Side(first, "containerd"), Side(second, store)
     return compare.compare(
-        IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), directory=folder
+        IMAGE, *sides, clock="clock 40 days ahead", templates=templates(), directory=directory
     )
 
 

@@ -17,7 +17,7 @@ def entries(*members: Member) -> dict[str, LayerEntry]:
 
 
 def test_equal_layers_do_not_differ() -> None:
-    members = (FILE, Member("opt/link", link="made"), Member("opt", folder=True))
+    members = (FILE, Member("opt/link", link="made"), Member("opt", directory=True))
 
     assert layer_diff.differences(entries(*members), entries(*members)) == ()
 

@@ -15,7 +15,7 @@ def read(*members: Member) -> LayerContents:
 
 
 def test_files_have_their_sizes_and_large_ones_their_sha256() -> None:
-    found = read(Member("opt/", folder=True), Member("opt/large", LARGE), Member("./opt/small", b"12345"))
+    found = read(Member("opt/", directory=True), Member("opt/large", LARGE), Member("./opt/small", b"12345"))
 
     large = LayerFile("/opt/large", len(LARGE), hashlib.sha256(LARGE).hexdigest())
     assert found == LayerContents((large, LayerFile("/opt/small", 5)))

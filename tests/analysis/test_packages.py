@@ -57,7 +57,7 @@ def test_an_image_without_dpkg_has_no_list(tmp_path: Path, monkeypatch: pytest.M
     assert inside.debian() is None
 
 
-def test_the_distributions_of_every_folder_of_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_distributions_of_every_directory_of_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     here = str(Path(pytest.__file__).parent.parent)
     other = "/opt/other/lib/python3.8/dist-packages"
     walked: list[tuple[str, list[str], list[str]]] = [(here, [], []), ("/usr/share", [], []), (other, [], [])]

@@ -65,7 +65,7 @@ def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
         Member("opt/.wh.lib"),
         Member("opt/lib", b"a file now"),
         Member("opt/lib", link="elsewhere"),
-        Member("opt/lib/x/y", b"in a folder now"),
+        Member("opt/lib/x/y", b"in a directory now"),
         Member(".wh.opt"),
         Member("opt/lib/.wh..wh..opq"),
         Member("opt/lib/.wh.x"),
@@ -112,7 +112,7 @@ def test_the_same_content_in_two_places_is_there_twice() -> None:
     assert copies.again == HASHED_BYTES
 
 
-def test_a_library_of_one_name_in_two_folders_is_reported_whatever_its_version() -> None:
+def test_a_library_of_one_name_in_two_directories_is_reported_whatever_its_version() -> None:
     found = size(
         (
             "torch",
@@ -174,7 +174,7 @@ def test_kinds_are_summed_up_with_whose_they_are() -> None:
     assert found.kinds == (KindSize(FileKind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
 
 
-def test_a_folder_that_is_nearly_all_one_folder_below_is_reported_by_that_one() -> None:
+def test_a_directory_that_is_nearly_all_one_directory_below_is_reported_by_that_one() -> None:
     files = [Member("opt/venv/lib/torch/a", b"x" * 95), Member("opt/venv/lib/numpy/b", b"x" * 4)]
 
     found = size(("torch", [*files, Member("usr/c", b"x")]))

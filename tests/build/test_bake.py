@@ -28,19 +28,19 @@ exit 1"""
 class Oven:
     """Images `one`, `two` and `three`; the last two need a file that no source has."""
 
-    def __init__(self, folder: Path, fetcher: Fetcher) -> None:
-        self.folder, self.fetcher, self.told = folder, fetcher, io.StringIO()
+    def __init__(self, directory: Path, fetcher: Fetcher) -> None:
+        self.directory, self.fetcher, self.told = directory, fetcher, io.StringIO()
         self.feed = Downloads(RequiredFiles((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
         for name in ("one", "two", "three"):
-            (folder / name).mkdir()
-            (folder / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
+            (directory / name).mkdir()
+            (directory / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
 
     def bake(self, *names: str) -> dict[str, str]:
         with Progress(self.told, Mode.LINES) as progress:
             return bake_with_inputs(
                 [Target(name, name, Path(name, "docker-bake.json")) for name in names],
-                cwd=self.folder,
-                state=self.folder,
+                cwd=self.directory,
+                state=self.directory,
                 downloads=self.feed,
                 inputs=BuildInputs(),
                 progress=progress,

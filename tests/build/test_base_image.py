@@ -27,9 +27,9 @@ TARGETS = "echo 'Debian|Debian|http://user:word@mirror.example/debian|bookworm|m
 class Engine(FakeEngine):
     """Engine with the images that the fake `docker load` received."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__(lambda spec: Run())
-        self.loaded = folder / "loaded.tar"
+        self.loaded = directory / "loaded.tar"
 
     def image(self, reference: str) -> StoredImage | None:
         return StoredImage("sha256:0", 1) if self.loaded.exists() else None
@@ -50,14 +50,14 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(tmp_path)
 
 
-def ensure(engine: Engine, folder: Path, said: list[str] | None = None) -> None:
+def ensure(engine: Engine, directory: Path, said: list[str] | None = None) -> None:
     say = (said if said is not None else []).append
-    base_image.ensure_base(BASE, engine=engine, state=folder, report=say, get=feeds.get)
+    base_image.ensure_base(BASE, engine=engine, state=directory, report=say, get=feeds.get)
 
 
-def failure(engine: Engine, folder: Path) -> tuple[BakehouseError, str]:
+def failure(engine: Engine, directory: Path) -> tuple[BakehouseError, str]:
     with pytest.raises(BakehouseError) as caught:
-        ensure(engine, folder)
+        ensure(engine, directory)
     return caught.value, failure_text(caught.value.diagnostics[0])
 
 

@@ -59,8 +59,8 @@ IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base
 class Bakehouse:
     """Project with one image, built with a fake buildx."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.verified: list[BuiltImage] = []
         self.engine = Engine(DIGEST)
         self.expected = 0
@@ -68,10 +68,10 @@ class Bakehouse:
     def build(self, *images: Image) -> tuple[BuiltImage, ...]:
         return build(
             images or [IMAGE],
-            root=self.folder,
-            state=self.folder / "state",
+            root=self.directory,
+            state=self.directory / "state",
             engine=self.engine,
-            downloads=feeds.nothing(self.folder),
+            downloads=feeds.nothing(self.directory),
             inputs=BuildInputs(),
             progress=Progress(io.StringIO(), Mode.LINES),
             verify=self.verified.append,
@@ -87,9 +87,9 @@ class Bakehouse:
 @pytest.fixture
 def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
     put(tmp_path, monkeypatch, docker=BAKE)
-    folder = tmp_path / "images/a"
-    folder.mkdir(parents=True)
-    (folder / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
+    directory = tmp_path / "images/a"
+    directory.mkdir(parents=True)
+    (directory / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
     return Bakehouse(tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
     assert lines[0] == "error: not enough disk space to build `a`"
     assert lines[1] == "  needed  about 2000000000.00 GB"
     assert lines[2].startswith("  free    ")
-    assert lines[2].endswith(f" GB in {bakehouse.folder}/commands")
+    assert lines[2].endswith(f" GB in {bakehouse.directory}/commands")
     assert lines[4] == ("hint: check `docker system df`; `docker builder prune` removes unused build cache")
 
 
@@ -138,9 +138,9 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     bakehouse: Bakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, monkeypatch, docker=BROKEN)
-    folder = tmp_path / "images/b"
-    folder.mkdir()
-    (folder / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
+    directory = tmp_path / "images/b"
+    directory.mkdir()
+    (directory / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
 
     with pytest.raises(BuildError, match="image `b` failed to build"):
         bakehouse.build(IMAGE, replace(IMAGE, name="b"))

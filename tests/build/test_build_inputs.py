@@ -31,18 +31,18 @@ LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gatew
 class Machine:
     """Machine with a CA bundle, a pip.conf, an index and a directory of wheels."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
         self.said: list[str] = []
-        (folder / "ca.pem").write_text(f"# words\n{CERTIFICATE}\n# more\n{CERTIFICATE}")
-        (folder / "wheels").mkdir()
-        (folder / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
-        (folder / "simple").mkdir()
-        self.environment = {"PIP_CONFIG_FILE": str(folder / "pip.conf"), "HOME": str(folder)}
-        put(folder, monkeypatch, docker=LOCAL, apt_config="true")
+        (directory / "ca.pem").write_text(f"# words\n{CERTIFICATE}\n# more\n{CERTIFICATE}")
+        (directory / "wheels").mkdir()
+        (directory / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
+        (directory / "simple").mkdir()
+        self.environment = {"PIP_CONFIG_FILE": str(directory / "pip.conf"), "HOME": str(directory)}
+        put(directory, monkeypatch, docker=LOCAL, apt_config="true")
 
     def pip(self, text: str) -> None:
-        (self.folder / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
+        (self.directory / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
 
     def inputs(
         self,
@@ -51,7 +51,7 @@ class Machine:
         feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
     ) -> "Given":
-        return Given(self, mirrors, ca or self.folder / "ca.pem", feed, suites)
+        return Given(self, mirrors, ca or self.directory / "ca.pem", feed, suites)
 
 
 class Given:
@@ -66,7 +66,7 @@ class Given:
         suites: tuple[str, ...] = (),
     ) -> None:
         self._context = build_inputs(
-            state=machine.folder,
+            state=machine.directory,
             mirrors=mirrors,
             ca=ca,
             report=machine.said.append,
@@ -97,8 +97,8 @@ class Fed:
         self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
         plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), (files,))
-        store = FileCache(machine.folder / "store", machine.said.append)
-        local = LocalMirrors((machine.folder / "wheels",), HashCache(machine.folder / "hashes.json"))
+        store = FileCache(machine.directory / "store", machine.said.append)
+        local = LocalMirrors((machine.directory / "wheels",), HashCache(machine.directory / "hashes.json"))
         self.feed = Downloads(plan, Fetcher(store, local), required_hint)
 
 
@@ -188,16 +188,16 @@ def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
 
 def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(machine: Machine) -> None:
     machine.pip(
-        f"extra-index-url = file://{machine.folder}/simple https://index.example/simple\n"
-        f"find-links = {machine.folder}/wheels\n"
+        f"extra-index-url = file://{machine.directory}/simple https://index.example/simple\n"
+        f"find-links = {machine.directory}/wheels\n"
     )
-    mirrors = ("https://mirror.example/by-hash/", str(machine.folder / "wheels"), "s3://bucket/files")
+    mirrors = ("https://mirror.example/by-hash/", str(machine.directory / "wheels"), "s3://bucket/files")
     with machine.inputs(*mirrors) as given:
         assert given.texts["mirrors"] == "https://mirror.example/by-hash\n"
         assert given.texts["pip"] == (
             "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
         )
-    places = [f"file://{machine.folder}/simple", f"{machine.folder}/wheels", "s3://bucket/files"]
+    places = [f"file://{machine.directory}/simple", f"{machine.directory}/wheels", "s3://bucket/files"]
     assert machine.said == [f"build steps cannot reach `{place}`; skipped" for place in places]
 
 
@@ -216,7 +216,7 @@ def test_what_a_machine_does_not_have_is_no_secret(machine: Machine) -> None:
 
 def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
     machine.pip("")
-    large = machine.folder / "large.pem"
+    large = machine.directory / "large.pem"
     large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
     with machine.inputs(ca=large) as given:
         assert list(given.texts) == []

@@ -83,9 +83,9 @@ class EmptyEngine(fake_engine.FakeEngine):
 class Gathering:
     """Machine with a mirror, a cache and no index."""
 
-    def __init__(self, folder: Path, server: FileServer) -> None:
-        self.folder, self.server, self.said = folder, server, list[str]()
-        self.project = Project(folder, (), mirrors=(server.url,), cache=folder / "cache")
+    def __init__(self, directory: Path, server: FileServer) -> None:
+        self.directory, self.server, self.said = directory, server, list[str]()
+        self.project = Project(directory, (), mirrors=(server.url,), cache=directory / "cache")
         self.images = [
             an_image("one", stage("a", package(WHEEL, "tiny-1-py3-none-any.whl"))),
             an_image(
@@ -105,7 +105,7 @@ class Gathering:
 
     def fetch(self, to: Path | None = None, source: str = "", offline: bool = False) -> str:
         needed = required_files(self.images)
-        environment = {"HOME": str(self.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+        environment = {"HOME": str(self.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
         with prefetch.open_fetcher(
             self.project, self.said.append, to=to, source=source, offline=offline, environment=environment
         ) as fetcher:
@@ -160,7 +160,7 @@ def test_counts_and_bytes_of_each_kind_are_reported(machine: Gathering) -> None:
     )
 
 
-def test_a_folder_that_was_filled_is_a_mirror_on_any_web_server(machine: Gathering, tmp_path: Path) -> None:
+def test_a_filled_directory_is_a_mirror_on_any_web_server(machine: Gathering, tmp_path: Path) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch(to=tmp_path / "disk")
     machine.server.files = {
@@ -173,7 +173,7 @@ def test_a_folder_that_was_filled_is_a_mirror_on_any_web_server(machine: Gatheri
     assert FileCache(tmp_path / "another", print).weigh()[0] == 3
 
 
-def test_a_folder_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_path: Path) -> None:
+def test_a_directory_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_path: Path) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch()
     machine.server.files.clear()
@@ -279,15 +279,15 @@ pull bases with `docker pull`
 
 
 @pytest.mark.parametrize(
-    ("source", "folder"), [("https://mirror.example", "DIRECTORY"), ("our disk", "'{}/our disk'")]
+    ("source", "directory"), [("https://mirror.example", "DIRECTORY"), ("our disk", "'{}/our disk'")]
 )
-def test_the_folder_to_fetch_into_is_one_that_a_shell_takes(
-    machine: Gathering, tmp_path: Path, source: str, folder: str
+def test_the_directory_to_fetch_into_is_one_that_a_shell_takes(
+    machine: Gathering, tmp_path: Path, source: str, directory: str
 ) -> None:
     (tmp_path / "our disk").mkdir()
     with pytest.raises(BuildError) as caught:
         machine.fetch(offline=True, source=source if "://" in source else str(tmp_path / source))
-    to = folder.format(tmp_path)
+    to = directory.format(tmp_path)
     assert caught.value.diagnostics[0].hint == (
         f"run `bake fetch one two --to {to}` with a network, then use `--offline --from {to}`"
     )
@@ -331,7 +331,7 @@ def test_lines_without_a_terminal(machine: Gathering) -> None:
     moments = iter([0.0, *range(3, 300, 3)])
     stream = io.StringIO()
     needed = required_files(machine.images)
-    environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    environment = {"HOME": str(machine.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
         prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.LINES, clock=lambda: next(moments)) as progress,
@@ -347,7 +347,7 @@ def test_a_table_on_a_terminal(machine: Gathering) -> None:
     stream = io.StringIO()
     moments = iter([0.0, *range(1, 100)])
     needed = required_files(machine.images)
-    environment = {"HOME": str(machine.folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    environment = {"HOME": str(machine.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
         prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.TABLE, clock=lambda: next(moments)) as progress,
@@ -434,7 +434,7 @@ def test_a_foreign_record_is_ignored(tmp_path: Path, memory: str) -> None:
     assert HashCache(tmp_path / "hashes.json").sha256(path) == sha256(b"one")
 
 
-def test_two_names_of_the_same_bytes_are_two_files_of_a_folder(machine: Gathering, tmp_path: Path) -> None:
+def test_two_names_of_the_same_bytes_are_two_files_of_a_directory(machine: Gathering, tmp_path: Path) -> None:
     machine.server.put(WHEEL, "tiny-1-py3-none-any.whl")
     machine.server.files["/other.whl"] = WHEEL
     machine.images = [
@@ -492,7 +492,7 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
             prefetch.download_packages(Downloads(plan, fetcher), [missing], tmp_path / "repository")
 
 
-def test_a_folder_that_was_named_and_is_not_there_is_refused(machine: Gathering, tmp_path: Path) -> None:
+def test_a_directory_that_was_named_and_is_not_there_is_refused(machine: Gathering, tmp_path: Path) -> None:
     named = prefetch.start_downloads(
         [],
         machine.project,

@@ -23,9 +23,9 @@ AWS = Credentials("AWS", "token-1")
 @pytest.fixture
 def docker(tmp_path: Path) -> Path:
     """Docker configuration directory of a user."""
-    folder = tmp_path / ".docker"
-    (folder / "contexts").mkdir(parents=True)
-    return folder
+    directory = tmp_path / ".docker"
+    (directory / "contexts").mkdir(parents=True)
+    return directory
 
 
 def given(docker: Path, config: object, said: list[str] | None = None) -> dict[str, object]:
@@ -35,11 +35,11 @@ def given(docker: Path, config: object, said: list[str] | None = None) -> dict[s
     say = (said if said is not None else []).append
     state = docker.parent / "state"
     with docker_logins([HOST], lambda _: AWS, state=state, report=say, environment=environment) as found:
-        folder = Path(found["DOCKER_CONFIG"])
-        assert (folder / "config.json").stat().st_mode & 0o077 == 0
-        assert (folder / "contexts").resolve() == docker / "contexts"
+        directory = Path(found["DOCKER_CONFIG"])
+        assert (directory / "config.json").stat().st_mode & 0o077 == 0
+        assert (directory / "contexts").resolve() == docker / "contexts"
         assert found["BUILDX_CONFIG"] == str(docker / "buildx")
-        read = dict(json.loads((folder / "config.json").read_text()))
+        read = dict(json.loads((directory / "config.json").read_text()))
     assert list((state / "private").iterdir()) == []
     assert docker.joinpath("contexts").is_dir()
     return read

@@ -69,13 +69,13 @@ class Engine(FakeEngine):
 class Rehearsals:
     """Machine that rehearses small images."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.engine = folder, Engine()
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.engine = directory, Engine()
         self.done: list[list[str]] = []
-        self.secrets = {name: folder / name for name in ("pip", "apt", "mirrors")}
+        self.secrets = {name: directory / name for name in ("pip", "apt", "mirrors")}
         for name, path in self.secrets.items():
             path.write_text(f"# the machine's {name}\n")
-        smoke = folder / "smoke.py"
+        smoke = directory / "smoke.py"
         smoke.write_text("")
         self.part = InstalledComponent("part", "1.0", "", smoke)
 
@@ -85,15 +85,15 @@ class Rehearsals:
         return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
     def run(self, *names: str) -> Outcome:
-        prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.folder)
+        prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.directory)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
             return rehearse.run_rehearsals(
                 prepared,
                 debian=DEBIAN,
-                state=self.folder,
+                state=self.directory,
                 engine=self.engine,
-                downloads=feeds.nothing(self.folder),
+                downloads=feeds.nothing(self.directory),
                 inputs=BuildInputs(self.secrets, address="127.0.0.1"),
                 progress=progress,
                 restart=lambda: False,
@@ -101,7 +101,7 @@ class Rehearsals:
             )
 
     def given(self, name: str) -> str:
-        return (self.folder / "calls" / name).read_text()
+        return (self.directory / "calls" / name).read_text()
 
 
 @pytest.fixture

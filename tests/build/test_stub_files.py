@@ -82,16 +82,16 @@ def test_pip_installs_a_wheel_with_what_its_stage_drops(tmp_path: Path) -> None:
 def test_a_source_configures_makes_and_installs(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(stub_files.make(need("thing-1.2.3.tar.gz")))) as archive:
         archive.extractall(tmp_path, filter="data")
-    folder = tmp_path / "thing-1.2.3"
+    directory = tmp_path / "thing-1.2.3"
     for command in (
         ["./autogen.sh"],
         ["./configure", "--prefix=/opt/thing"],
         ["make"],
         ["make", "install", "DESTDIR=out"],
     ):
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        subprocess.run(command, cwd=directory, check=True, capture_output=True)
 
-    told = (folder / "out/opt/thing/share/rehearsed/thing-source").read_text()
+    told = (directory / "out/opt/thing/share/rehearsed/thing-source").read_text()
     assert told == "thing 1.2.3 from thing-1.2.3.tar.gz\n"
 
 

@@ -211,18 +211,18 @@ def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: s
     workspace = open_workspace()
     [one] = plan_images(workspace, [name]).images
     [made] = rehearse.prepare([one], workspace.templates, DEBIAN, tmp_path)
-    folder = tmp_path / "rehearsal" / "images" / name
+    directory = tmp_path / "rehearsal" / "images" / name
     real = rendering.render_image(one, templates())[0].content.decode()
 
-    written = (folder / "Dockerfile").read_text()
+    written = (directory / "Dockerfile").read_text()
 
     assert _comparable(written, made) == _comparable(real, made)
     assert "rehearsed, not built" in written.splitlines()[0]
     assert 'org.bakehouse.rehearsed="rehearsed, not built"' in written
-    [(target, bake)] = json.loads((folder / "docker-bake.json").read_text())["target"].items()
+    [(target, bake)] = json.loads((directory / "docker-bake.json").read_text())["target"].items()
     assert target == one.target
     assert bake["tags"] == [made.reference]
-    lock = json.loads((folder / "stubs.lock").read_text())
+    lock = json.loads((directory / "stubs.lock").read_text())
     assert lock["key"] == one.key
     assert {row["stub"] for row in lock["files"]} == {digest for _, digest in made.files}
     for need, digest in made.files:

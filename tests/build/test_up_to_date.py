@@ -35,10 +35,10 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root, self.state, self.engine = root, root / "build", Engine()
-        self.folder = root / "images/a"
-        self.folder.mkdir(parents=True)
-        (self.folder / "Dockerfile").write_text("FROM base\n")
-        (self.folder / "lock.json").write_text("{}")
+        self.directory = root / "images/a"
+        self.directory.mkdir(parents=True)
+        (self.directory / "Dockerfile").write_text("FROM base\n")
+        (self.directory / "lock.json").write_text("{}")
         record_build(BuiltImage(IMAGE, BUILT, 42), self.root, self.state)
 
     def recall(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
@@ -51,34 +51,34 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_what_nothing_has_changed_of_is_known_again(machine: Machine) -> None:
-    (machine.folder / "lock.json").write_text('{"said": "in other words"}')
+    (machine.directory / "lock.json").write_text('{"said": "in other words"}')
     assert machine.recall() == (BuiltImage(IMAGE, BUILT, 42),)
 
 
 def test_a_file_that_changed_is_built(machine: Machine) -> None:
-    (machine.folder / "Dockerfile").write_text("FROM base\nRUN true\n")
+    (machine.directory / "Dockerfile").write_text("FROM base\nRUN true\n")
     assert machine.recall() == ()
 
 
 def test_a_file_that_came_to_it_is_built(machine: Machine) -> None:
-    (machine.folder / "inputs").mkdir()
-    (machine.folder / "inputs/script.sh").write_text("")
+    (machine.directory / "inputs").mkdir()
+    (machine.directory / "inputs/script.sh").write_text("")
     assert machine.recall() == ()
 
 
 def test_a_file_that_no_build_reads_changes_nothing(machine: Machine) -> None:
     """The page of the image reports runs and releases, so it changes after a build."""
-    (machine.folder / "README.md").write_text("built")
+    (machine.directory / "README.md").write_text("built")
     assert machine.recall() != ()
 
 
 def test_a_checkout_under_another_umask_changes_nothing(machine: Machine) -> None:
-    (machine.folder / "Dockerfile").chmod(0o600)
+    (machine.directory / "Dockerfile").chmod(0o600)
     assert machine.recall() != ()
 
 
 def test_a_file_that_can_be_run_now_is_built(machine: Machine) -> None:
-    (machine.folder / "Dockerfile").chmod(0o755)
+    (machine.directory / "Dockerfile").chmod(0o755)
     assert machine.recall() == ()
 
 

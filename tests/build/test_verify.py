@@ -19,8 +19,8 @@ from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 LOG = Path("components.log")
 
 
-def smoke_file(folder: Path, name: str, text: str = "def installed(): return '1.0'\n") -> Path:
-    path = folder / f"{name}.py"
+def smoke_file(directory: Path, name: str, text: str = "def installed(): return '1.0'\n") -> Path:
+    path = directory / f"{name}.py"
     path.write_text(dedent(text))
     return path
 

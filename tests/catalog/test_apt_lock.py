@@ -15,10 +15,10 @@ from tests.support.locked_debian import PACKAGES, index, stanza
 BASE = ["apt", "base-files", "dpkg", "gpgv", "libc6", "libgcc-s1"]
 
 
-def locked(folder: Path, packages: Mapping[str, Mapping[str, str]] = PACKAGES) -> AptLock:
-    (folder / "apt").mkdir(exist_ok=True)
-    (folder / "apt/bookworm.packages").write_text(index(packages))
-    return apt_locks([folder])["bookworm"]
+def locked(directory: Path, packages: Mapping[str, Mapping[str, str]] = PACKAGES) -> AptLock:
+    (directory / "apt").mkdir(exist_ok=True)
+    (directory / "apt/bookworm.packages").write_text(index(packages))
+    return apt_locks([directory])["bookworm"]
 
 
 def names(debs: tuple[Deb, ...]) -> list[str]:
@@ -88,10 +88,10 @@ def test_a_need_that_no_package_meets_is_not_locked(tmp_path: Path) -> None:
         locked(tmp_path, {**PACKAGES, "top": {"Depends": "a (>= 1) | b"}}).install(["top"], on=())
 
 
-def test_a_later_folder_replaces_packages_and_adds_to_them(tmp_path: Path) -> None:
+def test_a_later_directory_replaces_packages_and_adds_to_them(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for folder in (ours, theirs):
-        folder.mkdir()
+    for directory in (ours, theirs):
+        directory.mkdir()
     locked(ours)
     locked(theirs, {"openssl": {"Version": "3.0"}, "vim": {}})
     lock = apt_locks([ours, theirs])["bookworm"]

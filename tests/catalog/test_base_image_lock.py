@@ -29,17 +29,17 @@ Adds: gcc
 HINT = "restore the file from version control, or delete it and lock the images on that base again"
 
 
-def read(folder: Path, text: str = LOCK) -> BaseLock:
-    path = folder / "apt/bases" / file_of(PINNED)
+def read(directory: Path, text: str = LOCK) -> BaseLock:
+    path = directory / "apt/bases" / file_of(PINNED)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    [found] = read_locks([folder]).bases.values()
+    [found] = read_locks([directory]).bases.values()
     return found
 
 
-def refused(folder: Path, text: str) -> str:
+def refused(directory: Path, text: str) -> str:
     with pytest.raises(RecipeError) as caught:
-        read(folder, text).adds(["gcc"])
+        read(directory, text).adds(["gcc"])
     return said(caught.value)
 
 
@@ -67,7 +67,7 @@ def test_a_lock_is_found_by_its_base_with_the_digest(tmp_path: Path) -> None:
     assert lock.pinned == PINNED
 
 
-def test_a_later_folder_replaces_an_earlier_ones_lock(tmp_path: Path) -> None:
+def test_a_later_directory_replaces_an_earlier_ones_lock(tmp_path: Path) -> None:
     read(tmp_path / "ours")
     theirs = read(tmp_path / "theirs")
     assert [*read_locks([tmp_path / "ours", tmp_path / "theirs"]).bases.values()] == [theirs]

@@ -18,9 +18,9 @@ from tests.conftest import Tree
 
 @pytest.fixture
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "bakehouse"
+    directory = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory))
+    return directory / "bakehouse"
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_what_others_may_write_is_not_read(mode: int, tree: Tree, cache: Path, r
     assert len(reads) == 2
 
 
-def test_a_folder_that_others_may_write_is_not_used(tree: Tree, cache: Path, reads: list[Path]) -> None:
+def test_a_directory_that_others_may_write_is_not_used(tree: Tree, cache: Path, reads: list[Path]) -> None:
     take(tree)
     cache.chmod(0o777)
     take(tree)

@@ -1,4 +1,4 @@
-"""Components as their folders say."""
+"""Components as their directories say."""
 
 from pathlib import Path
 
@@ -227,7 +227,7 @@ def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
     assert said(caught.value) == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
 
 
-def test_a_later_folder_replaces_a_component_whole(tmp_path: Path, tree: Tree) -> None:
+def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree) -> None:
     later = Tree(tmp_path / "later")
     later.component("torch", 'summary: Theirs\nreleases: [{version: "1"}]\n')
     found = load_catalog([tree.root, later.root]).components
@@ -236,7 +236,7 @@ def test_a_later_folder_replaces_a_component_whole(tmp_path: Path, tree: Tree) -
     assert found["python"].folder == tree.root / "components/python"
 
 
-def test_folders_that_are_nobodys_component_are_left_alone(tree: Tree) -> None:
+def test_directories_that_are_nobodys_component_are_left_alone(tree: Tree) -> None:
     tree.write("components/.hidden/x", "")
     tree.write("components/__pycache__/x.pyc", b"\xff")
     tree.write("components/README.md", "")

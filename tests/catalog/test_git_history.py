@@ -19,9 +19,9 @@ files: [{{from: ../../tools/, to: /opt/tools/}}]
 {CODE}"""
 
 
-def git(folder: Path, *words: str, given: bytes = b"") -> str:
+def git(directory: Path, *words: str, given: bytes = b"") -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    command = ["git", "-C", str(folder), *who, *words]
+    command = ["git", "-C", str(directory), *who, *words]
     return subprocess.run(command, check=True, capture_output=True, input=given).stdout.decode().strip()
 
 
@@ -56,8 +56,8 @@ def link(tree: Tree, path: str, target: str) -> None:
 def laid_out(tree: Tree, revision: str = "HEAD") -> list[str]:
     """The files and links that the recipes of a commit were read from, beside the components."""
     with git_history.past(project(tree), revision) as then:
-        folder = then.recipes["small"].location.path.parent.parent.parent
-        found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+        directory = then.recipes["small"].location.path.parent.parent.parent
+        found = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
         return sorted(path for path in found if not path.endswith("component.yaml"))
 
 
@@ -89,7 +89,7 @@ def asked(tree: Tree, revision: str) -> str:
     return caught.value.diagnostics[0].message
 
 
-def test_folders_outside_the_repository_are_taken_as_they_are(
+def test_directories_outside_the_repository_are_taken_as_they_are(
     repository: Tree, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
@@ -113,7 +113,7 @@ def test_recipes_that_can_not_be_read_are_told_with_the_commit(repository: Tree)
     assert asked(repository, "HEAD") == "cannot read the recipes of `HEAD`: this is not YAML"
 
 
-def test_a_folder_without_git_is_told(tree: Tree) -> None:
+def test_a_directory_without_git_is_told(tree: Tree) -> None:
     assert asked(tree, "HEAD").startswith("git cannot read")
 
 
@@ -170,7 +170,7 @@ def test_what_links_lead_to_within_the_repository_is_there(repository: Tree) -> 
         assert then.catalog.components["again"].releases
 
 
-def test_a_forged_tree_writes_nothing_beside_its_folder(
+def test_a_forged_tree_writes_nothing_beside_its_directory(
     repository: Tree, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     around = tmp_path_factory.mktemp("around")
@@ -178,9 +178,9 @@ def test_a_forged_tree_writes_nothing_beside_its_folder(
     repository.write("mine/images/small.yaml", IMAGE + "files: [{from: ../../, to: /all/}]\n")
     commit(repository)
     evil = written(repository, "evil")
-    folder = git(repository.root, "mktree", given=f"100644 blob {evil}\tevil\n".encode())
+    directory = git(repository.root, "mktree", given=f"100644 blob {evil}\tevil\n".encode())
     link_out = ("120000", "link", written(repository, ".."))
-    revision = forged(repository, ("40000", "..", folder), link_out, ("40000", "link", folder))
+    revision = forged(repository, ("40000", "..", directory), link_out, ("40000", "link", directory))
 
     with git_history.past(project(repository), revision) as then:
         assert "small" in then.recipes
@@ -224,7 +224,7 @@ def test_code_behind_a_link_is_read_from_where_it_leads(repository: Tree) -> Non
         assert [one.target for one in then.recipes["small"].content.code] == ["/opt/ml/code/train.py"]
 
 
-def test_a_matrixs_variable_in_a_path_can_stand_for_any_folder(repository: Tree) -> None:
+def test_a_matrixs_variable_in_a_path_can_stand_for_any_directory(repository: Tree) -> None:
     repository.write("src/a/train.py", "")
     repository.write("src/b/train.py", "")
     matrix = "name: small-${part}\nmatrix: {part: [a, b]}\n"

@@ -67,10 +67,10 @@ def kind(path: Path) -> str:
 
 def test_the_committed_schemas_are_those_of_the_code(request: pytest.FixtureRequest) -> None:
     """`pytest --update-snapshots` writes them anew."""
-    folder = HOME / json_schema.FOLDER
+    directory = HOME / json_schema.FOLDER
     if request.config.getoption("--update-snapshots"):
-        json_schema.write(folder)
-    committed = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
+        json_schema.write(directory)
+    committed = {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.iterdir())}
 
     assert committed == json_schema.texts()
 

@@ -36,7 +36,7 @@ def own(empty: Tree) -> Tree:
     return empty
 
 
-def test_settings_are_found_from_a_folder_below(own: Tree) -> None:
+def test_settings_are_found_from_a_directory_below(own: Tree) -> None:
     found = project.find(own.root / "src" / "deep" / "er", {})
 
     assert found.root == own.root
@@ -62,7 +62,7 @@ def test_settings_are_found_from_a_folder_below(own: Tree) -> None:
         '[project]\nname = """\n[tool.bakehouse]\n"""\n',
     ],
 )
-def test_the_folder_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, text: str) -> None:
+def test_the_directory_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, text: str) -> None:
     empty.write("pyproject.toml", text)
     empty.write("src/.keep", "")
 

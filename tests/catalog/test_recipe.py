@@ -101,7 +101,7 @@ def test_sources_may_lie_beside_the_recipes_but_not_at_a_place_of_this_machine(t
     assert refusal(tree, text) == "`directory` must be relative to the recipe's directory"
 
 
-def test_a_folder_of_very_many_files_is_refused_before_they_are_read(
+def test_a_directory_of_very_many_files_is_refused_before_they_are_read(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):
@@ -168,7 +168,7 @@ def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:
 @pytest.mark.parametrize(
     "target", ["/opt/./x", "/..", "/opt/..", "/opt/x/../y", "/a//b", "/a/", "/.", "/ä", "/$x"]
 )
-def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: str) -> None:
+def test_an_unclear_target_is_refused_unless_it_is_a_directory(tree: Tree, target: str) -> None:
     tree.write("images/note", "")
     text = f'files: [{{from: note, to: "{target}"}}]\n'
     if target == "/a/":
@@ -180,7 +180,7 @@ def test_an_unclear_target_is_refused_unless_it_is_a_folder(tree: Tree, target: 
 @pytest.mark.parametrize(
     "entry_point", ["/opt/train.py", "../train.py", "a/../../train.py", "a b.py", "$(id).py", "."]
 )
-def test_an_entry_point_lies_below_its_folder(tree: Tree, entry_point: str) -> None:
+def test_an_entry_point_lies_below_its_directory(tree: Tree, entry_point: str) -> None:
     tree.write("images/src/train.py", "")
     text = f'code: {{directory: src, entry_point: "{entry_point}"}}\n'
 
@@ -201,7 +201,7 @@ def test_others_are_refused(tree: Tree, name: str) -> None:
         tree.recipes()
 
 
-def test_a_later_folder_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -> None:
+def test_a_later_directory_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -> None:
     later = Tree(tmp_path / "later")
     later.image("summary: Theirs\nbase: debian\n")
     later.image("summary: New\nbase: debian\n", "new")

@@ -87,7 +87,7 @@ error: wrong
     )
 
 
-def test_paths_are_told_relative_to_the_current_folder(
+def test_paths_are_told_relative_to_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

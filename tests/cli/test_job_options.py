@@ -58,7 +58,7 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
     assert job_options.distribution("") == {}
 
 
-def test_code_lies_in_a_folder_or_in_the_image(tmp_path: Path) -> None:
+def test_code_lies_in_a_directory_or_in_the_image(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
 
     assert job_options.code(str(tmp_path), "train.py") == tmp_path
@@ -73,7 +73,7 @@ def test_a_command_is_parted_as_a_shell_parts_it() -> None:
     assert job_options.command("python -c 'import sys'", "") == ("python", "-c", "import sys")
 
 
-def test_the_sdk_lies_in_a_folder_or_in_a_virtual_environment(tmp_path: Path) -> None:
+def test_the_sdk_lies_in_a_directory_or_in_a_virtual_environment(tmp_path: Path) -> None:
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     (packages / "sagemaker").mkdir(parents=True)
 
@@ -81,7 +81,7 @@ def test_the_sdk_lies_in_a_folder_or_in_a_virtual_environment(tmp_path: Path) ->
     assert job_options.sdk("") is None
 
 
-def test_channels_are_folders(tmp_path: Path) -> None:
+def test_channels_are_directories(tmp_path: Path) -> None:
     assert job_options.channels([f"training={tmp_path}"]) == {"training": tmp_path}
 
 

@@ -196,7 +196,7 @@ def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
     cluster.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
 
-    assert {folder for spec in engine.specs for folder in spec.folders.items()} == {
+    assert {directory for spec in engine.specs for directory in spec.folders.items()} == {
         ("/opt/ml/input/data/more", "/data")
     }
     assert "more" in str(config("inputdataconfig", replace(JOB, channel_directories={"more": "/data"})))

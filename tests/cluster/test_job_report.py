@@ -10,7 +10,7 @@ from bakehouse.cluster.job_report import Status, as_json, report, text
 from bakehouse.cluster.ranks import RankEvent, RankStep, SplitLog
 from tests.support.fake_engine import DIGEST
 
-FOLDER = Path("build/runs/x")
+DIRECTORY = Path("build/runs/x")
 JOB = TrainingJob(DIGEST, "mpi-cpu-1", homogeneous(2), processes_per_host=2, deadline=60.0)
 DONE = JobResult(
     hosts=(
@@ -31,7 +31,7 @@ def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = F
 
 
 def test_a_job_that_completed() -> None:
-    found = report(JOB, DONE, FOLDER)
+    found = report(JOB, DONE, DIRECTORY)
 
     assert found.passed
     assert text(found) == (
@@ -49,12 +49,12 @@ def test_a_disabled_nccl_log_is_reported() -> None:
     job = replace(JOB, groups=homogeneous(2, gpus=1))
 
     assert "the transport of NCCL is unknown: add `--environment NCCL_DEBUG=INFO` to log it\n" in text(
-        report(job, DONE, FOLDER)
+        report(job, DONE, DIRECTORY)
     )
 
 
 def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> None:
-    found = report(JOB, failed(3, "ValueError: no\nmore"), FOLDER)
+    found = report(JOB, failed(3, "ValueError: no\nmore"), DIRECTORY)
 
     assert (found.status, found.reason) == (
         Status.FAILED,
@@ -75,13 +75,13 @@ mpi-cpu-1: Failed after 10 s (predicted SageMaker status)
 
 
 def test_sagemaker_keeps_the_first_1024_characters() -> None:
-    reason = report(JOB, failed(1, "x" * 2000), FOLDER).reason
+    reason = report(JOB, failed(1, "x" * 2000), DIRECTORY).reason
 
     assert reason == f"AlgorithmError: {'x' * 1024}, exit code: 1"
 
 
 def test_a_host_that_ran_out_of_memory() -> None:
-    found = report(JOB, failed(137, out_of_memory=True), FOLDER)
+    found = report(JOB, failed(137, out_of_memory=True), DIRECTORY)
 
     assert found.hosts[1].end == "exit 137: out of memory"
     assert (found.cause, found.hint) == (
@@ -91,13 +91,13 @@ def test_a_host_that_ran_out_of_memory() -> None:
 
 
 def test_a_crash_is_reported_with_its_signal() -> None:
-    assert report(JOB, failed(139), FOLDER).cause == "crashed (segmentation fault)"
+    assert report(JOB, failed(139), DIRECTORY).cause == "crashed (segmentation fault)"
 
 
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     note = RankEvent(3, "algo-2", RankStep.FAILED, 2.0, "ValueError: no")
     split = {**DONE.rank_logs, "algo-1": SplitLog({3: "three\n"}, "")}
-    found = report(JOB, replace(failed(), events=(note,), rank_logs=split), FOLDER)
+    found = report(JOB, replace(failed(), events=(note,), rank_logs=split), DIRECTORY)
 
     assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
     assert """\
@@ -115,7 +115,7 @@ def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
         "algo-1": SplitLog({3: RAISED}, "MPI_ABORT was invoked on rank 3 in\n"),
         "algo-2": SplitLog({}, ""),
     }
-    found = report(JOB, replace(failed(), rank_logs=split), FOLDER)
+    found = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
     assert found.tail[-1] == "ValueError: no such thing"
@@ -125,24 +125,24 @@ def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
     rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
     end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, rank_logs={"algo-1": SplitLog({}, rest)})
     end = replace(end, rank_logs={**end.rank_logs, "algo-2": SplitLog({}, "")})
-    found = report(JOB, end, FOLDER)
+    found = report(JOB, end, DIRECTORY)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-1", "the script exited with 3")
-    assert found.log == FOLDER / "logs/algo-1.log"
+    assert found.log == DIRECTORY / "logs/algo-1.log"
 
 
 def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
     rest = "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
     split = {"algo-1": SplitLog({3: RAISED}, rest), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(1, out_of_memory=True), rank_logs=split), FOLDER)
+    found = report(JOB, replace(failed(1, out_of_memory=True), rank_logs=split), DIRECTORY)
 
     assert (found.failed_rank, found.cause) == (3, "ran out of memory")
-    assert report(JOB, replace(failed(), rank_logs=split), FOLDER).cause == "exited on signal 9 (Killed)"
+    assert report(JOB, replace(failed(), rank_logs=split), DIRECTORY).cause == "exited on signal 9 (Killed)"
 
 
 def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
     split = {"algo-1": SplitLog({0: "well\n", 3: RAISED}, "ORTE_ERROR_LOG\n"), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(), rank_logs=split), FOLDER)
+    found = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
 
     assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
 
@@ -160,7 +160,7 @@ def test_of_two_failures_in_one_second_the_consequence_is_skipped() -> None:
     split = {host: SplitLog({}, log) for host, log in logs.items()}
     ends = (HostResult("algo-1", 1, seconds=3.0), HostResult("algo-2", 1, seconds=3.5))
     found = report(
-        replace(JOB, processes_per_host=1), replace(DONE, hosts=ends, logs=logs, rank_logs=split), FOLDER
+        replace(JOB, processes_per_host=1), replace(DONE, hosts=ends, logs=logs, rank_logs=split), DIRECTORY
     )
 
     assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
@@ -172,12 +172,12 @@ def test_a_full_directory_is_reported() -> None:
     full = replace(end.hosts[1], full=("/opt/ml/model",))
     end = replace(end, hosts=(end.hosts[0], full), logs={**end.logs, "algo-2": log})
 
-    assert report(JOB, end, FOLDER).cause == "/opt/ml/model is full"
+    assert report(JOB, end, DIRECTORY).cause == "/opt/ml/model is full"
 
 
 def test_a_job_that_took_too_long() -> None:
     end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
-    found = report(JOB, end, FOLDER)
+    found = report(JOB, end, DIRECTORY)
 
     assert (found.status, found.reason) == (
         Status.STOPPED,
@@ -191,13 +191,13 @@ def test_a_job_that_took_too_long() -> None:
 
 
 def test_a_job_that_was_stopped() -> None:
-    found = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), FOLDER)
+    found = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), DIRECTORY)
 
     assert (found.status, found.reason, found.passed) == (Status.STOPPED, "stopped after 5 s", False)
 
 
 def test_a_host_that_was_killed_here_is_a_lost_host() -> None:
-    found = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), FOLDER)
+    found = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), DIRECTORY)
 
     assert (found.status, found.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
     assert found.hosts[1].end == "killed by this run"
@@ -218,7 +218,7 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     split = {host: SplitLog({}, "") for host in THREE.host_names}
     end = replace(DONE, hosts=ends, faults=(loss,), seconds=60.0, timed_out=True, logs=logs, rank_logs=split)
 
-    found = report(replace(THREE, kills={"algo-2": 10.0}), end, FOLDER)
+    found = report(replace(THREE, kills={"algo-2": 10.0}), end, DIRECTORY)
 
     assert """\
   after 10 s algo-2 was killed
@@ -231,7 +231,7 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
 
 def test_a_failure_after_a_partition_is_reported_as_its_consequence() -> None:
     loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
-    found = report(JOB, replace(failed(), faults=(loss,)), FOLDER)
+    found = report(JOB, replace(failed(), faults=(loss,)), DIRECTORY)
 
     assert found.hint == "this run caused the failure: data and dnn were cut off from each other"
 
@@ -241,8 +241,8 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
     log = "x [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1\n"
     end = replace(DONE, logs={**DONE.logs, "algo-1": log})
 
-    assert report(job, end, FOLDER).passed
-    found = report(job, end, FOLDER, frozenset({"ml.p4d.24xlarge"}))
+    assert report(job, end, DIRECTORY).passed
+    found = report(job, end, DIRECTORY, frozenset({"ml.p4d.24xlarge"}))
 
     assert not found.passed
     assert text(found).endswith(
@@ -256,6 +256,6 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
 
 
 def test_the_report_is_json_for_programs() -> None:
-    found = json.loads(as_json(report(JOB, DONE, FOLDER)))
+    found = json.loads(as_json(report(JOB, DONE, DIRECTORY)))
 
     assert (found["status"], found["passed"], found["folder"]) == ("Completed", True, "build/runs/x")

@@ -176,8 +176,8 @@ def test_what_failed_on_one_machine_has_failed() -> None:
         assert smoke_report.release_blockers(both, ()) == ("its smoke test failed: `train_success`",)
 
 
-def written(folder: Path, report: SmokeReport) -> Path:
-    path = folder / "seen.json"
+def written(directory: Path, report: SmokeReport) -> Path:
+    path = directory / "seen.json"
     smoke_report.write(report, path)
     return path
 

@@ -14,7 +14,7 @@ from tests.support.fake_engine import DIGEST
 
 JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2)
 CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
-FOLDER = Path("build/smoke/mpi-cpu/mpi_2x2")
+DIRECTORY = Path("build/smoke/mpi-cpu/mpi_2x2")
 GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
 
 
@@ -54,14 +54,14 @@ def ended(
 
 
 def judge(end: JobResult, check: Check = CHECK, job: TrainingJob = JOB) -> CheckResult:
-    return smoke_results.evaluate_job(check, job, end, FOLDER)
+    return smoke_results.evaluate_job(check, job, end, DIRECTORY)
 
 
 def test_a_job_of_which_every_rank_finished_passes() -> None:
     result = judge(ended(0, 0, told=notes(JOB)))
 
     assert result == CheckResult(
-        "mpi_2x2", Outcome.PASSED, 41.2, ranks=4, source="bakehouse/probes/mpi_allreduce.py", log=FOLDER
+        "mpi_2x2", Outcome.PASSED, 41.2, ranks=4, source="bakehouse/probes/mpi_allreduce.py", log=DIRECTORY
     )
 
 
@@ -82,7 +82,7 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
         exit="1 after 41 s; rank 0 stopped with it",
         source="bakehouse/probes/mpi_allreduce.py",
         tail=("Traceback", "ValueError: boom"),
-        log=FOLDER,
+        log=DIRECTORY,
     )
 
 

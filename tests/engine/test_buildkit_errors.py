@@ -43,9 +43,9 @@ Dockerfile:6
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for image in ("a", "b"):
-        folder = tmp_path / "images" / image
-        folder.mkdir(parents=True)
-        (folder / "Dockerfile").write_text(DOCKERFILE)
+        directory = tmp_path / "images" / image
+        directory.mkdir(parents=True)
+        (directory / "Dockerfile").write_text(DOCKERFILE)
     template = tmp_path / "recipes" / "metis" / "install.j2"
     template.parent.mkdir(parents=True)
     template.write_text(TEMPLATE)

@@ -34,21 +34,21 @@ echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {\\"$digest\\": \\"sh
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("a", "b"):
-        folder = tmp_path / "images" / name
-        folder.mkdir(parents=True)
-        (folder / "Dockerfile").write_text("FROM scratch\n")
+        directory = tmp_path / "images" / name
+        directory.mkdir(parents=True)
+        (directory / "Dockerfile").write_text("FROM scratch\n")
         file = {"target": {name: {"context": f"images/{name}", "dockerfile": "Dockerfile"}}}
-        (folder / "docker-bake.json").write_text(json.dumps(file))
+        (directory / "docker-bake.json").write_text(json.dumps(file))
     monkeypatch.chdir(tmp_path)
     put(tmp_path, monkeypatch, docker=BAKE)
     return tmp_path
 
 
-def bake(folder: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, str]:
+def bake(directory: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, str]:
     return buildx.bake(
         TARGETS,
-        cwd=folder,
-        state=folder / "state",
+        cwd=directory,
+        state=directory / "state",
         secrets=secrets,
         arguments={"HTTP_PROXY": "http://user:word@proxy.example"},
         on_event=(events if events is not None else []).append,

@@ -22,8 +22,8 @@ def test_an_engine_of_a_run_that_is_gone_is_removed_and_no_other(tmp_path: Path)
     mine = tempdir.run_id()
     machine = mine.split("-")[0]
     living, dead = tmp_path / f"{mine}.abc", tmp_path / f"{machine}-999999999-1.abc"
-    for folder in (living, dead):
-        (folder / "data").mkdir(parents=True)
+    for directory in (living, dead):
+        (directory / "data").mkdir(parents=True)
 
     isolated_engine.sweep(tmp_path)
 

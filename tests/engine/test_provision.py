@@ -201,8 +201,10 @@ def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytes
 class Running:
     """Machine with a running engine, replaced by a program of that name."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place = DaemonPaths(state=folder, socket=folder / "docker.sock", pidfile=folder / "docker.pid")
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place = DaemonPaths(
+            state=directory, socket=directory / "docker.sock", pidfile=directory / "docker.pid"
+        )
         self.fixed: list[str] = []
         self.done: list[str] = []
         self.said: list[str] = []
@@ -213,7 +215,7 @@ class Running:
             "bakehouse.engine.dockerd.fix_address", lambda bridge, say: self.fixed.append(bridge)
         )
         monkeypatch.setattr("bakehouse.engine.provision.os.geteuid", lambda: 0)
-        self._program = put(folder, monkeypatch, dockerd="read forever") / "dockerd"
+        self._program = put(directory, monkeypatch, dockerd="read forever") / "dockerd"
 
     @contextlib.contextmanager
     def dockerd(self, configuration: Path) -> Iterator[None]:

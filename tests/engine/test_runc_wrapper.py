@@ -14,10 +14,10 @@ from bakehouse.engine import runc_wrapper
 from bakehouse.engine.fake_clock import FakeClock, compile_library
 
 
-def bundle(folder: Path, *environment: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"process": {"env": environment, "args": ["true"]}}))
-    return folder
+def bundle(directory: Path, *environment: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps({"process": {"env": environment, "args": ["true"]}}))
+    return directory
 
 
 def test_a_container_loads_the_library_and_keeps_what_it_was_reported(tmp_path: Path) -> None:

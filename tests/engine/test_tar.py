@@ -29,11 +29,11 @@ def test_files_come_out_as_they_went_in(files: dict[str, bytes], piece: int) -> 
 def test_only_regular_files_are_given() -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        folder = tarfile.TarInfo("model")
-        folder.type = tarfile.DIRTYPE
+        directory = tarfile.TarInfo("model")
+        directory.type = tarfile.DIRTYPE
         link = tarfile.TarInfo("model/link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(folder)
+        archive.addfile(directory)
         archive.addfile(link)
 
     with tar.unpacked([buffer.getvalue()]) as entries:
@@ -50,11 +50,11 @@ def test_nothing_gives_no_files() -> None:
         assert list(entries) == []
 
 
-def test_an_entry_is_not_written_outside_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
+def test_an_entry_is_not_written_outside_its_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
     with tar.unpacked([tar.pack({"/model/../../evil": b"x", "/model/good": b"y"})]) as entries:
         for entry in entries:
-            entry.write_below(folder)
+            entry.write_below(directory)
 
-    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "good"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["directory", "good"]

@@ -55,6 +55,6 @@ def test_a_source_is_one_line() -> None:
     )
 
 
-def test_a_folder_whose_name_has_a_space_is_one_word() -> None:
+def test_a_directory_whose_name_has_a_space_is_one_word() -> None:
     line = folder_line(Path("/home/ann/my project/build"))
     assert line == "deb [trusted=yes] copy:/home/ann/my%20project/build ./"

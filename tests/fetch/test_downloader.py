@@ -28,13 +28,13 @@ CONTENT = bytes(range(256)) * 1800
 class Fetching:
     """A machine with mirrors, and a store that fetchers of several runs share."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, list[str]()
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.said = directory, list[str]()
 
     def run(self, *mirrors: str, patience: float = bounds.IDLE_SECONDS) -> Fetcher:
-        machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.folder)})
-        store = FileCache(self.folder / "store", self.said.append)
-        local = LocalMirrors(machine.folders, HashCache(self.folder / "hashes.json"))
+        machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.directory)})
+        store = FileCache(self.directory / "store", self.said.append)
+        local = LocalMirrors(machine.folders, HashCache(self.directory / "hashes.json"))
         return Fetcher(store, local, offers=machine.offers, here=machine.here, patience=patience)
 
 
@@ -57,7 +57,7 @@ def test_a_file_is_placed_as_a_mirror_has_it(machine: Fetching, servers: list[Fi
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher:
         path = fetcher.get(file)
-    assert path == machine.folder / "store" / str(file.sha256) / file.file
+    assert path == machine.directory / "store" / str(file.sha256) / file.file
     assert path.read_bytes() == CONTENT
 
 
@@ -254,8 +254,8 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
         raise SourceError(reason, is_down=True)
         yield
 
-    store = FileCache(machine.folder / "store", print)
-    local = LocalMirrors([], HashCache(machine.folder / "hashes.json"))
+    store = FileCache(machine.directory / "store", print)
+    local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
     offers = [Offer("mirror", "there", silent)]
     with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
         transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(20)]
@@ -279,8 +279,8 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
         raise SourceError(reason)
         yield
 
-    store = FileCache(machine.folder / "store", print)
-    local = LocalMirrors([], HashCache(machine.folder / "hashes.json"))
+    store = FileCache(machine.directory / "store", print)
+    local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
     offers = [Offer("mirror", "there", without)]
     with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
         transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(7)]
@@ -303,7 +303,7 @@ def test_a_damaged_file_is_dropped_told_and_fetched_again(
     assert machine.said == [f"{path} is damaged; removed"]
 
 
-def test_a_file_of_a_mirrors_folder_is_used_where_it_lies(
+def test_a_file_of_a_mirrors_directory_is_used_where_it_lies(
     machine: Fetching, servers: list[FileServer], tmp_path: Path
 ) -> None:
     file = wanted(CONTENT, "part-1.0.tar.gz")
@@ -332,7 +332,7 @@ def test_what_was_removed_meanwhile_is_fetched_again(machine: Fetching, servers:
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher:
         fetcher.get(file)
-        FileCache(machine.folder / "store", print).clear()
+        FileCache(machine.directory / "store", print).clear()
         assert fetcher.get(file).read_bytes() == CONTENT
 
 
@@ -367,8 +367,8 @@ with Fetching(Path(sys.argv[1])).run(sys.argv[2]) as fetcher:
 """
 
 
-def a_process(folder: Path, url: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", RUN, str(folder), url]
+def a_process(directory: Path, url: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", RUN, str(directory), url]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
@@ -384,7 +384,7 @@ def go(process: "subprocess.Popen[str]") -> None:
 def test_two_processes_at_once_fetch_a_file_once(machine: Fetching, servers: list[FileServer]) -> None:
     servers[0].put(CONTENT)
     servers[0].gate = threading.Event()
-    processes = [a_process(machine.folder, servers[0].url) for _ in range(2)]
+    processes = [a_process(machine.directory, servers[0].url) for _ in range(2)]
     go(processes[0])
     assert servers[0].half_sent.wait(60)
     go(processes[1])
@@ -400,15 +400,15 @@ def test_an_interrupt_leaves_only_what_the_next_run_goes_on_with(
 ) -> None:
     file = servers[0].put(CONTENT)
     servers[0].gate = threading.Event()
-    process = a_process(machine.folder, servers[0].url)
+    process = a_process(machine.directory, servers[0].url)
     go(process)
-    part = machine.folder / "store/.parts" / str(file.sha256)
+    part = machine.directory / "store/.parts" / str(file.sha256)
     assert servers[0].half_sent.wait(60)
     while not (part.exists() and part.stat().st_size):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.communicate()[0] == "interrupted\n"
-    assert not (machine.folder / "store" / str(file.sha256)).exists()
+    assert not (machine.directory / "store" / str(file.sha256)).exists()
     there = part.stat().st_size
 
     servers[0].gate.set()

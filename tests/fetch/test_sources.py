@@ -132,7 +132,7 @@ def test_pips_own_proxy_is_for_indexes(server: FileServer) -> None:
         assert proxy.paths == [f"{server.url}/simple/tiny-part/"]
 
 
-def test_an_index_that_is_a_folder(tmp_path: Path) -> None:
+def test_an_index_that_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "simple/tiny-part").mkdir(parents=True)
     (tmp_path / "simple/tiny-part/index.html").write_text(f'<a href="../../files/{WHEEL}#sha256=0">x</a>')
     found = machine(pip=PipConfig(index_url=f"file://{tmp_path}/simple"))

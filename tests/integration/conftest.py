@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """A project in a folder of its own: what it writes is not Bakehouse's own `images/` and `build/`."""
+    """A project in a directory of its own: what it writes is not Bakehouse's own `images/` and `build/`."""
     root = tmp_path_factory.mktemp("project")
     with kept_port() as port:
         (root / "pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")

@@ -1,4 +1,4 @@
-"""A stand-in of ECR at ECR's own address, with TLS: for this machine alone, as long as a block lasts."""
+"""A stub of ECR at ECR's own address, with TLS: for this machine alone, as long as a block lasts."""
 
 import contextlib
 import shutil
@@ -14,12 +14,12 @@ _ADDRESS = "127.5.4.3"
 
 
 @contextlib.contextmanager
-def at_address(host: str, upstream: str, folder: Path) -> Iterator[Path]:
+def at_address(host: str, upstream: str, directory: Path) -> Iterator[Path]:
     """Let `host` be answered by the HTTP server at `upstream`; gives the certificate to trust.
 
     The engine and we find the name in /etc/hosts; the engine trusts what lies in its certs.d.
     """
-    certificate = _certificate(host, folder)
+    certificate = _certificate(host, directory)
     line = f"{_ADDRESS} {host} # bakehouse-tests\n"
     trusted = CERTIFICATES / host
     with contextlib.ExitStack() as stack:
@@ -38,9 +38,9 @@ def _without(line: str) -> None:
     HOSTS.write_text(HOSTS.read_text().replace(line, ""))
 
 
-def _certificate(host: str, folder: Path) -> Path:
+def _certificate(host: str, directory: Path) -> Path:
     """A certificate of its own issuer, and its key in the same file."""
-    found, key = folder / "certificate.pem", folder / "key.pem"
+    found, key = directory / "certificate.pem", directory / "key.pem"
     subject = ["-subj", "/CN=bakehouse-tests", "-addext", f"subjectAltName=DNS:{host}"]
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)

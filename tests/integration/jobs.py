@@ -26,7 +26,7 @@ class Case:
     image: str = "mpi-cpu"
     """Of a recipe, or any that the engine has."""
     source: Path | None = None
-    """The folder of the code."""
+    """The directory of the code."""
     entry_point: str = "train.py"
     groups: tuple[Group, ...] = homogeneous()
     distribution: Mapping[str, object] = field(default_factory=dict)

@@ -64,12 +64,12 @@ class Round:
     """Containers, networks, volumes and processes that nobody removed."""
 
 
-def project(folder: Path) -> Path:
+def project(directory: Path) -> Path:
     """A user's own project, with code for a job of a second."""
-    (folder / "pyproject.toml").write_text("[tool.bakehouse]\n")
-    (folder / "code").mkdir()
-    (folder / "code/train.py").write_text(_SCRIPT)
-    return folder
+    (directory / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    (directory / "code").mkdir()
+    (directory / "code/train.py").write_text(_SCRIPT)
+    return directory
 
 
 def told(one: Round) -> str:
@@ -170,11 +170,11 @@ def in_engine(pid: int) -> Iterator[str]:
 
 
 def _processes(session: int, variable: bytes) -> Iterator[str]:
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
             if fields[0] in "ZX":
                 continue
-            if int(fields[3]) == session or variable in (folder / "environ").read_bytes():
-                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                yield f"process {folder.name} {words}"
+            if int(fields[3]) == session or variable in (directory / "environ").read_bytes():
+                words = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                yield f"process {directory.name} {words}"

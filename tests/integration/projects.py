@@ -1,4 +1,4 @@
-"""Small projects for real builds: images in folders of their own, on the catalogue's own base."""
+"""Small projects for real builds: images in directories of their own, on the catalogue's own base."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ def base() -> str:
 
 
 class Project:
-    """Dockerfiles and bake files below a folder; what it built is removed at the end."""
+    """Dockerfiles and bake files below a directory; what it built is removed at the end."""
 
     def __init__(self, root: Path, prefix: str) -> None:
         self.root, self._prefix = root, prefix
@@ -49,11 +49,11 @@ class Project:
         return replace(fake_engine.image(name), key=key, base=RegistryBase(base(), None))
 
     def add(self, name: str, dockerfile: str, files: Mapping[str, str] | None = None) -> None:
-        folder = self.root / "images" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "Dockerfile").write_text(dockerfile)
+        directory = self.root / "images" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "Dockerfile").write_text(dockerfile)
         for path, text in (files or {}).items():
-            (folder / path).write_text(text)
+            (directory / path).write_text(text)
         target = {
             "context": f"images/{name}",
             "platforms": ["linux/amd64"],
@@ -61,7 +61,7 @@ class Project:
             "output": [OUTPUT],
             "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         }
-        (folder / "docker-bake.json").write_text(json.dumps({"target": {name: target}}))
+        (directory / "docker-bake.json").write_text(json.dumps({"target": {name: target}}))
         self._names.append(name)
 
     def bake(

@@ -36,10 +36,10 @@ _LINES = itertools.count(1)
 class LocalRegistry:
     """Debian's docker-registry as a process, which can be killed and started again."""
 
-    def __init__(self, folder: Path, port: int, data: Path | None = None) -> None:
+    def __init__(self, directory: Path, port: int, data: Path | None = None) -> None:
         self.port = port
-        self._config = folder / "registry.json"
-        storage = {"filesystem": {"rootdirectory": str(data or folder / "data")}}
+        self._config = directory / "registry.json"
+        storage = {"filesystem": {"rootdirectory": str(data or directory / "data")}}
         document: dict[str, Any] = {
             "version": "0.1",
             "log": {"level": "error", "accesslog": {"disabled": True}},
@@ -69,10 +69,10 @@ class LocalRegistry:
 
 
 @contextlib.contextmanager
-def local_registry(folder: Path, data: Path | None = None) -> Iterator[LocalRegistry]:
+def local_registry(directory: Path, data: Path | None = None) -> Iterator[LocalRegistry]:
     """One that runs."""
     with kept_port() as port:
-        registry = LocalRegistry(folder, port, data)
+        registry = LocalRegistry(directory, port, data)
         registry.start()
         try:
             yield registry
@@ -114,11 +114,11 @@ class Scene:
 class Layout:
     """An image as an OCI layout, as `docker save` writes it."""
 
-    folder: Path
+    directory: Path
     manifest: Manifest
 
     def blob(self, digest: str) -> Path:
-        return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
+        return self.directory / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def put(self, scene: Scene, repository: str) -> None:
         """Let it lie in the registry under the tag."""
@@ -131,15 +131,15 @@ class Layout:
 Layouts = Mapping[str, Layout]
 
 
-def layout(folder: Path, digest: str) -> Layout:
+def layout(directory: Path, digest: str) -> Layout:
     """An image of the engine's."""
-    folder.mkdir()
+    directory.mkdir()
     with subprocess.Popen(["docker", "save", digest], stdout=subprocess.PIPE) as saving:
         assert saving.stdout
         with tarfile.open(fileobj=saving.stdout, mode="r|") as archive:
-            archive.extractall(folder, filter="data")
-    content = (folder / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
-    return Layout(folder, parse(content))
+            archive.extractall(directory, filter="data")
+    content = (directory / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
+    return Layout(directory, parse(content))
 
 
 Arrange = Callable[[Scene], contextlib.AbstractContextManager[None] | None]
@@ -292,8 +292,8 @@ def _pump(source: socket.socket, target: socket.socket, rate: float) -> None:
 @contextlib.contextmanager
 def untrusted(scene: Scene) -> Iterator[None]:
     """TLS with a certificate that nobody signed, at an address that docker takes for another machine's."""
-    folder = scene.token.parent
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    directory = scene.token.parent
+    key, certificate = directory / "key.pem", directory / "certificate.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=here"]
     files = ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*request, *files], check=True, capture_output=True)
@@ -460,13 +460,13 @@ FAULTS = (
 
 
 @contextlib.contextmanager
-def scene(fault: PushFault, folder: Path, repository: str, layouts: Layouts) -> Iterator[Scene]:
+def scene(fault: PushFault, directory: Path, repository: str, layouts: Layouts) -> Iterator[Scene]:
     """The fault, ready for a pusher; `layouts` are what the tag may name before."""
     with contextlib.ExitStack() as stack:
-        data = stack.enter_context(_small_disk(folder)) if fault.disk else None
-        registry = stack.enter_context(local_registry(folder, data))
+        data = stack.enter_context(_small_disk(directory)) if fault.disk else None
+        registry = stack.enter_context(local_registry(directory, data))
         proxy = stack.enter_context(Proxy(registry.port).running())
-        token = folder / "token"
+        token = directory / "token"
         token.write_text(NEW)
         here = Scene(registry, proxy, token)
         if fault.there:
@@ -479,9 +479,9 @@ def scene(fault: PushFault, folder: Path, repository: str, layouts: Layouts) -> 
 
 
 @contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[Path]:
+def _small_disk(directory: Path) -> Iterator[Path]:
     """Needs root."""
-    data = folder / "small"
+    data = directory / "small"
     data.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(data)], check=True)
     try:
@@ -490,13 +490,13 @@ def _small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
-def docker_configuration(folder: Path, token: Path) -> dict[str, str]:
+def docker_configuration(directory: Path, token: Path) -> dict[str, str]:
     """What a process needs to log in as docker does, with the token that the file has at that moment."""
-    programs = folder / "bin"
+    programs = directory / "bin"
     programs.mkdir()
     helper = programs / "docker-credential-faults"
     answer = f'{{"Username": "{USER}", "Secret": "%s"}}'
     helper.write_text(f"#!/bin/sh\n[ \"$1\" = get ] && printf '{answer}' \"$(cat '{token}')\"\n")
     helper.chmod(0o755)
-    (folder / "config.json").write_text(json.dumps({"credsStore": "faults"}))
-    return {"DOCKER_CONFIG": str(folder), "PATH": f"{programs}:{os.environ['PATH']}"}
+    (directory / "config.json").write_text(json.dumps({"credsStore": "faults"}))
+    return {"DOCKER_CONFIG": str(directory), "PATH": f"{programs}:{os.environ['PATH']}"}

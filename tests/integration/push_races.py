@@ -23,7 +23,7 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST
 from tests.integration.push_faults import local_registry, relay
 from tests.integration.pushing import NAME, TAG
 from tests.integration.tiny_images import built
-from tests.support.ecr import ecr_standins
+from tests.support.ecr import ecr_stubs
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 from tests.support.registry import registry_image
 
@@ -86,21 +86,21 @@ class Course:
 
 
 @contextlib.contextmanager
-def mutable(folder: Path) -> Iterator[Course]:
+def mutable(directory: Path) -> Iterator[Course]:
     """A plain registry: the last one that pushes has the tag."""
-    with local_registry(folder) as registry:
+    with local_registry(directory) as registry:
         host = f"127.0.0.1:{registry.port}"
         yield Course(host, host)
 
 
 @contextlib.contextmanager
-def contested(folder: Path, settle: str) -> Iterator[Course]:
+def contested(directory: Path, settle: str) -> Iterator[Course]:
     """A plain registry where each round goes the worst way, however long each pusher takes for its part.
 
     None finds the tag taken before it pushes. One is the first, and finds after its push that the tag is
     its own; then all others push at once. `settle` is to be longer than that takes.
     """
-    with local_registry(folder) as registry, Proxy(registry.port).running() as proxy:
+    with local_registry(directory) as registry, Proxy(registry.port).running() as proxy:
         gate = _Gate()
         proxy.do("PUT", "/manifests/", gate.push)
         proxy.do("GET|HEAD", "/manifests/", gate.look)
@@ -161,9 +161,9 @@ class _Gate:
 
 
 @contextlib.contextmanager
-def immutable(folder: Path) -> Iterator[Course]:
+def immutable(directory: Path) -> Iterator[Course]:
     """As ECR does it: the first one has the tag."""
-    with registry_image() as image, ecr_standins(image) as ecr:
+    with registry_image() as image, ecr_stubs(image) as ecr:
         ecr.registry.tokens.add(_TOKEN)
 
         def prepare(repository: str, pushers: int) -> None:
@@ -181,12 +181,12 @@ class Run(Protocol):
 
 
 @contextlib.contextmanager
-def racers(course: Course, count: int, folder: Path) -> Iterator[Run]:
+def racers(course: Course, count: int, directory: Path) -> Iterator[Run]:
     """So many pushers; what is given runs a round of a number."""
     with contextlib.ExitStack() as stack:
         digests, started = [], []
         for number in range(count):
-            own = folder / f"racer-{number}"
+            own = directory / f"racer-{number}"
             (own / "docker").mkdir(parents=True)
             (own / "image").mkdir()
             image = stack.enter_context(built(own / "image", NAME, bytes_=20_000))

@@ -1,7 +1,7 @@
 """Publishes one tiny image in a process of its own: `python -m tests.integration.pushing HOST DIGEST …`.
 
 What docker's own configuration says of logins counts, and nothing is shared between two such processes but
-what their FOLDER holds.
+what their DIRECTORY holds.
 """
 
 import json
@@ -32,18 +32,18 @@ class Wanted:
 
     host: str
     digest: str
-    folder: Path
+    directory: Path
     prefix: str = "bakehouse"
     deadline: float = 0.0
 
     def command(self) -> list[str]:
-        words = (self.host, self.digest, str(self.folder), self.prefix, str(self.deadline))
+        words = (self.host, self.digest, str(self.directory), self.prefix, str(self.deadline))
         return [sys.executable, "-P", "-m", "tests.integration.pushing", *words]
 
 
-def main(host: str, digest: str, folder: str, prefix: str, deadline: str, settle: str = "") -> int:
+def main(host: str, digest: str, directory: str, prefix: str, deadline: str, settle: str = "") -> int:
     built = BuiltImage(image(NAME), Digest(digest), 1)
-    state = Path(folder)
+    state = Path(directory)
     publication = PushOptions(day=DAY, locks=state / "locks", prefix=prefix)
     if settle:
         publication = replace(publication, settle=float(settle))
@@ -66,10 +66,10 @@ def main(host: str, digest: str, folder: str, prefix: str, deadline: str, settle
     return 0
 
 
-def serve(host: str, digest: str, folder: str, settle: str) -> None:
+def serve(host: str, digest: str, directory: str, settle: str) -> None:
     """Push it under each prefix that comes, and tell how that ended: such a process is started once."""
     for line in sys.stdin:
-        print(json.dumps({"code": main(host, digest, folder, line.strip(), "60", settle)}), flush=True)
+        print(json.dumps({"code": main(host, digest, directory, line.strip(), "60", settle)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,20 +26,20 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 
 
 def installed(lock: Path) -> Path:
-    """The folder of a Python with what a lock lists, installed once for each content of it."""
+    """The directory of a Python with what a lock lists, installed once for each content of it."""
     name = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-    folder = HOME / "build" / f"{lock.stem}-{name}"
-    with exclusive(folder.with_suffix(".lock")):
-        if not (folder / "complete").exists():
+    directory = HOME / "build" / f"{lock.stem}-{name}"
+    with exclusive(directory.with_suffix(".lock")):
+        if not (directory / "complete").exists():
             uv = [sys.executable, "-m", "uv"]
             subprocess.run(
-                [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], check=True
+                [*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)], check=True
             )
-            python = str(folder / "bin" / "python")
+            python = str(directory / "bin" / "python")
             install = [*uv, "pip", "install", "--quiet", "--no-deps", "--python", python, "--require-hashes"]
             subprocess.run([*install, "--requirement", str(lock)], check=True)
-            (folder / "complete").touch()
-    return folder
+            (directory / "complete").touch()
+    return directory
 
 
 class Aws:
@@ -68,12 +68,12 @@ class Aws:
             "SAGEMAKER_VALIDATE_ROLE": "false",
         }
 
-    def run(self, sdk: Path, arguments: list[str], folder: Path) -> str:
-        """What Python prints, run in a folder with the SDK and as a notebook in SageMaker."""
+    def run(self, sdk: Path, arguments: list[str], directory: Path) -> str:
+        """What Python prints, run in a directory with the SDK and as a notebook in SageMaker."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        environment |= self.environment_of_a_notebook() | {"HOME": str(folder)}
+        environment |= self.environment_of_a_notebook() | {"HOME": str(directory)}
         command = [str(sdk / "bin" / "python"), *arguments]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -87,7 +87,7 @@ class Aws:
 
 
 @contextlib.contextmanager
-def moto_for_aws(folder: Path) -> Iterator[Aws]:
+def moto_for_aws(directory: Path) -> Iterator[Aws]:
     """A moto of its own, with SageMaker's execution role."""
     if not shutil.which("openssl"):
         pytest.skip("moto's proxy needs the openssl command")
@@ -96,7 +96,7 @@ def moto_for_aws(folder: Path) -> Iterator[Aws]:
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(kept_port())
         start = [sys.executable, "-m", "moto.proxy", "-H", "127.0.0.1", "-p", str(port)]
-        log = folder / "log"
+        log = directory / "log"
         with log.open("wb") as output:
             proxy = subprocess.Popen(start, stdout=output, stderr=output)
         stack.callback(proxy.wait)

@@ -30,10 +30,10 @@ LISTS = (
 )
 
 
-def locked(folder: Path, resolved: apt.Resolved) -> AptLock:
-    (folder / "apt").mkdir(exist_ok=True)
-    (folder / "apt/bookworm.packages").write_text(written(resolved.packages.values()))
-    return apt_locks([folder])["bookworm"]
+def locked(directory: Path, resolved: apt.Resolved) -> AptLock:
+    (directory / "apt").mkdir(exist_ok=True)
+    (directory / "apt/bookworm.packages").write_text(written(resolved.packages.values()))
+    return apt_locks([directory])["bookworm"]
 
 
 def names(resolved: apt.Resolved) -> set[str]:

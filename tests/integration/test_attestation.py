@@ -29,7 +29,7 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, fallback_tag
 from bakehouse.registry.registry import NamedRegistry, Registry
 from tests.integration.tiny_images import built, passed
-from tests.support.ecr import EcrStandin
+from tests.support.ecr import EcrStub
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.proxy import Proxy, error_body
 from tests.support.referrers import Referrers
@@ -53,15 +53,15 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 class Attest:
     """How the tests here publish and attach; there is no Python in their images, which a fake answers for."""
 
-    def __init__(self, folder: Path, registry: Registry) -> None:
+    def __init__(self, directory: Path, registry: Registry) -> None:
         self.lines: list[str] = []
         self.registry = registry
-        self.pusher = docker_push.connect(folder / "notes")
+        self.pusher = docker_push.connect(directory / "notes")
         self.engine = FakeEngine(lambda _: Run(prints=json.dumps(LISTED)))
         self.publication = PushOptions(
             day=date(2026, 11, 20),
-            locks=folder / "locks",
-            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            locks=directory / "locks",
+            prefix=directory.name.lower().replace("_", "-").rstrip("-"),
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             revision="c0ffee",
         )
@@ -177,15 +177,15 @@ def test_a_registry_that_refuses_keeps_it_from_no_other(
 
 
 def test_on_ecr_with_immutable_tags_no_tag_is_needed(
-    tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage
+    tmp_path: Path, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
-    attesting = Attest(tmp_path, EcrRegistry(host=ecr_standin.host, create=True))
+    attesting = Attest(tmp_path, EcrRegistry(host=ecr_stub.host, create=True))
     published = attesting.push(image)
     attached = attesting(image, published)
     remote = attesting.repository(published)
     assert remote.referrers(image.digest) == tuple(one.digest for one in attached)
     assert remote.tags() == published.tags
-    assert ecr_standin.images(published.repository) == {image.digest: list(published.tags)}
+    assert ecr_stub.images(published.repository) == {image.digest: list(published.tags)}
     assert attesting(image, published) == attached
 
 

@@ -5,7 +5,7 @@ import pytest
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.util.aws import Access, Aws
-from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
@@ -14,20 +14,20 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/Pusher"
 
 
 def test_a_role_is_assumed_and_named_with_its_session(
-    ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch
+    ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Aws(REGION, Access(role=ROLE)).principal() == "the AWS session `bakehouse` (role Pusher)"
     monkeypatch.setenv("AWS_ROLE_SESSION_NAME", "ci-42")
     assert Aws(REGION, Access(role=ROLE)).principal() == "the AWS session `ci-42` (role Pusher)"
 
 
-def test_a_role_of_another_account_has_that_account_s_registry(ecr_standin: EcrStandin) -> None:
+def test_a_role_of_another_account_has_that_account_s_registry(ecr_stub: EcrStub) -> None:
     other = EcrRegistry(region=REGION, access=Access(role="arn:aws:iam::210987654321:role/Pusher"))
     assert other.host == f"210987654321.dkr.ecr.{REGION}.amazonaws.com"
     assert other.credentials().username == "AWS"
 
 
-def test_a_role_that_may_not_be_assumed(ecr_standin: EcrStandin) -> None:
+def test_a_role_that_may_not_be_assumed(ecr_stub: EcrStub) -> None:
     words = "User: arn:aws:iam::1:user/x is not authorized to perform: sts:AssumeRole on resource: y"
 
     def refuse(request: Request) -> Reply | None:
@@ -36,7 +36,7 @@ def test_a_role_that_may_not_be_assumed(ecr_standin: EcrStandin) -> None:
         error = f"<Error><Code>AccessDenied</Code><Message>{words}</Message></Error>"
         return Reply(403, {}, f"<ErrorResponse>{error}</ErrorResponse>".encode())
 
-    ecr_standin.aws.answers.insert(0, refuse)
+    ecr_stub.aws.answers.insert(0, refuse)
     with pytest.raises(RegistryAuthError) as caught:
         EcrRegistry(region=REGION, access=Access(role=ROLE)).credentials()
     assert caught.value.diagnostics == (
@@ -48,15 +48,13 @@ def test_a_role_that_may_not_be_assumed(ecr_standin: EcrStandin) -> None:
     )
 
 
-def test_a_profile_of_the_settings_that_does_not_exist(ecr_standin: EcrStandin) -> None:
+def test_a_profile_of_the_settings_that_does_not_exist(ecr_stub: EcrStub) -> None:
     with pytest.raises(RegistryAuthError) as caught:
         EcrRegistry(region=REGION, access=Access(profile="nobody")).credentials()
     assert caught.value.diagnostics[0].message == "there is no AWS profile `nobody`"
 
 
-def test_a_role_without_credentials_to_assume_it(
-    ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_without_credentials_to_assume_it(ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(PublishError) as caught:
@@ -75,7 +73,7 @@ def test_a_role_without_credentials_to_assume_it(
     ],
 )
 def test_the_api_is_asked_at_the_endpoint_that_is_meant(
-    ecr_standin: EcrStandin,
+    ecr_stub: EcrStub,
     monkeypatch: pytest.MonkeyPatch,
     region: str,
     access: Access,

@@ -17,24 +17,24 @@ from bakehouse.registry.registry import Credentials
 from bakehouse.registry.transfer import StallPolicy
 from tests.integration.projects import Project
 from tests.integration.tiny_images import built
-from tests.support.ecr import EcrStandin
+from tests.support.ecr import EcrStub
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
-def base(tmp_path: Path, ecr_standin: EcrStandin) -> str:
+def base(tmp_path: Path, ecr_stub: EcrStub) -> str:
     """A base in a private registry, of which the engine holds nothing under this address."""
     name = f"{tmp_path.name.replace('_', '-').rstrip('-')}/base"
-    ecr_standin.client.create_repository(repositoryName=name)
-    folder = tmp_path / "base"
-    folder.mkdir()
-    reference = f"{ecr_standin.host}/{name}"
-    with built(folder, "base") as image:
-        login = EcrRegistry(host=ecr_standin.host).credentials()
+    ecr_stub.client.create_repository(repositoryName=name)
+    directory = tmp_path / "base"
+    directory.mkdir()
+    reference = f"{ecr_stub.host}/{name}"
+    with built(directory, "base") as image:
+        login = EcrRegistry(host=ecr_stub.host).credentials()
         pushing = docker_push.connect(tmp_path / "notes")
         pushing.push(image.digest, f"{reference}:1", login, StallPolicy(30, float("inf")), lambda _: None)
-    ecr_standin.registry.expire_tokens()
+    ecr_stub.registry.expire_tokens()
     return f"{reference}@{image.digest}"
 
 
@@ -60,7 +60,7 @@ def bake(project: Project, environment: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("config", ["{}", '{"credsStore": "no-such-store"}'])
 def test_a_base_behind_a_token_is_pulled_without_docker_login(
-    project: Project, ecr_standin: EcrStandin, tmp_path: Path, config: str
+    project: Project, ecr_stub: EcrStub, tmp_path: Path, config: str
 ) -> None:
     own = tmp_path / "docker"
     own.mkdir()
@@ -72,12 +72,12 @@ def test_a_base_behind_a_token_is_pulled_without_docker_login(
 
     state = tmp_path / "state"
     with docker_logins(
-        [ecr_standin.host], login, state=state, report=print, environment=environment
+        [ecr_stub.host], login, state=state, report=print, environment=environment
     ) as variables:
         digests = bake(project, variables)
 
     assert digests.keys() == {"extended"}
-    [token] = ecr_standin.registry.tokens - {one for one in ecr_standin.registry.tokens if " " in one}
+    [token] = ecr_stub.registry.tokens - {one for one in ecr_stub.registry.tokens if " " in one}
     left = [path for path in tmp_path.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
     assert left == []
     assert (own / "config.json").read_text() == config

@@ -54,26 +54,26 @@ def network() -> Iterator[str]:
 @pytest.fixture
 def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths]:
     """Room for a second engine, which docker reaches; what runs in it in the end is ended."""
-    # Not pytest's own folder: the path of a socket has at most 107 characters.
-    folder = Path(tempfile.mkdtemp(prefix="bh-"))
+    # Not pytest's own directory: the path of a socket has at most 107 characters.
+    directory = Path(tempfile.mkdtemp(prefix="bh-"))
     place = DaemonPaths(
-        state=folder / "state",
-        socket=folder / "docker.sock",
-        data_root=folder / "data",
-        exec_root=folder / "exec",
-        pidfile=folder / "docker.pid",
-        containerd=folder / "containerd.sock",
-        configured=folder / "daemon.json",
+        state=directory / "state",
+        socket=directory / "docker.sock",
+        data_root=directory / "data",
+        exec_root=directory / "exec",
+        pidfile=directory / "docker.pid",
+        containerd=directory / "containerd.sock",
+        configured=directory / "daemon.json",
         command=("nsenter", f"--net=/run/netns/{network}", "dockerd"),
     )
     monkeypatch.setenv("DOCKER_HOST", place.endpoint)
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
     yield place
     dockerd.stop(place)
-    for mount in (folder / "exec" / "netns", folder / "data"):
+    for mount in (directory / "exec" / "netns", directory / "data"):
         with contextlib.suppress(OSError):
             subprocess.run(["umount", "--recursive", "--quiet", mount], capture_output=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def running(place: DaemonPaths) -> int:

@@ -22,7 +22,7 @@ from bakehouse.registry.ecr_repository import SIGNATURES
 from bakehouse.registry.manifest import short
 from bakehouse.registry.transfer import StallPolicy
 from tests.integration.tiny_images import built, passed
-from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Forward, Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -51,14 +51,14 @@ def later(other: BuiltImage) -> BuiltImage:
 class Push:
     """How the tests here publish."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, directory: Path, host: str) -> None:
         self.lines: list[str] = []
         self.host = host
-        self.pusher = docker_push.connect(folder / "notes")
+        self.pusher = docker_push.connect(directory / "notes")
         self.publication = PushOptions(
             day=date(2026, 11, 20),
-            locks=folder / "locks",
-            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            locks=directory / "locks",
+            prefix=directory.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             settle=0.0,
@@ -75,95 +75,93 @@ class Push:
 
 
 @pytest.fixture
-def push(tmp_path: Path, ecr_standin: EcrStandin) -> Push:
-    return Push(tmp_path, ecr_standin.host)
+def push(tmp_path: Path, ecr_stub: EcrStub) -> Push:
+    return Push(tmp_path, ecr_stub.host)
 
 
-def test_ecr_lists_what_was_published(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
+def test_ecr_lists_what_was_published(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
     published = push(image)
-    assert published.image_uri == f"{ecr_standin.host}/{push.repository}@{image.digest}"
-    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
+    assert published.image_uri == f"{ecr_stub.host}/{push.repository}@{image.digest}"
+    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
 
 
 def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias_and_signatures(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+    ecr_stub: EcrStub, push: Push, image: BuiltImage
 ) -> None:
     push(image)
-    (made,) = ecr_standin.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
+    (made,) = ecr_stub.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
     assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     filters = [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]]
     assert filters == ["mpi-cpu", *SIGNATURES]
 
 
-def test_a_missing_repository_is_not_made_unasked(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
-) -> None:
+def test_a_missing_repository_is_not_made_unasked(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
     with pytest.raises(PublishError) as caught:
         push(image, create=False)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"there is no repository `{push.repository}` in `{ecr_standin.host}`",
+            f"there is no repository `{push.repository}` in `{ecr_stub.host}`",
             hint="add `--create`, or ask the owner of the account to create it",
         ),
     )
 
 
 def test_a_repository_that_vanishes_during_the_push_is_made_again(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+    ecr_stub: EcrStub, push: Push, image: BuiltImage
 ) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
+    ecr_stub.client.create_repository(repositoryName=push.repository)
 
     def vanish(request: Request, forward: Forward) -> Reply:
-        ecr_standin.client.delete_repository(repositoryName=push.repository, force=True)
-        return ecr_standin.registry.answers[1](request) or forward(request)
+        ecr_stub.client.delete_repository(repositoryName=push.repository, force=True)
+        return ecr_stub.registry.answers[1](request) or forward(request)
 
-    ecr_standin.registry.do("POST", "/blobs/uploads/", vanish, 1)
+    ecr_stub.registry.do("POST", "/blobs/uploads/", vanish, 1)
     push(image)
-    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
+    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
 
 
-def test_an_expired_login_is_renewed_once(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
+def test_an_expired_login_is_renewed_once(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+    ecr_stub.client.create_repository(repositoryName=push.repository)
 
     def expire(request: Request, forward: Forward) -> Reply:
-        ecr_standin.registry.expire_tokens()
+        ecr_stub.registry.expire_tokens()
         text = "Your authorization token has expired. Reauthenticate and try again."
         return Reply(403, {}, error_body("DENIED", text))
 
-    ecr_standin.registry.do("POST", "/blobs/uploads/", expire, 1)
+    ecr_stub.registry.do("POST", "/blobs/uploads/", expire, 1)
     push(image)
-    assert len(ecr_standin.aws.issued) == 2
-    assert ecr_standin.images(push.repository) == {image.digest: [TAG]}
+    assert len(ecr_stub.aws.issued) == 2
+    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
 
 
 def test_an_expired_login_is_renewed_when_reading_too(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
+    ecr_stub: EcrStub, push: Push, image: BuiltImage
 ) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
+    ecr_stub.client.create_repository(repositoryName=push.repository)
 
     def expire(request: Request, forward: Forward) -> Reply:
-        ecr_standin.registry.expire_tokens()
-        return ecr_standin.registry.answers[0](request) or forward(request)
+        ecr_stub.registry.expire_tokens()
+        return ecr_stub.registry.answers[0](request) or forward(request)
 
-    ecr_standin.registry.do("GET", "/tags/list", expire, 1)
+    ecr_stub.registry.do("GET", "/tags/list", expire, 1)
     push(image)
-    assert len(ecr_standin.aws.issued) == 2
+    assert len(ecr_stub.aws.issued) == 2
 
 
 def test_an_immutable_tag_is_never_overwritten(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     """A rival pushes after we looked; the engine tells only `400 Bad Request`."""
-    ecr_standin.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
-    login = EcrRegistry(host=ecr_standin.host).credentials()
+    ecr_stub.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
+    login = EcrRegistry(host=ecr_stub.host).credentials()
 
     def overtake(request: Request, forward: Forward) -> Reply:
-        reference = f"{ecr_standin.host}/{push.repository}:{TAG}"
+        reference = f"{ecr_stub.host}/{push.repository}:{TAG}"
         push.pusher.push(other.digest, reference, login, StallPolicy(10, float("inf")), lambda _: None)
-        assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
-        return ecr_standin.registry.answers[2](request) or forward(request)
+        assert ecr_stub.images(push.repository) == {other.digest: [TAG]}
+        return ecr_stub.registry.answers[2](request) or forward(request)
 
-    ecr_standin.registry.do("PUT", "/manifests/", overtake, 1)
+    ecr_stub.registry.do("PUT", "/manifests/", overtake, 1)
     with pytest.raises(TagTakenError) as caught:
         push(image)
     facts = dict(caught.value.diagnostics[0].facts)
@@ -171,20 +169,18 @@ def test_an_immutable_tag_is_never_overwritten(
     assert re.fullmatch(
         r"20[0-9-]{8} [0-9:]{5} UTC; CloudTrail's PutImage names the user", facts["there, pushed"]
     )
-    assert ecr_standin.images(push.repository) == {other.digest: [TAG]}
+    assert ecr_stub.images(push.repository) == {other.digest: [TAG]}
 
 
-def test_missing_rights_to_push_name_the_identity(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
-) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
+def test_missing_rights_to_push_name_the_identity(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+    ecr_stub.client.create_repository(repositoryName=push.repository)
     text = "User: arn:aws:iam::1:user/x is not authorized to perform: ecr:InitiateLayerUpload"
-    ecr_standin.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    ecr_stub.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"not allowed to push to `{ecr_standin.host}/{push.repository}`",
+            f"not allowed to push to `{ecr_stub.host}/{push.repository}`",
             reasons=(
                 Reason(f"the AWS user `moto` is valid but not authorized: {text}"),
                 Reason(f"no tag was set; the image is built as {short(image.digest)}"),
@@ -195,7 +191,7 @@ def test_missing_rights_to_push_name_the_identity(
     )
 
 
-def test_a_role_is_named_with_its_session(ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_is_named_with_its_session(ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> None:
     sts = boto3.client("sts", region_name=REGION)
     role = f"arn:aws:iam::{ACCOUNT}:role/BakehouseReader"
     session = sts.assume_role(RoleArn=role, RoleSessionName="ci-render")["Credentials"]
@@ -205,24 +201,20 @@ def test_a_role_is_named_with_its_session(ecr_standin: EcrStandin, monkeypatch: 
     assert EcrRegistry().principal() == "the AWS session `ci-render` (role BakehouseReader)"
 
 
-def test_who_may_push_but_not_list_can_publish(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage
-) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
-    ecr_standin.registry.fail(
-        "GET", "/tags/list", 403, error_body("DENIED", "not authorized: ecr:ListImages")
-    )
+def test_who_may_push_but_not_list_can_publish(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+    ecr_stub.client.create_repository(repositoryName=push.repository)
+    ecr_stub.registry.fail("GET", "/tags/list", 403, error_body("DENIED", "not authorized: ecr:ListImages"))
     push(image)
     assert push(image).was_there
 
 
-def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
-    ecr_standin.registry.fail("GET", "/v2/", 401, b"Not Authorized")
+def test_a_login_that_ecr_does_not_know(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+    ecr_stub.registry.fail("GET", "/v2/", 401, b"Not Authorized")
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{ecr_standin.host}` does not accept the credentials",
+            f"`{ecr_stub.host}` does not accept the credentials",
             reasons=(Reason("it answered the AWS user `moto`: HTTP 401 Unauthorized"),),
             hint="log in, then run `bake push mpi-cpu`; the built image is reused",
         ),
@@ -265,19 +257,19 @@ def test_a_login_that_ecr_does_not_know(ecr_standin: EcrStandin, push: Push, ima
     ],
 )
 def test_aws_refuses_the_login(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage, code: str, told: Diagnostic
+    ecr_stub: EcrStub, push: Push, image: BuiltImage, code: str, told: Diagnostic
 ) -> None:
     text = "User: x is not authorized to perform: "
     if code == "AccessDeniedException":
         text += "ecr:GetAuthorizationToken on resource: *"
-    ecr_standin.aws.refuse("GetAuthorizationToken", code, text)
+    ecr_stub.aws.refuse("GetAuthorizationToken", code, text)
     with pytest.raises(PublishError) as caught:
         push(image)
     assert caught.value.diagnostics == (told,)
 
 
 def test_without_aws_credentials(
-    ecr_standin: EcrStandin, push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    ecr_stub: EcrStub, push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -292,22 +284,21 @@ def test_without_aws_credentials(
     )
 
 
-def test_the_address_is_made_of_account_and_region(ecr_standin: EcrStandin) -> None:
+def test_the_address_is_made_of_account_and_region(ecr_stub: EcrStub) -> None:
     assert EcrRegistry().host == f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 
 
-def test_no_secret_is_ever_told(ecr_standin: EcrStandin, push: Push, image: BuiltImage) -> None:
-    ecr_standin.client.create_repository(repositoryName=push.repository)
+def test_no_secret_is_ever_told(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+    ecr_stub.client.create_repository(repositoryName=push.repository)
 
     def gossip(request: Request, forward: Forward) -> Reply:
-        return Reply(403, {}, error_body("DENIED", f"AWS:{ecr_standin.aws.issued[-1]} may not"))
+        return Reply(403, {}, error_body("DENIED", f"AWS:{ecr_stub.aws.issued[-1]} may not"))
 
-    ecr_standin.registry.do("POST", "/blobs/uploads/", gossip)
+    ecr_stub.registry.do("POST", "/blobs/uploads/", gossip)
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
     told = f"{caught.value.diagnostics} {push.lines} {caught.value.__cause__}"
     assert "AWS:*** may not" in told
     assert not any(
-        secret in told
-        for secret in (*ecr_standin.aws.issued, ecr_standin.environment["AWS_SECRET_ACCESS_KEY"])
+        secret in told for secret in (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])
     )

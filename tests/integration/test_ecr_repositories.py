@@ -10,7 +10,7 @@ from bakehouse.catalog.registry_settings import Creation
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import lifecycle_policy, pull_policy
 from bakehouse.util.aws import Aws
-from tests.support.ecr import EcrStandin
+from tests.support.ecr import EcrStub
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 
@@ -30,18 +30,18 @@ def name(tmp_path: Path) -> str:
     return f"{tmp_path.name.replace('_', '-').rstrip('-')}/mpi-cpu"
 
 
-def registry(ecr_standin: EcrStandin, creation: Creation) -> EcrRegistry:
-    return EcrRegistry(host=ecr_standin.host, create=True, creation=creation)
+def registry(ecr_stub: EcrStub, creation: Creation) -> EcrRegistry:
+    return EcrRegistry(host=ecr_stub.host, create=True, creation=creation)
 
 
-def differences(ecr_standin: EcrStandin, name: str, creation: Creation | None = None) -> list[str]:
-    found = registry(ecr_standin, creation or Creation()).differences(name, "mpi-cpu")
+def differences(ecr_stub: EcrStub, name: str, creation: Creation | None = None) -> list[str]:
+    found = registry(ecr_stub, creation or Creation()).differences(name, "mpi-cpu")
     return [reason.text for reason in found]
 
 
-def test_a_repository_is_made_as_the_settings_say(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, WANTED).create_repository(name, "mpi-cpu")
-    client = ecr_standin.client
+def test_a_repository_is_made_as_the_settings_say(ecr_stub: EcrStub, name: str) -> None:
+    registry(ecr_stub, WANTED).create_repository(name, "mpi-cpu")
+    client = ecr_stub.client
     [made] = client.describe_repositories(repositoryNames=[name])["repositories"]
     assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     assert [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]] == [
@@ -58,7 +58,7 @@ def test_a_repository_is_made_as_the_settings_say(ecr_standin: EcrStandin, name:
     assert [rule["selection"]["tagStatus"] for rule in json.loads(policy)["rules"]] == ["untagged"]
     allowed = json.loads(client.get_repository_policy(repositoryName=name)["policyText"])
     assert allowed == pull_policy(WANTED)
-    assert differences(ecr_standin, name, WANTED) == []
+    assert differences(ecr_stub, name, WANTED) == []
 
 
 def test_who_may_pull() -> None:
@@ -84,48 +84,46 @@ def test_who_may_pull() -> None:
     assert pull_policy(Creation()) == {}
 
 
-def test_a_lifecycle_policy_of_a_file_is_taken_as_it_is(
-    ecr_standin: EcrStandin, name: str, tmp_path: Path
-) -> None:
+def test_a_lifecycle_policy_of_a_file_is_taken_as_it_is(ecr_stub: EcrStub, name: str, tmp_path: Path) -> None:
     days = {"tagStatus": "untagged", "countType": "imageCountMoreThan", "countNumber": 5}
     text = json.dumps({"rules": [{"rulePriority": 7, "selection": days, "action": {"type": "expire"}}]})
     (tmp_path / "policy.json").write_text(text)
     creation = Creation(lifecycle=tmp_path / "policy.json")
-    registry(ecr_standin, creation).create_repository(name, "mpi-cpu")
-    policy = ecr_standin.client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
+    registry(ecr_stub, creation).create_repository(name, "mpi-cpu")
+    policy = ecr_stub.client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
     assert json.loads(policy) == json.loads(text)
 
 
-def test_tags_that_can_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
-    ecr_standin.client.create_repository(repositoryName=name)
-    assert differences(ecr_standin, name) == ["its tags are mutable, so a push can move a release's tag"]
+def test_tags_that_can_move_are_told(ecr_stub: EcrStub, name: str) -> None:
+    ecr_stub.client.create_repository(repositoryName=name)
+    assert differences(ecr_stub, name) == ["its tags are mutable, so a push can move a release's tag"]
 
 
-def test_tags_that_can_not_move_are_told(ecr_standin: EcrStandin, name: str) -> None:
-    ecr_standin.client.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
-    assert differences(ecr_standin, name) == [
+def test_tags_that_can_not_move_are_told(ecr_stub: EcrStub, name: str) -> None:
+    ecr_stub.client.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
+    assert differences(ecr_stub, name) == [
         "its tags are immutable without an exception for `mpi-cpu`, so `--move-tag` fails",
         "its tags are immutable without an exception for `sha256-*.sig`, `sha256-*.att`, `sha256-*.sbom`, "
         "so an image can be signed only once",
     ]
 
 
-def test_an_exception_that_lets_releases_move_is_told(ecr_standin: EcrStandin, name: str) -> None:
-    ecr_standin.client.create_repository(
+def test_an_exception_that_lets_releases_move_is_told(ecr_stub: EcrStub, name: str) -> None:
+    ecr_stub.client.create_repository(
         repositoryName=name,
         imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
         imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": "*"}],
     )
-    assert differences(ecr_standin, name) == [
+    assert differences(ecr_stub, name) == [
         "an exception to its immutability matches releases, so their tags can be moved"
     ]
 
 
-def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
+def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_stub: EcrStub, name: str) -> None:
+    registry(ecr_stub, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
     wanted = replace(WANTED, tags={"team": "ml", "cost": "7"})
-    registry(ecr_standin, wanted).create_repository(name, "mpi-cpu")
-    assert differences(ecr_standin, name, wanted) == [
+    registry(ecr_stub, wanted).create_repository(name, "mpi-cpu")
+    assert differences(ecr_stub, name, wanted) == [
         "it does not scan on push, but `scan_on_push` is set",
         f"it is encrypted with AES256, not with {KEY}; this cannot be changed",
         "its tag `cost` is missing, not `7`",
@@ -136,34 +134,34 @@ def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_standin: Ecr
     ]
 
 
-def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_standin: EcrStandin, name: str) -> None:
-    registry(ecr_standin, Creation()).create_repository(name, "mpi-cpu")
+def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_stub: EcrStub, name: str) -> None:
+    registry(ecr_stub, Creation()).create_repository(name, "mpi-cpu")
     wanted = Creation(untagged_days=14)
-    assert differences(ecr_standin, name, wanted) == [
+    assert differences(ecr_stub, name, wanted) == [
         "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
     ]
-    ecr_standin.client.put_lifecycle_policy(
+    ecr_stub.client.put_lifecycle_policy(
         repositoryName=name, lifecyclePolicyText=lifecycle_policy(Creation(untagged_days=3))
     )
-    assert differences(ecr_standin, name, wanted) == [
+    assert differences(ecr_stub, name, wanted) == [
         "its lifecycle policy differs from `untagged_days` or `lifecycle`"
     ]
 
 
 def test_the_identity_is_requested_only_for_pull_accounts(
-    ecr_standin: EcrStandin, name: str, monkeypatch: pytest.MonkeyPatch
+    ecr_stub: EcrStub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(Aws, "identity")
-    registry(ecr_standin, Creation(pull_organization="o-a1b2c3d4e5")).create_repository(name, "mpi-cpu")
-    assert ecr_standin.client.get_repository_policy(repositoryName=name)["policyText"]
+    registry(ecr_stub, Creation(pull_organization="o-a1b2c3d4e5")).create_repository(name, "mpi-cpu")
+    assert ecr_stub.client.get_repository_policy(repositoryName=name)["policyText"]
 
 
-def test_who_may_not_look_at_a_repository_may_push(ecr_standin: EcrStandin, name: str) -> None:
-    ecr_standin.client.create_repository(repositoryName=name)
+def test_who_may_not_look_at_a_repository_may_push(ecr_stub: EcrStub, name: str) -> None:
+    ecr_stub.client.create_repository(repositoryName=name)
     text = "User: x is not authorized to perform: ecr:DescribeRepositories"
-    ecr_standin.aws.refuse("DescribeRepositories", "AccessDeniedException", text)
-    assert differences(ecr_standin, name) == []
+    ecr_stub.aws.refuse("DescribeRepositories", "AccessDeniedException", text)
+    assert differences(ecr_stub, name) == []
 
 
-def test_a_repository_that_is_not_there_differs_in_nothing(ecr_standin: EcrStandin, name: str) -> None:
-    assert differences(ecr_standin, name) == []
+def test_a_repository_that_is_not_there_differs_in_nothing(ecr_stub: EcrStub, name: str) -> None:
+    assert differences(ecr_stub, name) == []

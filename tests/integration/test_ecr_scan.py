@@ -21,7 +21,7 @@ from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedFindings
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
-from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Proxy, Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -44,10 +44,8 @@ def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, ecr_standin: EcrStandin, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
-) -> Project:
-    monkeypatch.setattr(destination, "registry_host", lambda *_, **__: ecr_standin.host)
+def project(tmp_path: Path, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(destination, "registry_host", lambda *_, **__: ecr_stub.host)
     wait(monkeypatch, 60.0)
     prefix = tmp_path.name.replace("_", "-").rstrip("-")
     team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
@@ -56,7 +54,7 @@ def project(
 
 
 @pytest.fixture
-def answers(ecr_standin: EcrStandin) -> Answers:
+def answers(ecr_stub: EcrStub) -> Answers:
     """Lets ECR answer questions after findings with these, one after the other, the last for ever."""
 
     def set_answers(*told: dict[str, object]) -> None:
@@ -71,7 +69,7 @@ def answers(ecr_standin: EcrStandin) -> Answers:
             document = left.pop(0) if len(left) > 1 else left[0]
             return Reply(400 if "__type" in document else 200, {}, json.dumps(document).encode())
 
-        ecr_standin.aws.answers.insert(0, answer)
+        ecr_stub.aws.answers.insert(0, answer)
 
     return set_answers
 
@@ -93,7 +91,7 @@ def push(project: Project, image: BuiltImage, **terms: object) -> None:
 
 
 def test_what_is_clean_enough_is_released_with_its_findings(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     answers(NONE_YET, found("IN_PROGRESS"), found("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
     push(project, image)
@@ -104,12 +102,12 @@ def test_what_is_clean_enough_is_released_with_its_findings(
         ReleasedFindings("LOW", 2),
         ReleasedFindings("UNTRIAGED", 4),
     )
-    tags = ecr_standin.images(record.repository)[image.digest]
+    tags = ecr_stub.images(record.repository)[image.digest]
     assert tags == sorted([f"mpi-cpu-candidate-{image.digest[7:23]}", *record.tags])
 
 
 def test_findings_that_are_too_severe_keep_an_image_from_being_released(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     answers(found("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
     with pytest.raises(PublishError) as caught:
@@ -123,7 +121,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
         ),
     )
     assert (record.candidate, record.scanned) == (True, SCANNED)
-    assert ecr_standin.images(record.repository)[image.digest] == [*record.tags]
+    assert ecr_stub.images(record.repository)[image.digest] == [*record.tags]
 
 
 @pytest.mark.parametrize(
@@ -183,13 +181,13 @@ def test_enhanced_scanning_is_complete_once_it_has_findings(
 
 
 def test_a_candidate_is_scanned_before_it_is_promoted(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage, answers: Answers
+    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     push(project, image, candidate=True, fail_on="")
     answers(found("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         publish.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
-    assert len(ecr_standin.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
+    assert len(ecr_stub.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
 
     released = publish.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)

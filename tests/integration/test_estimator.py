@@ -116,14 +116,14 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 @pytest.fixture(scope="module")
 def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What SageMaker was asked for by each snippet, run as it stands beside a training script."""
-    folder = tmp_path_factory.mktemp("pasted")
-    (folder / "train.py").write_text("print('training')\n")
+    directory = tmp_path_factory.mktemp("pasted")
+    (directory / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():
         # What else differs is said: nobody waits for a job that moto does not run.
-        (folder / f"{name}.py").write_text(code.replace("trainer.train()", "trainer.train(wait=False)"))
+        (directory / f"{name}.py").write_text(code.replace("trainer.train()", "trainer.train(wait=False)"))
     code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
     for python, names in ((sdk, [*ESTIMATORS, *REQUESTS]), (installed(V3), [*TRAINERS])):
-        aws.run(python, ["-c", code, *(f"{name}.py" for name in names)], folder)
+        aws.run(python, ["-c", code, *(f"{name}.py" for name in names)], directory)
     return aws.jobs()
 
 

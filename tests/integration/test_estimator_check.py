@@ -174,26 +174,26 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 class Compared:
     """Each job with what the SDK says of it, and we."""
 
-    def __init__(self, aws: Aws, sdk: Path, script: str, cases: tuple[Case, ...], folder: Path) -> None:
+    def __init__(self, aws: Aws, sdk: Path, script: str, cases: tuple[Case, ...], directory: Path) -> None:
         content = {
             "cases": [asdict(case) for case in cases],
             "images": {name: image.uri for name, image in IMAGES.items()},
             "role": ROLE,
         }
-        (folder / "cases.json").write_text(json.dumps(content))
-        (folder / "code").mkdir()
+        (directory / "cases.json").write_text(json.dumps(content))
+        (directory / "code").mkdir()
         for name in SCRIPTS:
-            (folder / name).write_text("")
-            (folder / "code" / name).write_text("")
-        (folder / "code" / "train.txt").write_text("")
-        (folder / "code" / "requirements.txt").write_text("")
-        aws.run(installed(sdk), ["-c", script], folder)
-        answers = json.loads((folder / "answers.json").read_text())
+            (directory / name).write_text("")
+            (directory / "code" / name).write_text("")
+        (directory / "code" / "train.txt").write_text("")
+        (directory / "code" / "requirements.txt").write_text("")
+        aws.run(installed(sdk), ["-c", script], directory)
+        answers = json.loads((directory / "answers.json").read_text())
         known = instances(load_catalog([HOME / "recipes"]))
         self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
             (case, answer, tuple(one for one in found if one.is_error))
             for case, answer in zip(cases, answers, strict=True)
-            for found in [validate(case.request(known, folder), IMAGES.get(case.image))]
+            for found in [validate(case.request(known, directory), IMAGES.get(case.image))]
         ]
 
     def ours_alone(self) -> dict[str, Case]:

@@ -230,16 +230,16 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
-    folder = tmp_path_factory.mktemp("v2")
+    directory = tmp_path_factory.mktemp("v2")
     cases = {
         name: {"distribution": distribution, "groups": told(groups), "framework": framework}
         for name, (distribution, groups, framework) in (ESTIMATORS | REFUSED).items()
     }
     content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": OWN}
-    (folder / "cases.json").write_text(json.dumps(content))
-    (folder / "source.tar.gz").write_bytes(b"")
-    aws.run(installed(V2), ["-c", ASK_V2], folder)
-    return Asked(json.loads((folder / "answers.json").read_text()), aws.jobs())
+    (directory / "cases.json").write_text(json.dumps(content))
+    (directory / "source.tar.gz").write_bytes(b"")
+    aws.run(installed(V2), ["-c", ASK_V2], directory)
+    return Asked(json.loads((directory / "answers.json").read_text()), aws.jobs())
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -270,17 +270,17 @@ def test_what_version_2_refuses_is_refused(estimators: Asked, name: str) -> None
 
 @pytest.fixture(scope="module")
 def trainers(aws: Aws, estimators: Asked, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("v3")
+    directory = tmp_path_factory.mktemp("v3")
     cases = {
         f"v3-{name}": {"distributed": distributed, "groups": told(groups)}
         for name, (distributed, groups) in TRAINERS.items()
     }
     content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": USERS}
-    (folder / "cases.json").write_text(json.dumps(content))
-    (folder / "source").mkdir()
-    (folder / "source" / SCRIPT).write_text("print('training')\n")
-    (folder / "source" / "requirements.txt").write_text("")
-    aws.run(installed(V3), ["-c", ASK_V3], folder)
+    (directory / "cases.json").write_text(json.dumps(content))
+    (directory / "source").mkdir()
+    (directory / "source" / SCRIPT).write_text("print('training')\n")
+    (directory / "source" / "requirements.txt").write_text("")
+    aws.run(installed(V3), ["-c", ASK_V3], directory)
     return {name.removeprefix("v3-"): job for name, job in aws.jobs().items() if name.startswith("v3-")}
 
 

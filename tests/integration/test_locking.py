@@ -43,9 +43,9 @@ Pin = Callable[..., tuple[str, ...]]
 @pytest.fixture
 def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pin:
     """Pins in a project with the component above and an index of three packages."""
-    folder = tmp_path / "mine/components/top"
-    folder.mkdir(parents=True)
-    (folder / "component.yaml").write_text(COMPONENT)
+    directory = tmp_path / "mine/components/top"
+    directory.mkdir(parents=True)
+    (directory / "component.yaml").write_text(COMPONENT)
     (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["mine"]\n')
     wheel(tmp_path / "wheels", "top", "2.0", requires=("needed",))
     wheel(tmp_path / "wheels", "needed", "1.0")
@@ -127,12 +127,12 @@ requirements: requirements.txt
 @pytest.fixture
 def image(pin: Pin, tmp_path: Path) -> Path:
     """The lock of an image that wants `top`, and has it."""
-    folder = tmp_path / "mine/images"
-    folder.mkdir()
-    (folder / "own.yaml").write_text(IMAGE)
-    (folder / "requirements.txt").write_text("top\n")
+    directory = tmp_path / "mine/images"
+    directory.mkdir()
+    (directory / "own.yaml").write_text(IMAGE)
+    (directory / "requirements.txt").write_text("top\n")
     assert pin("own") == ("requirements.txt.lock: 2 packages, 2 not in components",)
-    return folder / "requirements.txt.lock"
+    return directory / "requirements.txt.lock"
 
 
 def test_an_images_own_packages_stay_until_an_upgrade(pin: Pin, tmp_path: Path, image: Path) -> None:

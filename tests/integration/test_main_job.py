@@ -80,7 +80,7 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
     project = workspace.project
     with build_inputs(state=project.state, mirrors=(), ca=None, report=print) as given:
         secrets = [f"--secret=id={key},src={path}" for key, path in given.secrets.items()]
-        folder = str(project.images / name)
+        directory = str(project.images / name)
         command = [
             "docker",
             "build",
@@ -88,7 +88,7 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
             *secrets,
             "-t",
             f"bakehouse/plain-{name}:test",
-            folder,
+            directory,
         ]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     try:

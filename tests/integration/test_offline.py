@@ -1,4 +1,4 @@
-"""Two images from a fetched folder, on an engine of its own whose network leads nowhere: the same images.
+"""Two images from a fetched directory, on an engine of its own whose network leads nowhere: the same images.
 
 Layers and configurations are compared, not manifests: an engine that has a layer compressed at another level,
 after a plain `docker build` say, takes that one, and names its manifest so.
@@ -61,21 +61,21 @@ class Nowhere:
 
 
 @contextlib.contextmanager
-def engine(nowhere: Nowhere, folder: Path) -> Iterator[str]:
+def engine(nowhere: Nowhere, directory: Path) -> Iterator[str]:
     """An engine in there, with everything of its own; gives its address."""
-    (folder / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
-    host = f"unix://{folder}/docker.sock"
+    (directory / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+    host = f"unix://{directory}/docker.sock"
     command = nowhere.inside(
-        "dockerd", f"--config-file={folder}/daemon.json", f"--data-root={folder}/data",
-        f"--exec-root={folder}/exec", f"--pidfile={folder}/pid", f"--host={host}",
+        "dockerd", f"--config-file={directory}/daemon.json", f"--data-root={directory}/data",
+        f"--exec-root={directory}/exec", f"--pidfile={directory}/pid", f"--host={host}",
         f"--bridge={nowhere.bridge}",
     )  # fmt: skip
-    with (folder / "log").open("wb") as log:
+    with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
             asked = ["docker", "--host", host, "info"]
             while subprocess.run(asked, capture_output=True).returncode:
-                assert process.poll() is None, (folder / "log").read_text()[-2000:]
+                assert process.poll() is None, (directory / "log").read_text()[-2000:]
                 time.sleep(0.2)
             yield host
         finally:
@@ -107,26 +107,26 @@ def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: P
     bake("build", *IMAGES)
     with_network = contents()
 
-    # What a socket's path may be long is less than a test's folder is.
-    folder = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
-    folder.mkdir()
+    # What a socket's path may be long is less than a test's directory is.
+    directory = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
+    directory.mkdir()
     try:
         with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere:
             asked = nowhere.inside("ip", "route", "get", "192.0.2.1")
             assert subprocess.run(asked, capture_output=True).returncode != 0
-            with engine(nowhere, folder) as host:
+            with engine(nowhere, directory) as host:
                 bake(
                     "build", *IMAGES, "--offline", "--from", str(disk),
                     inside=nowhere,
                     environment={
                         "DOCKER_HOST": host,
-                        "BAKEHOUSE_CACHE": str(folder / "cache"),
+                        "BAKEHOUSE_CACHE": str(directory / "cache"),
                         "PIP_CONFIG_FILE": os.devnull,
                         "PIP_FIND_LINKS": "",
                     },
                 )  # fmt: skip
                 without = contents(host)
     finally:
-        subprocess.run(["rm", "-rf", str(folder)], check=False)
+        subprocess.run(["rm", "-rf", str(directory)], check=False)
 
     assert without == with_network

@@ -30,7 +30,7 @@ from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built
-from tests.support.ecr import EcrStandin
+from tests.support.ecr import EcrStub
 from tests.support.proxy import LOST, Forward, Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -63,15 +63,15 @@ def report(image: BuiltImage, *checks: CheckResult) -> SmokeReport:
 class Team:
     """A machine that builds and one that has GPUs, with one ledger."""
 
-    def __init__(self, folder: Path, host: str) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, host: str) -> None:
+        self.directory = directory
         self.lines: list[str] = []
         self.registry = EcrRegistry(host=host, create=True)
-        self.pusher = docker_push.connect(folder / "notes")
+        self.pusher = docker_push.connect(directory / "notes")
         self.publication = PushOptions(
             day=DAY,
-            locks=folder / "locks",
-            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            locks=directory / "locks",
+            prefix=directory.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             settle=0.0,
@@ -88,7 +88,7 @@ class Team:
         return self.recorded(recording.record_of(published, image.image, seen, DAY))
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
-        append(self.folder / "images" / "mpi-cpu" / "releases.json", record, self.folder / "locks")
+        append(self.directory / "images" / "mpi-cpu" / "releases.json", record, self.directory / "locks")
         return record
 
     def promote(self, candidate: ReleaseRecord, image: BuiltImage, *checks: CheckResult) -> PublishedImage:
@@ -97,15 +97,15 @@ class Team:
 
 
 @pytest.fixture
-def team(tmp_path: Path, ecr_standin: EcrStandin) -> Team:
-    return Team(tmp_path, ecr_standin.host)
+def team(tmp_path: Path, ecr_stub: EcrStub) -> Team:
+    return Team(tmp_path, ecr_stub.host)
 
 
-def test_a_candidate_has_a_tag_of_its_own(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
+def test_a_candidate_has_a_tag_of_its_own(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
     tag = f"mpi-cpu-candidate-{image.digest[7:23]}"
     assert (staged.candidate, staged.tested, staged.tags) == (True, False, (tag,))
-    assert ecr_standin.images(team.repository) == {image.digest: [tag]}
+    assert ecr_stub.images(team.repository) == {image.digest: [tag]}
     assert team.stage(image) == staged
     assert team.lines[-1] == f"mpi-cpu: already staged as {short(image.digest)}"
 
@@ -126,17 +126,17 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
     )
 
 
-def test_the_same_digest_is_released(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
+def test_the_same_digest_is_released(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
     released = team.promote(staged, image)
     assert (released.tags, released.digest, released.candidate) == ((TAG,), image.digest, False)
-    assert ecr_standin.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
+    assert ecr_stub.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
     record = team.recorded(recording.record_of(released, image.image, report(image, TRAINED, GPU), DAY))
-    assert newest(team.folder / "images", "mpi-cpu") == record
+    assert newest(team.directory / "images", "mpi-cpu") == record
 
 
 def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage
 ) -> None:
     staged = team.stage(image)
     with pytest.raises(PublishError) as caught:
@@ -152,11 +152,11 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
             ),
         ),
     )
-    assert ecr_standin.images(team.repository) == {image.digest: [*staged.tags]}
+    assert ecr_stub.images(team.repository) == {image.digest: [*staged.tags]}
 
 
 def test_promoting_again_on_another_day_changes_nothing(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage
 ) -> None:
     staged = team.stage(image)
     first = team.promote(staged, image)
@@ -165,46 +165,46 @@ def test_promoting_again_on_another_day_changes_nothing(
     assert team.lines[-1] == f"mpi-cpu: {short(image.digest)} is released already, as {TAG}"
 
 
-def test_a_lost_answer_is_looked_up(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
+def test_a_lost_answer_is_looked_up(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
 
     def lose(request: Request, forward: Forward) -> Reply:
         forward(request)
         return LOST
 
-    ecr_standin.registry.do("PUT", "/manifests/", lose, 1)
+    ecr_stub.registry.do("PUT", "/manifests/", lose, 1)
     assert team.promote(staged, image).tags == (TAG,)
 
 
 def test_a_release_tag_is_never_given_to_another_digest(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     team.promote(first, image)
-    ecr_standin.images(team.repository)
+    ecr_stub.images(team.repository)
     with pytest.raises(TagTakenError):
         team.promote(second, other)
-    assert TAG in ecr_standin.images(team.repository)[image.digest]
+    assert TAG in ecr_stub.images(team.repository)[image.digest]
 
 
 def test_a_rival_s_tag_that_came_in_between_is_left_alone(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
 
     def overtake(request: Request, forward: Forward) -> Reply:
-        rival = replace(team.publication, locks=team.folder / "elsewhere")
+        rival = replace(team.publication, locks=team.directory / "elsewhere")
         promote(second, other.image, report(other, TRAINED, GPU), team.registry, rival, print)
-        ecr_standin.images(team.repository)
-        return ecr_standin.registry.answers[2](request) or forward(request)
+        ecr_stub.images(team.repository)
+        return ecr_stub.registry.answers[2](request) or forward(request)
 
-    ecr_standin.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
+    ecr_stub.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
     with pytest.raises(TagTakenError):
         team.promote(first, image)
-    assert TAG in ecr_standin.images(team.repository)[other.digest]
+    assert TAG in ecr_stub.images(team.repository)[other.digest]
 
 
-def test_a_candidate_that_is_gone(ecr_standin: EcrStandin, team: Team, image: BuiltImage) -> None:
+def test_a_candidate_that_is_gone(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
     staged = replace(team.stage(image), digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError) as caught:
         team.promote(staged, image)
@@ -212,26 +212,26 @@ def test_a_candidate_that_is_gone(ecr_standin: EcrStandin, team: Team, image: Bu
 
 
 def test_the_alias_follows_releases_alone(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     released = team.promote(team.stage(image), image)
-    assert not any("mpi-cpu" in tags for tags in ecr_standin.images(team.repository).values())
+    assert not any("mpi-cpu" in tags for tags in ecr_stub.images(team.repository).values())
     move_tag(released, team.registry, team.publication)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
-    assert "mpi-cpu" in ecr_standin.images(team.repository)[image.digest]
+    assert "mpi-cpu" in ecr_stub.images(team.repository)[image.digest]
     move_tag(second, team.registry, team.publication)
-    listed = ecr_standin.images(team.repository)
+    listed = ecr_stub.images(team.repository)
     assert "mpi-cpu" in listed[other.digest]
     assert TAG in listed[image.digest]
 
 
 def test_an_alias_that_may_not_move_is_told_after_the_release(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
-    ecr_standin.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
+    ecr_stub.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
     move_tag(team.promote(team.stage(image), image), team.registry, team.publication)
-    ecr_standin.images(team.repository)
+    ecr_stub.images(team.repository)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
     with pytest.raises(PublishError) as caught:
@@ -249,25 +249,25 @@ def test_an_alias_that_may_not_move_is_told_after_the_release(
     )
 
 
-def asked(ecr_standin: EcrStandin, path: str, accept: str) -> Any:
+def asked(ecr_stub: EcrStub, path: str, accept: str) -> Any:
     """What the registry itself says, without any code of ours that reads manifests."""
-    token = EcrRegistry(host=ecr_standin.host).credentials()
+    token = EcrRegistry(host=ecr_stub.host).credentials()
     login = base64.b64encode(f"{token.username}:{token.password}".encode()).decode()
     headers = {"Authorization": f"Basic {login}", "Accept": accept}
-    with urlopen(UrlRequest(f"http://{ecr_standin.host}/v2/{path}", headers=headers)) as answer:
+    with urlopen(UrlRequest(f"http://{ecr_stub.host}/v2/{path}", headers=headers)) as answer:
         return answer.headers, json.loads(answer.read())
 
 
 def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage
 ) -> None:
     team.promote(team.stage(image), image)
-    headers, manifest = asked(ecr_standin, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
+    headers, manifest = asked(ecr_stub, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
     assert headers["Docker-Content-Digest"] == image.digest
     assert (headers["Content-Type"], manifest["mediaType"]) == (DOCKER_MANIFEST, DOCKER_MANIFEST)
     kinds = {layer["mediaType"] for layer in manifest["layers"]}
     assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
-    _, config = asked(ecr_standin, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
+    _, config = asked(ecr_stub, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
 
 
@@ -283,14 +283,14 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
 
 @pytest.mark.parametrize(("status", "kept"), [("untagged", True), ("any", False)])
 def test_what_a_lifecycle_rule_would_expire_is_told(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, status: str, kept: bool
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, status: str, kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
     team.registry.require_not_expiring(team.repository, released.tags, print)
     counts = {"countType": "sinceImagePushed", "countUnit": "days", "countNumber": 14}
     rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
     text = json.dumps({"rules": [rule]})
-    ecr_standin.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
+    ecr_stub.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
     if kept:
         team.registry.require_not_expiring(team.repository, released.tags, print)
         return
@@ -298,7 +298,7 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
         team.registry.require_not_expiring(team.repository, released.tags, print)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{ecr_standin.host}/{team.repository}` would expire the image: "
+            f"`{ecr_stub.host}/{team.repository}` would expire the image: "
             "rule 1 expires any images, after 14 days",
             hint="limit the rule to untagged images, because recorded images must stay",
         ),
@@ -306,7 +306,7 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
 
 
 def test_the_registry_is_asked_for_what_the_ledger_says(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage
 ) -> None:
     staged = team.stage(image)
     gone = replace(staged, digest="sha256:" + "00" * 32)
@@ -315,7 +315,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
     asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.retry_policy)
     assert [one.missing for one in asked] == [
         (),
-        (f"{ecr_standin.host} no longer has sha256:000000000000",),
+        (f"{ecr_stub.host} no longer has sha256:000000000000",),
         ("tag `no-such-tag` is missing",),
         (f"tag `{TAG}` is missing",),
     ]
@@ -328,7 +328,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
 
 
 def test_a_tag_that_means_something_else_is_told(
-    ecr_standin: EcrStandin, team: Team, image: BuiltImage, other: BuiltImage
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy)

@@ -59,8 +59,8 @@ def docker(*words: str) -> str:
 class Mirror:
     """A mirror of a distribution with four packages, each a program that says its version."""
 
-    def __init__(self, server: FileServer, folder: Path) -> None:
-        self._server, self._folder = server, folder
+    def __init__(self, server: FileServer, directory: Path) -> None:
+        self._server, self._directory = server, directory
 
     @property
     def url(self) -> str:
@@ -74,7 +74,7 @@ class Mirror:
         self._server.files["/house/Packages"] = "\n".join(index).encode()
 
     def _added(self, name: str, version: str) -> str:
-        tree = self._folder / f"{name}-{version}"
+        tree = self._directory / f"{name}-{version}"
         (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
         needs = NEEDS.get(name, "").format(version=version)
         control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: a test <t@e.st>\n"
@@ -84,7 +84,7 @@ class Mirror:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho {name} {version}\n")
         program.chmod(0o755)
-        file = self._folder / f"{name}_{version}_all.deb"
+        file = self._directory / f"{name}_{version}_all.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, file], check=True)
         content = file.read_bytes()
         self._server.files[f"/house/pool/{file.name}"] = content
@@ -103,11 +103,11 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
 @pytest.fixture(scope="module")
 def house(mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The base in a registry: its reference and its digest."""
-    folder = tmp_path_factory.mktemp("base")
-    (folder / "house.list").write_text(f"deb [trusted=yes] {mirror.url}/ /\n")
-    (folder / "Dockerfile").write_text(f"FROM {base()}\nCOPY house.list /etc/apt/sources.list.d/\n")
+    directory = tmp_path_factory.mktemp("base")
+    (directory / "house.list").write_text(f"deb [trusted=yes] {mirror.url}/ /\n")
+    (directory / "Dockerfile").write_text(f"FROM {base()}\nCOPY house.list /etc/apt/sources.list.d/\n")
     reference = f"127.0.0.1:{registry_port}/house-{uuid4().hex[:8]}:1"
-    docker("build", "--provenance=false", "--tag", reference, str(folder))
+    docker("build", "--provenance=false", "--tag", reference, str(directory))
     docker("push", reference)
     digest = docker("image", "inspect", "--format", "{{index .RepoDigests 0}}", reference).partition("@")[2]
     docker("image", "rm", reference)
@@ -121,9 +121,9 @@ def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[
     name = f"spoken-{uuid4().hex[:8]}"
     (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
     for component, text in COMPONENTS.items():
-        folder = tmp_path / "own/components" / component
-        folder.mkdir(parents=True)
-        (folder / "component.yaml").write_text(text.format(**house))
+        directory = tmp_path / "own/components" / component
+        directory.mkdir(parents=True)
+        (directory / "component.yaml").write_text(text.format(**house))
     (tmp_path / "own/components/speech/install.j2").write_text(SPEECH)
     (tmp_path / "own/images").mkdir()
     (tmp_path / f"own/images/{name}.yaml").write_text(RECIPE)

@@ -55,15 +55,15 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 class Push:
     """How the tests here publish: through a proxy, with little retry_policy."""
 
-    def __init__(self, folder: Path, host: str, login: Credentials | None = None) -> None:
+    def __init__(self, directory: Path, host: str, login: Credentials | None = None) -> None:
         self.lines: list[str] = []
-        self.folder = folder
+        self.directory = directory
         self.registry = NamedRegistry(host, lambda _: login)
-        self.pusher: Pusher = docker_push.connect(folder / "notes")
+        self.pusher: Pusher = docker_push.connect(directory / "notes")
         self.publication = PushOptions(
             day=DAY,
-            locks=folder / "locks",
-            prefix=folder.name.lower().replace("_", "-").rstrip("-"),
+            locks=directory / "locks",
+            prefix=directory.name.lower().replace("_", "-").rstrip("-"),
             stall=20.0,
             settle=0.0,
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
@@ -405,7 +405,7 @@ def test_a_push_leaves_no_name_in_the_engine(push: Push, registry_proxy: Proxy, 
     with contextlib.suppress(PublishError):
         push(image)
     assert all(name.startswith("bakehouse/test-") for name in _names(image))
-    assert list((push.folder / "notes").iterdir()) == []
+    assert list((push.directory / "notes").iterdir()) == []
 
 
 def test_the_next_push_sweeps_what_a_killed_one_left(
@@ -420,7 +420,7 @@ def test_the_next_push_sweeps_what_a_killed_one_left(
         "notes, digest, reference = sys.argv[1:]\n"
         "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, StallPolicy(60, 1e12), print)\n"
     )
-    notes = push.folder / "notes"
+    notes = push.directory / "notes"
     with subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference]) as killed:
         while not registry_proxy.seen("PUT|PATCH", "/v2/killed/") and killed.poll() is None:
             time.sleep(0.05)

@@ -61,26 +61,26 @@ def image(images: dict[str, BuiltImage]) -> BuiltImage:
 
 @pytest.fixture(scope="module")
 def layouts(images: dict[str, BuiltImage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layout]:
-    folder = tmp_path_factory.mktemp("layouts")
-    return {name: push_faults.layout(folder / name, one.digest) for name, one in images.items()}
+    directory = tmp_path_factory.mktemp("layouts")
+    return {name: push_faults.layout(directory / name, one.digest) for name, one in images.items()}
 
 
 class Pushing:
     """How the tests here publish: with pauses of a tenth of a second."""
 
-    def __init__(self, folder: Path, scene: Scene) -> None:
+    def __init__(self, directory: Path, scene: Scene) -> None:
         self.scene = scene
         self.lines: list[str] = []
         self.place = f"{scene.place}/{REPOSITORY}"
         self.publication = PushOptions(
             day=DAY,
-            locks=folder / "locks",
+            locks=directory / "locks",
             stall=20.0,
             settle=0.0,
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
         )
-        self.pusher = docker_push.connect(folder / "notes")
+        self.pusher = docker_push.connect(directory / "notes")
         self.registry = NamedRegistry(scene.place, self._login)
 
     def _login(self, host: str) -> Credentials | None:
@@ -416,10 +416,10 @@ def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, ima
 def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     pushing: Pushing, image: BuiltImage, blow: signal.Signals
 ) -> None:
-    proxy, folder = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
+    proxy, directory = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
-    command = Wanted(pushing.scene.place, image.digest, folder).command()
+    command = Wanted(pushing.scene.place, image.digest, directory).command()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ended:
         while not stall.seen and ended.poll() is None:
             time.sleep(0.05)
@@ -433,7 +433,7 @@ def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     subprocess.run(command, check=True, capture_output=True)
     assert lies_there(pushing, image)
     assert reference not in _names(image)
-    assert list((folder / "pushes").iterdir()) == []
+    assert list((directory / "pushes").iterdir()) == []
 
 
 def _names(image: BuiltImage) -> list[str]:

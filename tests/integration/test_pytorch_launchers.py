@@ -1,4 +1,4 @@
-"""PyTorch's launchers, each with the example that users copy; SageMaker's own libraries are stand-ins."""
+"""PyTorch's launchers, each with the example that users copy; SageMaker's own libraries are stubs."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
 pytestmark = pytest.mark.engine
 
 STUBS = f"bakehouse/test-pytorch-cpu-with-stubs:{os.getpid()}"
-"""The image pytorch-cpu with stand-ins for SMDDP and SMP."""
+"""The image pytorch-cpu with stubs for SMDDP and SMP."""
 IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
 TORCHRUN = {"torch_distributed": {"enabled": True}}
 TWO_RANKS = {"sagemaker_mpi_num_of_processes_per_host": 2}
@@ -111,7 +111,7 @@ LAUNCHES = {
 
 @pytest.fixture(scope="module")
 def stubs(fleet: Fleet) -> Iterator[str]:
-    """The stand-ins' image, gone afterwards."""
+    """The stubs' image, gone afterwards."""
     command = [
         *("docker", "buildx", "build", "--quiet", "--load", "--tag", STUBS),
         *("--label", f"bakehouse=tests-{os.getpid()}"),
@@ -255,7 +255,7 @@ def test_smp_1_gets_its_parameters_in_ranks_of_mpi(reports: dict[str, JobReport]
     assert command[start : start + 4] == ["smddpmprun", "-i", "ml.p4d.24xlarge", "--allow-bypass"]
     assert command[start + 4 : start + 8] == ["/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
     assert {"NCCL_PROTO=simple", "NCCL_ALGO=ring"} <= exported(command)
-    told = f"stand-in for smdistributed.modelparallel: {json.dumps(SMP, sort_keys=True)}"
+    told = f"stub for smdistributed.modelparallel: {json.dumps(SMP, sort_keys=True)}"
     assert said(found).count(told) == 2
     assert "rank 1 of 2 on algo-1" in said(found)
 

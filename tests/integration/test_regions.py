@@ -22,7 +22,7 @@ from bakehouse.publish.releases import ReleasedRegion
 from bakehouse.publish.verify import require_all
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
-from tests.support.ecr import ACCOUNT, REGIONS, EcrStandin
+from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
 from tests.support.ecr_replication import replicated
 from tests.support.proxy import Reply, Request, error_body
 
@@ -46,12 +46,12 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, ecr_standin: EcrStandin, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> Project:
     """One whose settings name a registry with two regions."""
 
     def host(account: str, region: str, **_: bool) -> str:
         assert account == ACCOUNT
-        return ecr_standin.registries[region].host
+        return ecr_stub.registries[region].host
 
     monkeypatch.setattr(destination, "registry_host", host)
     team = RegistrySettings("team", account=ACCOUNT, regions=REGIONS, prefix=tmp_path.name.replace("_", "-"))
@@ -70,28 +70,28 @@ def repository(project: Project) -> str:
 
 
 def test_each_region_has_the_image_and_one_record_tells_its_addresses(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
     [tag] = record.tags
     at = {
         region: f"{front.host}/{repository(project)}@{image.digest}"
-        for region, front in ecr_standin.registries.items()
+        for region, front in ecr_stub.registries.items()
     }
     assert record.image_uri == at[EU]
     assert record.regions == (ReleasedRegion(EU, at[EU], tag), ReleasedRegion(US, at[US], tag))
     for region in REGIONS:
-        assert ecr_standin.images(repository(project), region) == {image.digest: [tag]}
+        assert ecr_stub.images(repository(project), region) == {image.digest: [tag]}
         assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
     require_all(publish.verify_releases(project, [record], print))
 
 
 def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     text = "User: x is not authorized to perform: ecr:InitiateLayerUpload"
-    there = ecr_standin.registries[US]
+    there = ecr_stub.registries[US]
     there.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
     with pytest.raises(RegistryAuthError) as caught:
         push(project, image)
@@ -110,21 +110,21 @@ def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
 
 
 def test_where_the_first_region_fails_the_other_is_recorded(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
-    ecr_standin.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", "no"))
+    ecr_stub.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", "no"))
     with pytest.raises(RegistryAuthError):
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
-    assert record.registry == ecr_standin.registries[US].host
+    assert record.registry == ecr_stub.registries[US].host
     assert image_uris.retrieve("mpi-cpu", region=US, images=project.images) == record.image_uri
 
 
 def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     push(project, image, terms=replace(TO_TEAM, candidate=True))
-    there = ecr_standin.registries[US]
+    there = ecr_stub.registries[US]
     there.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
     with pytest.raises(PublishError):
         publish.promote_image(project, image.image, print, PublishOptions())
@@ -132,18 +132,18 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     released = publish.promote_image(project, image.image, print, PublishOptions())
     assert [one.region for one in released.regions] == [EU, US]
     [tag] = released.tags
-    assert all(tag in ecr_standin.images(repository(project), region)[image.digest] for region in REGIONS)
+    assert all(tag in ecr_stub.images(repository(project), region)[image.digest] for region in REGIONS)
     assert publish.promote_image(project, image.image, print, PublishOptions()) == released
     assert [one.candidate for one in open_ledger(project).records("mpi-cpu")] == [True, False, False]
 
 
 def test_what_ecr_replicates_is_not_pushed_twice(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     lines: list[str] = []
-    with replicated(ecr_standin, US, repository(project)):
+    with replicated(ecr_stub, US, repository(project)):
         push(project, image, lines)
-    there = ecr_standin.registries[US]
+    there = ecr_stub.registries[US]
     assert there.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
     assert f"mpi-cpu: waiting for Amazon ECR to replicate it to {US}" in lines
     [record] = open_ledger(project).records("mpi-cpu")
@@ -151,20 +151,18 @@ def test_what_ecr_replicates_is_not_pushed_twice(
 
 
 def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     one = replace(project.registries["team"], regions=(EU,))
     push(replace(project, registries={"team": one}), image)
-    with replicated(ecr_standin, US, repository(project)):
+    with replicated(ecr_stub, US, repository(project)):
         push(project, image)
-    assert ecr_standin.images(repository(project), US).keys() == {image.digest}
+    assert ecr_stub.images(repository(project), US).keys() == {image.digest}
 
 
-def test_a_replication_that_fails_is_told(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
-) -> None:
+def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
     with (
-        replicated(ecr_standin, US, repository(project), "FAILED"),
+        replicated(ecr_stub, US, repository(project), "FAILED"),
         pytest.raises(PublishError) as caught,
     ):
         push(project, image)
@@ -174,7 +172,7 @@ def test_a_replication_that_fails_is_told(
             facts=(
                 ("region", US),
                 ("published in", EU),
-                ("image", f"{ecr_standin.host}/{repository(project)}@{image.digest}"),
+                ("image", f"{ecr_stub.host}/{repository(project)}@{image.digest}"),
                 ("code", "REPOSITORY_NOT_FOUND"),
             ),
             hint="`aws ecr describe-registry` shows what is replicated; the region's own rights count",
@@ -185,11 +183,11 @@ def test_a_replication_that_fails_is_told(
 
 
 def test_a_replication_that_takes_too_long_is_told(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    project: Project, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
     with (
-        replicated(ecr_standin, US, repository(project), "IN_PROGRESS"),
+        replicated(ecr_stub, US, repository(project), "IN_PROGRESS"),
         pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9.]+ s"),
     ):
         push(project, image)
@@ -211,12 +209,12 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
 
 
 def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": 3}
     policy = {"rules": [{"rulePriority": 1, "selection": selection, "action": {"type": "expire"}}]}
     for region in REGIONS:
-        client = ecr_standin.client_in(region)
+        client = ecr_stub.client_in(region)
         client.create_repository(repositoryName=repository(project))
         client.put_lifecycle_policy(
             repositoryName=repository(project), lifecyclePolicyText=json.dumps(policy)
@@ -224,7 +222,7 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
     with pytest.raises(PublishError) as caught:
         push(project, image)
     assert caught.value.diagnostics[0].message == (
-        f"`{ecr_standin.host}/{repository(project)}` would expire the image: "
+        f"`{ecr_stub.host}/{repository(project)}` would expire the image: "
         "rule 1 expires any images, all but the newest 3"
     )
     assert open_ledger(project).records("mpi-cpu") == ()
@@ -232,19 +230,19 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
 
 @pytest.mark.parametrize("operation", ["GetLifecyclePolicy", "DescribeRepositories"])
 def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the_ledger(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage, operation: str
+    project: Project, ecr_stub: EcrStub, image: BuiltImage, operation: str
 ) -> None:
     def refuse(request: Request) -> Reply | None:
         if not request.headers.get("X-Amz-Target", "").endswith(f".{operation}"):
             return None
         return Reply(400, {}, json.dumps({"__type": "InvalidParameterException", "message": "no"}).encode())
 
-    ecr_standin.aws.answers.insert(0, refuse)
+    ecr_stub.aws.answers.insert(0, refuse)
     lines: list[str] = []
     push(project, image, lines)
     [record] = open_ledger(project).records("mpi-cpu")
     assert [one.region for one in record.regions] == [EU, US]
-    place = f"`{ecr_standin.host}/{repository(project)}`"
+    place = f"`{ecr_stub.host}/{repository(project)}`"
     told = {
         "GetLifecyclePolicy": f"could not read the lifecycle policy of {place}; not checked: ",
         "DescribeRepositories": f"{place}: not compared with the settings: ",
@@ -253,14 +251,14 @@ def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the
 
 
 def test_a_damaged_ledger_is_told_before_anything_is_pushed(
-    project: Project, ecr_standin: EcrStandin, image: BuiltImage
+    project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     ledger = project.images / "mpi-cpu" / "releases.json"
     ledger.parent.mkdir(parents=True)
     ledger.write_text("{]")
     with pytest.raises(RecipeError, match="the ledger of releases is damaged"):
         push(project, image)
-    assert ecr_standin.registry.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
+    assert ecr_stub.registry.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
 
 
 def test_an_interrupt_while_something_is_attached_leaves_the_record(
@@ -276,9 +274,9 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     assert record.digest == image.digest
 
 
-def test_no_secret_is_in_the_ledger(project: Project, ecr_standin: EcrStandin, image: BuiltImage) -> None:
+def test_no_secret_is_in_the_ledger(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
     push(project, image)
     told = "".join(path.read_text() for path in project.root.rglob("*.json"))
-    secrets = (*ecr_standin.aws.issued, ecr_standin.environment["AWS_SECRET_ACCESS_KEY"])
+    secrets = (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])
     assert secrets[:-1]
     assert not any(secret in told for secret in secrets)

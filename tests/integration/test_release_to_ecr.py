@@ -19,7 +19,7 @@ from bakehouse.publish.releases import ReleaseRecord
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
 from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
-from tests.support.ecr import ACCOUNT, REGION, EcrStandin
+from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.registry import PASSWORD
 
 pytestmark = [
@@ -46,13 +46,13 @@ class Released:
 
 @pytest.fixture(scope="module")
 def released(
-    workspace: Workspace, fleet: Fleet, session_ecr: EcrStandin, tmp_path_factory: pytest.TempPathFactory
+    workspace: Workspace, fleet: Fleet, session_ecr: EcrStub, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Released]:
     session_ecr.reset()
-    folder = tmp_path_factory.mktemp("certificate")
+    directory = tmp_path_factory.mktemp("certificate")
     command = [str(HOME / "bake"), "release", IMAGE, "--registry", f"{HOST}/team", "--create"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    with at_address(HOST, session_ecr.host, folder) as certificate:
+    with at_address(HOST, session_ecr.host, directory) as certificate:
         trust = {"REQUESTS_CA_BUNDLE": str(certificate)}
         environment = {**kept, **session_ecr.environment, **trust}
         keys = (session_ecr.environment["AWS_SECRET_ACCESS_KEY"], PASSWORD)
@@ -88,7 +88,7 @@ def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_the_digest_lies_at_ecrs_address(released: Released, fleet: Fleet, session_ecr: EcrStandin) -> None:
+def test_the_digest_lies_at_ecrs_address(released: Released, fleet: Fleet, session_ecr: EcrStub) -> None:
     digest = fleet.images[IMAGE].digest
     assert released.record.image_uri == f"{HOST}/team/{IMAGE}@{digest}"
     assert released.record.image_uri in released.printed.split()

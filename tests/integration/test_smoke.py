@@ -60,8 +60,8 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJo
     return check, replace(check.job, source=source)
 
 
-def run(engine: DockerEngine, check: Check, job: TrainingJob, folder: Path) -> CheckResult:
-    return evaluate_job(check, job, cluster.run(engine, job, folder), folder)
+def run(engine: DockerEngine, check: Check, job: TrainingJob, directory: Path) -> CheckResult:
+    return evaluate_job(check, job, cluster.run(engine, job, directory), directory)
 
 
 def left_behind(pid: int) -> list[str]:

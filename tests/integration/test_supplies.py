@@ -1,4 +1,4 @@
-"""What steps of a real build get from this machine: files by hash, packages from an index in a folder."""
+"""What steps of a real build get from this machine: files by hash, packages from an index in a directory."""
 
 import ensurepip
 import hashlib
@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A machine whose pip knows one index, in a folder, in the layout that pip's own tools make."""
+    """A machine whose pip knows one index, in a directory, in the layout that pip's own tools make."""
     file = wheel(tmp_path / "index/files", "tiny_part", "1.2")
     page = tmp_path / "index/simple/tiny-part/index.html"
     page.parent.mkdir(parents=True)
@@ -91,7 +91,7 @@ def archive(digest: str) -> RequiredFile:
     return RequiredFile("url", "data.bin", Sha256(digest), None, "http://127.0.0.1:1/data.bin")
 
 
-def test_a_step_fetches_a_file_by_its_hash_from_a_folder(
+def test_a_step_fetches_a_file_by_its_hash_from_a_directory(
     project: Project, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "mirror/deep").mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_a_step_is_not_given_a_file_of_another_hash(
     assert caught.value.diagnostics[0].tail[-1] == "mirror said 404"
 
 
-def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_folder(
+def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_directory(
     project: Project, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")

@@ -42,7 +42,7 @@ def passed(built: BuiltImage) -> SmokeReport:
 
 @contextlib.contextmanager
 def built(
-    folder: Path,
+    directory: Path,
     name: str,
     *,
     exporter: str = PUBLISHED,
@@ -57,13 +57,13 @@ def built(
     `shared` is the content of its first layer, for images that have that in common.
     """
     for layer in ("one", "two"):
-        (folder / layer).write_bytes(os.urandom(bytes_))
+        (directory / layer).write_bytes(os.urandom(bytes_))
     if shared:
-        (folder / "one").write_bytes(shared)
-        os.utime(folder / "one", (0, 0))
-    (folder / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
+        (directory / "one").write_bytes(shared)
+        os.utime(directory / "one", (0, 0))
+    (directory / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
-    told = folder / "told.json"
+    told = directory / "told.json"
     labels = {"bakehouse": f"tests-{os.getpid()}", KEY_LABEL: image(name).key}
     if revision:
         labels["org.opencontainers.image.revision"] = revision
@@ -72,7 +72,7 @@ def built(
         *(word for label in labels.items() for word in ("--label", "=".join(label))),
         *("--metadata-file", str(told)),
         f"--provenance={'mode=min' if provenance else 'false'}",
-        *("--output", f"type=image,name={reference},{exporter}", str(folder)),
+        *("--output", f"type=image,name={reference},{exporter}", str(directory)),
     ]
     with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)

@@ -51,20 +51,20 @@ def artifact(component: Path, source: str, file: str, kind: ArtifactKind = "url"
 
 
 class Pinning:
-    """A machine with one mirror folder, and an index without a network."""
+    """A machine with one mirror directory, and an index without a network."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, list[str]()
-        (folder / "mirror").mkdir()
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.said = directory, list[str]()
+        (directory / "mirror").mkdir()
 
     def __call__(self, *artifacts: Artifact) -> tuple[Pinned, ...]:
-        pip = PipConfig(find_links=(str(self.folder / "wheels"),), no_index=True)
-        mirrors = [self.folder / "mirror"]
+        pip = PipConfig(find_links=(str(self.directory / "wheels"),), no_index=True)
+        mirrors = [self.directory / "mirror"]
         return pin(
             artifacts,
             mirrors=mirrors,
-            cache=self.folder / "store",
-            state=self.folder,
+            cache=self.directory / "store",
+            state=self.directory,
             index=Index(pip, None),
             report=self.said.append,
         )
@@ -83,11 +83,11 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def publisher(tmp_path: Path) -> Iterator[str]:
-    folder = tmp_path / "published"
-    (folder / "pool/main/m/metis").mkdir(parents=True)
-    (folder / "part-1.0.tar.gz").write_bytes(b"part")
-    (folder / "pool/main/m/metis/metis_5.orig.tar.xz").write_bytes(b"metis")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+    directory = tmp_path / "published"
+    (directory / "pool/main/m/metis").mkdir(parents=True)
+    (directory / "part-1.0.tar.gz").write_bytes(b"part")
+    (directory / "pool/main/m/metis/metis_5.orig.tar.xz").write_bytes(b"metis")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=directory)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -309,11 +309,11 @@ def pinned(component: Path) -> Artifact:
     return replace(artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz"), sha256=known)
 
 
-@pytest.mark.parametrize("folder", ["mirror", "store/{}"])
+@pytest.mark.parametrize("directory", ["mirror", "store/{}"])
 def test_the_size_of_a_pinned_file_that_is_here_is_written_down(
-    pinning: Pinning, component: Path, pinned: Artifact, tmp_path: Path, folder: str
+    pinning: Pinning, component: Path, pinned: Artifact, tmp_path: Path, directory: str
 ) -> None:
-    file = tmp_path / folder.format(pinned.sha256) / pinned.file
+    file = tmp_path / directory.format(pinned.sha256) / pinned.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"part")
     (one,) = pinning(pinned)

@@ -1,4 +1,4 @@
-"""Locks made by the real uv out of a folder of packages."""
+"""Locks made by the real uv out of a directory of packages."""
 
 import socket
 from collections.abc import Iterator
@@ -23,10 +23,12 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 
 
 def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) -> None:
-    folder = tmp_path / "wheels"
-    six = wheel(folder, "six_seven", "1.0")
-    top = wheel(folder, "top", "2.0+cpu", requires=("six-seven>=1", 'only-windows; sys_platform == "win32"'))
-    wheel(folder, "unrelated", "1.0")
+    directory = tmp_path / "wheels"
+    six = wheel(directory, "six_seven", "1.0")
+    top = wheel(
+        directory, "top", "2.0+cpu", requires=("six-seven>=1", 'only-windows; sys_platform == "win32"')
+    )
+    wheel(directory, "unrelated", "1.0")
     output = tmp_path / "lock.txt"
 
     lock(["top"], [], index, output)
@@ -41,7 +43,7 @@ def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) ->
 
 
 def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None:
-    folder = tmp_path / "wheels"
+    directory = tmp_path / "wheels"
     for tag in (
         "py3-none-any",
         "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64",
@@ -50,15 +52,15 @@ def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None
         "cp312-cp312-manylinux_2_28_x86_64",
         "cp311-cp311-win_amd64",
     ):
-        wheel(folder, "fast", "1.0", tag=tag)
+        wheel(directory, "fast", "1.0", tag=tag)
     (file,) = resolve(["fast"], [], index)
     assert file.file == "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
 def test_constraints_bound_what_is_chosen(tmp_path: Path, index: Index) -> None:
-    folder = tmp_path / "wheels"
+    directory = tmp_path / "wheels"
     for version in ("1.0", "2.0"):
-        wheel(folder, "six", version)
+        wheel(directory, "six", version)
     (file,) = resolve(["six"], ["six<2"], index)
     assert file.version == "1.0"
 

@@ -577,16 +577,16 @@ def test_a_template_that_fails_is_told_with_its_line(line: str, tree: Tree) -> N
     assert caught.value.diagnostics[0].location.line == 3
 
 
-def written(folder: Path, *files: RenderedFile) -> None:
+def written(directory: Path, *files: RenderedFile) -> None:
     for file in files:
-        path = folder / file.path
+        path = directory / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
         path.chmod(0o755 if file.is_executable else 0o644)
 
 
-def messages(files: list[RenderedFile], folder: Path) -> list[str]:
-    return [one.message for one in rendering.stale(files, folder, ["small"])]
+def messages(files: list[RenderedFile], directory: Path) -> list[str]:
+    return [one.message for one in rendering.stale(files, directory, ["small"])]
 
 
 def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:

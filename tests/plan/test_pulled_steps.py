@@ -218,7 +218,7 @@ def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(
 def test_a_rehearsal_asks_the_mirrors_of_the_stand_in(pulled: Tree) -> None:
     real = pulled.one()
     needs = stub_plan.required_bases(real)
-    made = Stubs({}, {need: f"stand-in/{number}:1" for number, need in enumerate(needs)})
+    made = Stubs({}, {need: f"stub/{number}:1" for number, need in enumerate(needs)})
     image = stub_plan.rehearse(real, {"metis": []}, made).image
     text = dockerfile.render_image(image, templates())[0].content.decode()
     assert not image.locks_apt

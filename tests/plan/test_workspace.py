@@ -126,12 +126,14 @@ def test_a_dockerfile_of_the_users_own_is_left_alone(own: Workspace) -> None:
     assert kept(own) == ["churn"]
 
 
-def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(workspace: Workspace) -> None:
+def test_a_directory_without_a_recipe_is_removed_without_its_ledger(
+    workspace: Workspace,
+) -> None:
     rendered(workspace, "small")
-    folder = (workspace.project.images / "small").rename(workspace.project.images / "gone")
+    directory = (workspace.project.images / "small").rename(workspace.project.images / "gone")
     for name in ("docker-bake.json", "lock.json"):
-        (folder / name).unlink()
-    (folder / "releases.json").write_text("{}")
+        (directory / name).unlink()
+    (directory / "releases.json").write_text("{}")
     plan = plan_recipes(workspace, select_kept(workspace, ()))
     render_images(workspace, plan, lambda _: None)
 
@@ -139,5 +141,5 @@ def test_a_folder_that_no_recipe_gives_is_stale_and_removed_without_its_ledger(w
         check_rendered(workspace, plan, orphans(workspace))
     render_images(workspace, plan, lambda _: None, orphans(workspace))
 
-    assert [path.name for path in folder.iterdir()] == ["releases.json"]
+    assert [path.name for path in directory.iterdir()] == ["releases.json"]
     assert check_rendered(workspace, plan, orphans(workspace)) == 10

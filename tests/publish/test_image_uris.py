@@ -20,14 +20,14 @@ US = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 AMPERE, VOLTA, PLAIN = "ml.p4d.24xlarge", "ml.p3.2xlarge", "ml.c5.2xlarge"
 
 
-def release(folder: Path, image: str = "mpi-cpu", registry: str = LOCAL, **changed: Any) -> ReleaseRecord:
+def release(directory: Path, image: str = "mpi-cpu", registry: str = LOCAL, **changed: Any) -> ReleaseRecord:
     """Put a release into an image's ledger."""
-    number = sum(1 for path in folder.glob("*/releases.json") for _ in path.read_text().split('"digest"'))
+    number = sum(1 for path in directory.glob("*/releases.json") for _ in path.read_text().split('"digest"'))
     digest = f"sha256:{number:064x}"
     uri = f"{registry}/bakehouse/{image}@{digest}"
     made = replace(a_record(), image=image, digest=digest, registry=registry, image_uri=uri, **changed)
     record = replace(made, repository=f"bakehouse/{image}")
-    append(folder / image / "releases.json", record, folder / "locks")
+    append(directory / image / "releases.json", record, directory / "locks")
     return record
 
 
@@ -58,9 +58,9 @@ def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
     }
 
 
-def refused(folder: Path, image: str = "mpi-cpu", **asked: Any) -> Diagnostic:
+def refused(directory: Path, image: str = "mpi-cpu", **asked: Any) -> Diagnostic:
     with pytest.raises(UsageError) as caught:
-        retrieve(image, images=folder, **asked)
+        retrieve(image, images=directory, **asked)
     return caught.value.diagnostics[0]
 
 

@@ -20,10 +20,10 @@ from tests.publish.test_releases import a_record
 from tests.support.proxy import Proxy, Reply
 
 
-def publication(folder: Path, seconds: float) -> PushOptions:
+def publication(directory: Path, seconds: float) -> PushOptions:
     retry_policy = RetryPolicy(pause=0.01)
     until = time.monotonic() + seconds
-    return PushOptions(date(2026, 11, 20), folder / "locks", until=until, retry_policy=retry_policy)
+    return PushOptions(date(2026, 11, 20), directory / "locks", until=until, retry_policy=retry_policy)
 
 
 def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:

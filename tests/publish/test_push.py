@@ -62,9 +62,9 @@ PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
 
 
 def refused(
-    folder: Path, built: BuiltImage = BUILT, seen: SmokeReport | None = PASSED, prefix: str = "bakehouse"
+    directory: Path, built: BuiltImage = BUILT, seen: SmokeReport | None = PASSED, prefix: str = "bakehouse"
 ) -> tuple[Diagnostic, ...]:
-    publication = PushOptions(day=date(2026, 11, 20), locks=folder, prefix=prefix)
+    publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
     with pytest.raises(PublishError) as caught:
         publish(built, seen, registry, NoPusher(), publication, lambda _: None)

@@ -68,9 +68,11 @@ def proxy(shelf: Shelf) -> Iterator[Proxy]:
         yield running
 
 
-def push(folder: Path, engine: Engine, registry: NamedRegistry, known_as: Digest = DIGEST) -> PublishedImage:
+def push(
+    directory: Path, engine: Engine, registry: NamedRegistry, known_as: Digest = DIGEST
+) -> PublishedImage:
     retry_policy = RetryPolicy(attempts=3, pause=0.01, timeout=5)
-    publication = PushOptions(DAY, folder, prefix="team", settle=0.0, retry_policy=retry_policy)
+    publication = PushOptions(DAY, directory, prefix="team", settle=0.0, retry_policy=retry_policy)
     built = replace(BUILT, digest=known_as, image=IMAGE)
     return publish(built, replace(PASSED, digest=known_as), registry, engine, publication, print)
 

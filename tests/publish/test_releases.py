@@ -337,11 +337,11 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
     )
 
 
-def damaged(folder: Path, text: str) -> str:
-    path = folder / "releases.json"
+def damaged(directory: Path, text: str) -> str:
+    path = directory / "releases.json"
     path.write_text(text)
     with pytest.raises(RecipeError) as caught:
-        append(path, a_record(), folder / "locks")
+        append(path, a_record(), directory / "locks")
     assert path.read_text() == text
     (told,) = caught.value.diagnostics
     assert told.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"

@@ -1,6 +1,6 @@
 """The mistakes in `mistakes` that are about the real catalogue: a command and a recipe in, the answer out.
 
-Such a folder has a `command.txt`, what stands after `./bake`; its `mine.yaml` is an image of the user's own.
+Such a directory has a `command.txt` with the arguments of `bake`; its `mine.yaml` is the image of a user.
 Lines of the catalogue's files are not held: the catalogue grows.
 """
 
@@ -37,7 +37,7 @@ def catalogue() -> tuple[Catalog, dict[str, Recipe]]:
 
 
 def opened(start: Path | None = None) -> Workspace:
-    """The project of the current folder over the real catalogue, which is read once for all tests."""
+    """The project of the current directory over the real catalogue, which is read once for all tests."""
     found, problems = project.find(Path.cwd()), Problems()
     catalog, recipes = catalogue()
     mine = load_recipes(found.recipe_roots[1:], catalog, problems)
@@ -53,23 +53,23 @@ def test_a_mistake_gets_its_answer(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = MISTAKES / slug
+    directory = MISTAKES / slug
     images = tmp_path / "recipes" / "images"
     images.mkdir(parents=True)
-    for path in (*folder.glob("*.yaml"), *folder.glob("*.lock")):
+    for path in (*directory.glob("*.yaml"), *directory.glob("*.lock")):
         shutil.copy(path, images)
-    given = folder / "project.toml"
+    given = directory / "project.toml"
     (tmp_path / "pyproject.toml").write_text(given.read_text() if given.is_file() else PROJECT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("GITHUB_ACTIONS", "")
     for module in (workspace, look_up):
         monkeypatch.setattr(module, "open_workspace", opened)
-    code = main.run((folder / "command.txt").read_text().split())
+    code = main.run((directory / "command.txt").read_text().split())
     told = capsys.readouterr().err.replace(f"{HOME}/", "")
     told = PLACE.sub(r"\1:…", told)
     answer = f"{told}\nexit code {code}\n"
-    expected = folder / "expected.txt"
+    expected = directory / "expected.txt"
     if request.config.getoption("--update-snapshots"):
         expected.write_text(answer, encoding="utf-8")
 

@@ -14,13 +14,13 @@ LIBRARIES = "/usr/local/cuda-12.8/compat"
 class Host:
     """An image of CUDA 12.8 on a host with some driver."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "root"
-        self.driver = folder / "version"
-        self.folder = f"{self.root}{LIBRARIES}"
-        Path(self.folder).mkdir(parents=True)
-        Path(self.folder, "libcuda.so.570.211.01").touch()
-        Path(self.folder, "libcuda.so.1").symlink_to("libcuda.so.570.211.01")
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "root"
+        self.driver = directory / "version"
+        self.directory = f"{self.root}{LIBRARIES}"
+        Path(self.directory).mkdir(parents=True)
+        Path(self.directory, "libcuda.so.570.211.01").touch()
+        Path(self.directory, "libcuda.so.1").symlink_to("libcuda.so.570.211.01")
         short = self.root / "usr/local/cuda-12"  # NVIDIA's images have such a link
         short.symlink_to("cuda-12.8")
         branches = self.root / "usr/local/lib/cuda-compat/branches"
@@ -59,7 +59,7 @@ UNSUPPORTED = "NVIDIA UNIX x86_64 Kernel Module  545.23.08  Mon Nov  6 23:49:37 
 @pytest.mark.parametrize("driver", [OLDER, OLDER_OPEN])
 def test_an_older_driver_gets_the_libraries_before_all_others(host: Host, driver: str) -> None:
     printed, told = host.run(driver)
-    assert printed == f"LD_LIBRARY_PATH={host.folder}:/opt/libs\n"
+    assert printed == f"LD_LIBRARY_PATH={host.directory}:/opt/libs\n"
     assert "using 570.211.01" in told
 
 
@@ -81,18 +81,18 @@ def test_no_gpu_is_no_matter(host: Host) -> None:
 
 def test_an_unreadable_version_and_missing_libraries_are_told(host: Host) -> None:
     assert host.run("something else") == ("", f"cuda-compat: {host.driver} names no driver version\n")
-    shutil.rmtree(host.folder)
+    shutil.rmtree(host.directory)
     assert host.run(OLDER) == ("", "cuda-compat: there are no compatibility libraries in this image\n")
 
 
 def test_it_becomes_the_command(host: Host) -> None:
     printed, _ = host.run(OLDER, "sh", "-c", 'echo "$LD_LIBRARY_PATH $1"', "sh", "a b")
-    assert printed == f"{host.folder}:/opt/libs a b\n"
+    assert printed == f"{host.directory}:/opt/libs a b\n"
     assert host.run(NEWER, "sh", "-c", "echo $LD_LIBRARY_PATH") == ("/opt/libs\n", "")
 
 
 def test_a_path_that_has_them_stays_as_it_is(host: Host) -> None:
-    host.environment["LD_LIBRARY_PATH"] = f"{host.folder}:/opt/libs"
+    host.environment["LD_LIBRARY_PATH"] = f"{host.directory}:/opt/libs"
     assert host.run(OLDER) == ("", "")
 
 
@@ -105,4 +105,4 @@ def test_bash_has_the_path_without_the_entry_point(host: Host, tmp_path: Path) -
     environment = {**host.environment, "BASH_ENV": str(settings)}
     command = ["bash", "-c", "echo $LD_LIBRARY_PATH; bash -c 'echo $LD_LIBRARY_PATH'"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout == f"{host.folder}:/opt/libs\n" * 2
+    assert ended.stdout == f"{host.directory}:/opt/libs\n" * 2

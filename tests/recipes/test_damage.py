@@ -70,7 +70,7 @@ def damaged(value: object, random: Random, share: float) -> object:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     tree = Tree(tmp_path_factory.mktemp("damaged"))
     for name in ("debian", "python"):
         tree.component(name, COMPONENTS[name])
@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @settings(max_examples=120, deadline=None)
 @example(seed=806)  # a range that nothing is in, which says `===x`
 @given(seed=st.integers(0, 2**32))
-def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, folder: Tree) -> None:
+def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, directory: Tree) -> None:
     random = Random(seed)
     share = random.choice([0.02, 0.05, 0.15])
     which = random.choice(["image", "part"])
@@ -92,11 +92,11 @@ def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, folder: Tree) -> No
     )
     texts = {"image": image, "part": PART.replace("builds_on: [debian]\n", "")}
     texts[which] = json.dumps(damaged(yaml.safe_load(texts[which]), random, share))
-    folder.image(texts["image"])
-    folder.component("part", texts["part"])
+    directory.image(texts["image"])
+    directory.component("part", texts["part"])
     with contextlib.suppress(BakehouseError):
         try:
-            folder.dockerfile()
+            directory.dockerfile()
         except Unsatisfiable as nothing:
-            error = conflict_report.conflict_error(nothing.conflict, folder.catalog())
+            error = conflict_report.conflict_error(nothing.conflict, directory.catalog())
             assert all(failure_text(one) for one in error.diagnostics)

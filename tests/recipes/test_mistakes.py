@@ -1,6 +1,6 @@
-"""One folder for each mistake a user can make: files in, the whole answer and the exit code out.
+"""One directory for each mistake a user can make: files in, the whole output and the exit code out.
 
-A folder is laid over the small catalogue of `conftest`; `pytest --update-snapshots` writes the answers anew.
+A directory extends the small catalogue of `conftest`; `pytest --update-snapshots` rewrites the output.
 """
 
 import io

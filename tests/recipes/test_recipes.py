@@ -390,10 +390,10 @@ def test_each_lock_is_made_from_what_its_component_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
-    folder = RECIPES / "components" / name
+    directory = RECIPES / "components" / name
     named = {str(around[-1]["lock"]) for around in mappings(raw(name)) if "lock" in around[-1]}
     patterns = {re.sub(r"\$\{.*?\}", "*", lock) for lock in named}
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     found -= {path for path in found if "__pycache__" in path or path.startswith("files/")}
     found -= {path for path in found if path.startswith("stubs/")}
     found -= {"component.yaml", "install.j2", "smoke.py"}

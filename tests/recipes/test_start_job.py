@@ -12,21 +12,21 @@ PROGRAM = Path(__file__).parents[2] / "recipes/components/sshd/files/start-job"
 
 
 class Container:
-    """The program with all paths below a temporary folder."""
+    """The program with all paths below a temporary directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.hooks = folder / "hooks"
-        self.ssh = folder / "ssh"
-        self.host_key = folder / "host-key"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hooks = directory / "hooks"
+        self.ssh = directory / "ssh"
+        self.host_key = directory / "host-key"
         self.hooks.mkdir()
         text = PROGRAM.read_text()
         for old, new in {
             '"/usr/local/lib/start-job.d"': repr(str(self.hooks)),
-            '"/usr/lib/openssh/sshd"': repr(str(folder / "real-sshd")),
+            '"/usr/lib/openssh/sshd"': repr(str(directory / "real-sshd")),
             '"/root/.ssh"': repr(str(self.ssh)),
             '"/etc/ssh/ssh_host_ed25519_key"': repr(str(self.host_key)),
-            '"/etc/environment"': repr(str(folder / "environment")),
+            '"/etc/environment"': repr(str(directory / "environment")),
             "PORT = 7022": "PORT = 0",
             "DEADLINE = 3600.0": "DEADLINE = 0.1",
             "/usr/bin/python3 -I": "/usr/bin/env python3",
@@ -34,23 +34,23 @@ class Container:
             assert old in text, old
             text = text.replace(old, new)
         self.program = self.write("start-job", text)
-        self.sshd = folder / "sshd"
+        self.sshd = directory / "sshd"
         self.sshd.symlink_to("start-job")
         self.write("real-sshd", '#!/bin/sh\necho "daemon $0 $*"\n')
 
     def write(self, name: str, text: str) -> Path:
-        path = self.folder / name
+        path = self.directory / name
         path.write_text(text)
         path.chmod(0o755)
         return path
 
     def job_of(self, *hosts: str) -> None:
-        file = self.folder / "ml/input/config/resourceconfig.json"
+        file = self.directory / "ml/input/config/resourceconfig.json"
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"current_host": hosts[0], "hosts": hosts}))
 
     def run(self, *command: str | Path) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(self.folder / "ml")}
+        environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(self.directory / "ml")}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -85,7 +85,7 @@ def test_a_missing_command_is_told(container: Container) -> None:
 def test_called_as_the_daemon_it_becomes_the_real_one(container: Container) -> None:
     container.write("hooks/loud", "#!/bin/sh\necho hook >&2\n")
     ended = container.run(container.sshd, "-t", "-h", "key")
-    assert (ended.stdout, ended.stderr) == (f"daemon {container.folder}/real-sshd -t -h key\n", "")
+    assert (ended.stdout, ended.stderr) == (f"daemon {container.directory}/real-sshd -t -h key\n", "")
     assert not container.ssh.exists()
 
 
@@ -93,10 +93,10 @@ def test_called_as_the_daemon_it_becomes_the_real_one(container: Container) -> N
 def test_the_daemon_of_a_job_of_two_hosts_gets_keys(container: Container) -> None:
     """The newer SDK replaces the entry point and starts the daemon itself."""
     container.job_of("algo-1", "algo-2")
-    assert container.run(container.sshd, "-D").stdout == f"daemon {container.folder}/real-sshd -D\n"
+    assert container.run(container.sshd, "-D").stdout == f"daemon {container.directory}/real-sshd -D\n"
     assert container.host_key.is_file()
     assert (container.ssh / "id_ed25519").is_file()
-    assert "PATH=" in (container.folder / "environment").read_text()
+    assert "PATH=" in (container.directory / "environment").read_text()
 
 
 @needs_ssh

@@ -25,7 +25,7 @@ HOST = "registry.example.com"
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Docker's own configuration, in a folder of the test's."""
+    """Docker's own configuration, in a directory of the test's."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     return tmp_path / "config.json"
 

@@ -57,15 +57,15 @@ def broken(*parts: Candidate) -> list[Incompatibility]:
 
 @dataclass(frozen=True)
 class Kitchen:
-    """A folder in which a recipe can be written and resolved with the catalogue."""
+    """A directory in which a recipe can be written and resolved with the catalogue."""
 
-    folder: Path
+    directory: Path
 
     def resolve(self, text: str) -> Resolution:
-        path = self.folder / "images" / "mine.yaml"
+        path = self.directory / "images" / "mine.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"summary: mine\n{text}\n")
-        return resolve(load_recipes([self.folder], catalog())["mine"], catalog())
+        return resolve(load_recipes([self.directory], catalog())["mine"], catalog())
 
     def answer(self, text: str) -> str:
         """Return the error report of an unsatisfiable image."""
@@ -99,7 +99,7 @@ def test_installers_have_both_open_mpi_from_1_30_and_the_plugin_from_1_38() -> N
         for variant in release.variants:
             has_plugin = "aws-ofi-nccl" in variant.spec.provides
             assert has_plugin == (version >= Version("1.38")), release.version
-            assert any("ofi-nccl" in folder for folder in variant.spec.library_path) == has_plugin
+            assert any("ofi-nccl" in directory for directory in variant.spec.library_path) == has_plugin
 
 
 def test_no_image_has_two_plugins() -> None:
@@ -206,9 +206,9 @@ class Rig:
         subprocess.run(command, input=code, text=True, check=True)
         return target
 
-    def fabric(self, folder: str = "amazon/efa/lib") -> None:
+    def fabric(self, directory: str = "amazon/efa/lib") -> None:
         self.library(
-            f"{folder}/libfabric.so.1", "int fi_version(void) { return 0; }", "-Wl,-soname,libfabric.so.1"
+            f"{directory}/libfabric.so.1", "int fi_version(void) { return 0; }", "-Wl,-soname,libfabric.so.1"
         )
 
     def plugin(self, path: str, *faces: int) -> None:
@@ -220,8 +220,10 @@ class Rig:
         names = ",".join(f'"ncclNetPlugin_v{face}"' for face in faces)
         self.library(path, f"const char *names[] = {{{names}}};")
 
-    def path(self, *folders: str) -> None:
-        self.monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(str(self.root / folder) for folder in folders))
+    def path(self, *directories: str) -> None:
+        self.monkeypatch.setenv(
+            "LD_LIBRARY_PATH", ":".join(str(self.root / directory) for directory in directories)
+        )
 
     def verdicts(self) -> dict[str, str]:
         """The name of each check of NCCL's plugin, with what it says."""

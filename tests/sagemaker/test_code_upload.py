@@ -32,9 +32,9 @@ def test_a_script_alone_is_packed_by_its_name(tmp_path: Path) -> None:
 
 
 def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
-    for folder in ("__pycache__", ".git", ".venv"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x").write_text("")
+    for directory in ("__pycache__", ".git", ".venv"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "x").write_text("")
 
     assert names(code_upload.pack(tmp_path)) == []
 

@@ -226,11 +226,11 @@ def test_a_directory_is_uploaded_to_the_given_bucket(session: Session) -> None:
         Bucket="models", CreateBucketConfiguration={"LocationConstraint": REGION}
     )
     job = replace(ON_TWO, source_dir="src", entry_point="main.py")
-    session.launch("folder", job=job, output="s3://models/deep", detach=True)
+    session.launch("directory", job=job, output="s3://models/deep", detach=True)
 
-    told = session.aws.job("folder")
+    told = session.aws.job("directory")
     address = code_address(told)
-    assert address.startswith("s3://models/folder/source/")
+    assert address.startswith("s3://models/directory/source/")
     assert sorted(archived(session.aws, address)) == ["deep/more.py", "main.py"]
     assert told["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
 

@@ -193,11 +193,11 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("folder", "why"), [("", "`--sdk` is not set"), ("empty", "`empty` does not contain them")]
+    ("directory", "why"), [("", "`--sdk` is not set"), ("empty", "`empty` does not contain them")]
 )
-def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, folder: str, why: str) -> None:
+def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, directory: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
-        prepared(aims, distribution={"MPI": {}}, sdk=Path(folder) if folder else None)
+        prepared(aims, distribution={"MPI": {}}, sdk=Path(directory) if directory else None)
 
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: `MPI` needs the drivers of SageMaker SDK v3\n"

@@ -164,8 +164,8 @@ class AwsFront(Proxy):
         return Reply(reply.status, reply.headers, json.dumps(document).encode())
 
 
-class EcrStandin:
-    """A registry and moto, each behind what ECR does in front of it; a stand-in, not AWS."""
+class EcrStub:
+    """A registry and moto, each behind what ECR does in front of it; a stub, not AWS."""
 
     def __init__(self, registries: Mapping[str, EcrFront], aws: AwsFront, moto: str) -> None:
         self.registries = registries
@@ -231,7 +231,7 @@ def moto_server() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def ecr_standins(image: str, *regions: str) -> Iterator[EcrStandin]:
+def ecr_stubs(image: str, *regions: str) -> Iterator[EcrStub]:
     """An ECR without AWS in some regions, until the block ends; its registry is started from `image`."""
     with contextlib.ExitStack() as stack:
         moto = stack.enter_context(moto_server())
@@ -242,7 +242,7 @@ def ecr_standins(image: str, *regions: str) -> Iterator[EcrStandin]:
             for region in regions or REGIONS
         }
         aws = stack.enter_context(AwsFront(moto, fronts).running())
-        yield EcrStandin(fronts, aws, address)
+        yield EcrStub(fronts, aws, address)
 
 
 def _region_of(request: Request) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
-from tests.support.ecr import ACCOUNT, EcrStandin
+from tests.support.ecr import ACCOUNT, EcrStub
 from tests.support.proxy import Reply, Request
 from tests.support.registry import PASSWORD
 
 
 @contextlib.contextmanager
-def replicated(standin: EcrStandin, region: str, prefix: str, outcome: str = "COMPLETE") -> Iterator[None]:
+def replicated(stub: EcrStub, region: str, prefix: str, outcome: str = "COMPLETE") -> Iterator[None]:
     """Carry what is pushed below a prefix to another region, until the block ends.
 
     With the outcome `FAILED` or `IN_PROGRESS` nothing arrives.
@@ -25,7 +25,7 @@ def replicated(standin: EcrStandin, region: str, prefix: str, outcome: str = "CO
         if not repository.startswith(prefix):
             return
         if outcome == "COMPLETE":
-            _copy(standin, region, repository, reference, request)
+            _copy(stub, region, repository, reference, request)
         statuses[repository, _digest(request.body)] = outcome
 
     def answer(request: Request) -> Reply | None:
@@ -43,27 +43,27 @@ def replicated(standin: EcrStandin, region: str, prefix: str, outcome: str = "CO
         "destinations": [{"region": region, "registryId": ACCOUNT}],
         "repositoryFilters": [{"filter": prefix, "filterType": "PREFIX_MATCH"}],
     }
-    standin.client.put_replication_configuration(replicationConfiguration={"rules": [rule]})
-    standin.registry.stored.append(carry)
-    standin.aws.answers.insert(0, answer)
+    stub.client.put_replication_configuration(replicationConfiguration={"rules": [rule]})
+    stub.registry.stored.append(carry)
+    stub.aws.answers.insert(0, answer)
     try:
         yield
     finally:
-        standin.client.put_replication_configuration(replicationConfiguration={"rules": []})
+        stub.client.put_replication_configuration(replicationConfiguration={"rules": []})
 
 
-def _copy(standin: EcrStandin, region: str, repository: str, reference: str, request: Request) -> None:
+def _copy(stub: EcrStub, region: str, repository: str, reference: str, request: Request) -> None:
     """Put a manifest into the other region, with what it names."""
-    here, there = (f"{one}/{repository}" for one in (standin.region, region))
+    here, there = (f"{one}/{repository}" for one in (stub.region, region))
     manifest = json.loads(request.body)
     for one in (manifest["config"], *manifest["layers"]):
         mount = f"{there}/blobs/uploads/?mount={one['digest']}&from={here.replace('/', '%2F')}"
-        _ask(standin, "POST", mount)
-    client = standin.client_in(region)
+        _ask(stub, "POST", mount)
+    client = stub.client_in(region)
     with contextlib.suppress(client.exceptions.RepositoryAlreadyExistsException):
         client.create_repository(repositoryName=repository)
     kind = {"Content-Type": request.headers["Content-Type"]}
-    _ask(standin, "PUT", f"{there}/manifests/{reference}", request.body, kind)
+    _ask(stub, "PUT", f"{there}/manifests/{reference}", request.body, kind)
     client.put_image(
         repositoryName=repository,
         imageManifest=request.body.decode(),
@@ -77,10 +77,10 @@ def _digest(content: bytes) -> str:
 
 
 def _ask(
-    standin: EcrStandin, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    stub: EcrStub, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> None:
     """A request to the registry behind all regions."""
     login = base64.b64encode(f"AWS:{PASSWORD}".encode()).decode()
-    url = f"http://127.0.0.1:{standin.registry.upstream}/v2/{path}"
+    url = f"http://127.0.0.1:{stub.registry.upstream}/v2/{path}"
     told = {"Authorization": f"Basic {login}", **(headers or {})}
     urlopen(UrlRequest(url, body, told, method=method)).close()

@@ -1,4 +1,4 @@
-"""Stand-ins for the programs outside: shell scripts that come first on PATH."""
+"""Stubs for the programs outside: shell scripts that come first on PATH."""
 
 import os
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 
-def put(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> Path:
-    """Shell scripts by name (`_` for `-`), before all else on PATH; gives their folder."""
-    commands = folder / "commands"
+def put(directory: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> Path:
+    """Shell scripts by name (`_` for `-`), before all else on PATH; gives their directory."""
+    commands = directory / "commands"
     commands.mkdir(exist_ok=True)
     for name, text in scripts.items():
         path = commands / name.replace("_", "-")
@@ -19,6 +19,6 @@ def put(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> Path:
     return commands
 
 
-def only(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+def only(directory: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
     """The same, and nothing else on PATH."""
-    monkeypatch.setenv("PATH", str(put(folder, monkeypatch, **scripts)))
+    monkeypatch.setenv("PATH", str(put(directory, monkeypatch, **scripts)))

@@ -58,10 +58,10 @@ class Run:
     def sizes(self, path: str) -> dict[str, int]:
         return {name: len(content) for name, content in self.read(path).items()}
 
-    def copy(self, path: str, folder: Path) -> None:
+    def copy(self, path: str, directory: Path) -> None:
         for name, content in self.read(path).items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(content)
 
     def is_full(self, path: str) -> bool:
         return path in self.full

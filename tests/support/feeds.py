@@ -13,13 +13,13 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import required_files
 
 
-def nothing(folder: Path) -> Downloads:
-    """A feed of an empty plan, with an empty cache in a folder."""
-    local = LocalMirrors((), HashCache(folder / "hashes.json"))
-    return Downloads(required_files([]), Fetcher(FileCache(folder / "cache", print), local))
+def nothing(directory: Path) -> Downloads:
+    """A feed of an empty plan, with an empty cache in a directory."""
+    local = LocalMirrors((), HashCache(directory / "hashes.json"))
+    return Downloads(required_files([]), Fetcher(FileCache(directory / "cache", print), local))
 
 
-def get(packages: Sequence[Deb], folder: Path) -> None:
-    """Put locked packages into a folder, as builds on this machine get them."""
+def get(packages: Sequence[Deb], directory: Path) -> None:
+    """Put locked packages into a directory, as builds on this machine get them."""
     with prefetch.open_fetcher(find(HOME), print) as fetcher:
-        prefetch.download_packages(Downloads(required_files([]), fetcher), packages, folder)
+        prefetch.download_packages(Downloads(required_files([]), fetcher), packages, directory)

@@ -101,9 +101,9 @@ def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iter
             thread.join()
 
 
-def company_certificate(folder: Path) -> Path:
+def company_certificate(directory: Path) -> Path:
     """A certificate for 127.0.0.1 that nobody's system trusts, and its key beside it."""
-    found, key = folder / "company.pem", folder / "key.pem"
+    found, key = directory / "company.pem", directory / "key.pem"
     subject = ["-subj", "/CN=a company", "-addext", "subjectAltName=IP:127.0.0.1"]
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)

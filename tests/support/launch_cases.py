@@ -18,7 +18,7 @@ HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 URI = f"{HOST}/bakehouse/image@sha256:" + "4f" * 32
 SMD_URI = f"{HOST}/bakehouse/image:2.0.1-gpu-py310-cu121"
 SCRIPTS = ("train.py", "run.sh")
-"""What lies beside the job, and in its folder `code`."""
+"""What lies beside the job, and in its directory `code`."""
 ARCHIVE = "s3://code/sourcedir.tar.gz"
 
 PYTORCH = LaunchImage(
@@ -115,7 +115,7 @@ class Case:
     def is_local(self) -> bool:
         return any(kind.startswith("local") for _, kind, _ in self.groups)
 
-    def request(self, known: Mapping[str, Instance], folder: Path) -> TrainingRequest:
+    def request(self, known: Mapping[str, Instance], directory: Path) -> TrainingRequest:
         """The same, as we are asked."""
         return TrainingRequest(
             self.sender,  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ class Case:
             self.keep_alive,
             self.compiler,
             self.channels or {},
-            folder,
+            directory,
         )
 
 

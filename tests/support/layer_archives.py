@@ -15,13 +15,13 @@ Form = Literal["gzip", "zstd", "none"]
 
 @dataclass(frozen=True)
 class Member:
-    """One entry of a layer: a file, or what `link`, `hard` or `folder` says."""
+    """One entry of a layer: a file, or what `link`, `hard` or `directory` says."""
 
     path: str
     content: bytes = b""
     link: str = ""
     hard: str = ""
-    folder: bool = False
+    directory: bool = False
     mode: int = 0o644
     mtime: int = 0
     uid: int = 0
@@ -38,7 +38,7 @@ def layer(*members: Member) -> bytes:
                 info.type, info.linkname = tarfile.SYMTYPE, member.link
             elif member.hard:
                 info.type, info.linkname = tarfile.LNKTYPE, member.hard
-            elif member.folder:
+            elif member.directory:
                 info.type = tarfile.DIRTYPE
             info.size = len(member.content)
             archive.addfile(info, io.BytesIO(member.content))
@@ -74,5 +74,5 @@ def saved(layers: Sequence[bytes], made_by: Iterable[str] = (), form: Form = "gz
     listed = [{"Config": f"blobs/sha256/{config}", "Layers": [f"blobs/sha256/{one}" for one in stored]}]
     members = [Member(f"blobs/sha256/{name}", content) for name, content in sorted(blobs.items())]
     return layer(
-        Member("blobs/sha256", folder=True), *members, Member("manifest.json", json.dumps(listed).encode())
+        Member("blobs/sha256", directory=True), *members, Member("manifest.json", json.dumps(listed).encode())
     )

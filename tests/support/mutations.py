@@ -118,16 +118,16 @@ class Outcome:
 
 
 class Mutations:
-    """Takes case after case through the pure pipeline, in a folder of its own."""
+    """Takes case after case through the pure pipeline, in a directory of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._templates = dockerfile.read_templates(HOME / "templates")
         self._catalog = load_catalog([HOME / "recipes"])
         self._recipes = [MATRIX, *self._own_files()]
         self._components = [("mutated", COMPONENT)]
         for path in sorted((HOME / "recipes" / "components").glob("*/component.yaml")):
-            shutil.copytree(path.parent, folder / "components" / path.parent.name, symlinks=True)
+            shutil.copytree(path.parent, directory / "components" / path.parent.name, symlinks=True)
             self._components.append((path.parent.name, head(path.read_text(encoding="utf-8"))))
         self._users = {"mutated": (USER, self._parts(USER.replace("mutated", "pytorch")))}
         for text in self._recipes[1:]:
@@ -137,7 +137,7 @@ class Mutations:
 
     def _own_files(self) -> list[str]:
         """The texts of the real recipes, with what they name beside them; and what the two above name."""
-        images, own = self._folder / "images", self._folder / "components" / "mutated"
+        images, own = self._directory / "images", self._directory / "components" / "mutated"
         shutil.copytree(HOME / "recipes" / "images", images)
         (images / "src").mkdir()
         own.mkdir(parents=True)
@@ -183,11 +183,11 @@ class Mutations:
             for recipe in self._load(text, self._catalog)[:3]:
                 self._image(recipe, self._catalog)
             return
-        folder = self._folder / "components" / name
+        directory = self._directory / "components" / name
         problems = Problems()
-        (folder / "component.yaml").write_bytes(text.encode(errors="surrogatepass"))
-        root = load(folder / "component.yaml")
-        component = read_component(Fields(root, f"component `{name}`", problems), folder)
+        (directory / "component.yaml").write_bytes(text.encode(errors="surrogatepass"))
+        root = load(directory / "component.yaml")
+        component = read_component(Fields(root, f"component `{name}`", problems), directory)
         user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
         others = {one: self._catalog.components[one] for one in parts}
         catalog = checked({**others, name: component}, self._catalog.provided_names - {name}, problems)
@@ -195,9 +195,9 @@ class Mutations:
         self._image(self._load(user, catalog)[0], catalog)
 
     def _load(self, text: str, catalog: Catalog) -> list[Recipe]:
-        path = self._folder / "images" / "mutated.yaml"
+        path = self._directory / "images" / "mutated.yaml"
         path.write_bytes(text.encode(errors="surrogatepass"))
-        return list(load_recipes([self._folder], catalog).values())
+        return list(load_recipes([self._directory], catalog).values())
 
     def _image(self, recipe: Recipe, catalog: Catalog) -> None:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.ecr import EcrStandin, ecr_standins
+from tests.support.ecr import EcrStub, ecr_stubs
 from tests.support.proxy import Proxy
 from tests.support.registry import registry_container, registry_image
 
@@ -47,14 +47,14 @@ def registry_proxy(registry_port: int) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="session")
-def session_ecr(registry_reference: str) -> Iterator[EcrStandin]:
-    """An ECR for all tests of the session; `ecr_standin` is it, as new."""
-    with ecr_standins(registry_reference) as standin:
-        yield standin
+def session_ecr(registry_reference: str) -> Iterator[EcrStub]:
+    """An ECR for all tests of the session; `ecr_stub` is it, as new."""
+    with ecr_stubs(registry_reference) as stub:
+        yield stub
 
 
 @pytest.fixture
-def ecr_standin(session_ecr: EcrStandin, monkeypatch: pytest.MonkeyPatch) -> Iterator[EcrStandin]:
+def ecr_stub(session_ecr: EcrStub, monkeypatch: pytest.MonkeyPatch) -> Iterator[EcrStub]:
     """An ECR without AWS, which boto3 and the AWS CLI in this process's environment take for AWS.
 
     Repositories stay until the session ends: a test gives its own a name that no other has.

@@ -38,8 +38,8 @@ def registry_image() -> Iterator[str]:
         archive.add(program, arcname="bin/registry")
         for library in re.findall(r"(/\S+)", linked):
             archive.add(library, arcname=library.lstrip("/"))
-        for folder in ("tmp", "var/lib/registry", "etc/docker/registry"):
-            entry = tarfile.TarInfo(folder)
+        for directory in ("tmp", "var/lib/registry", "etc/docker/registry"):
+            entry = tarfile.TarInfo(directory)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o777
             archive.addfile(entry)
     # Of its own: one process may have several at once, and each is removed when it is done with.

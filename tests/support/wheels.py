@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def wheel(
-    folder: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
+    directory: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
 ) -> Path:
     """A wheel with one module, which says its version."""
-    path = folder / f"{name}-{version}-{tag}.whl"
+    path = directory / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     contents = {
@@ -20,7 +20,7 @@ def wheel(
     }
     rows = [f"{file},sha256={_digest(text)},{len(text)}" for file, text in contents.items()]
     contents[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in contents.items():
             archive.writestr(zipfile.ZipInfo(file), text)

@@ -23,8 +23,8 @@ def diff_tree() -> ModuleType:
 class Trees:
     """A base, and the same with what was installed into it."""
 
-    def __init__(self, folder: Path, diff_tree: ModuleType) -> None:
-        self.base, self.system, self.out = (folder / name for name in ("base", "system", "out"))
+    def __init__(self, directory: Path, diff_tree: ModuleType) -> None:
+        self.base, self.system, self.out = (directory / name for name in ("base", "system", "out"))
         self._diff_tree = diff_tree
         for tree in (self.base, self.system):
             (tree / "etc").mkdir(parents=True)

@@ -23,22 +23,22 @@ GCC, VIM = b"gcc", b"vim"
 class Step:
     """The files of a build step, and directories that act as servers."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.served, self.asked = folder, folder / "served", folder / "asked"
-        self.packages = folder / "packages"
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.served, self.asked = directory, directory / "served", directory / "asked"
+        self.packages = directory / "packages"
         self.packages.mkdir()
         self.asked.touch()
-        helper = folder / "apt-helper"
+        helper = directory / "apt-helper"
         helper.write_text(HELPER)
         helper.chmod(0o755)
         text = SCRIPT.read_text().replace("/usr/lib/apt/apt-helper", str(helper))
-        text = text.replace("/run/secrets/", f"{folder}/").replace("/etc/", f"{folder}/etc/")
-        self.script = folder / "download-debs"
+        text = text.replace("/run/secrets/", f"{directory}/").replace("/etc/", f"{directory}/etc/")
+        self.script = directory / "download-debs"
         self.script.write_text(text)
 
     def wants(self, *lines: tuple[bytes, str]) -> None:
         told = "".join(f"{hashlib.sha256(data).hexdigest()} {rest}\n" for data, rest in lines)
-        (self.folder / "list").write_text(told)
+        (self.directory / "list").write_text(told)
 
     def serve(self, place: str, data: bytes) -> None:
         path = self.served / place
@@ -48,7 +48,7 @@ class Step:
     def run(self) -> tuple[int, str]:
         """Return the exit status and the output."""
         environment = {"PATH": "/usr/bin:/bin", "SERVED": str(self.served), "ASKED": str(self.asked)}
-        command = ["sh", str(self.script), str(self.folder / "list"), str(self.packages)]
+        command = ["sh", str(self.script), str(self.directory / "list"), str(self.packages)]
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -67,8 +67,8 @@ def step(tmp_path: Path) -> Step:
 def test_each_file_comes_from_the_first_place_that_has_it(step: Step) -> None:
     sums = [hashlib.sha256(data).hexdigest() for data in (GCC, VIM)]
     step.wants((GCC, "pool/gcc.deb http://site.example"), (VIM, "pool/vim.deb"))
-    (step.folder / "mirrors").write_text("http://mirror.example\n")
-    (step.folder / "sources").write_text("deb http://apt.example/debian stable main\n")
+    (step.directory / "mirrors").write_text("http://mirror.example\n")
+    (step.directory / "sources").write_text("deb http://apt.example/debian stable main\n")
     step.serve(f"mirror.example/{sums[0]}/gcc.deb", GCC)
     step.serve("apt.example/debian/pool/vim.deb", VIM)
 
@@ -83,7 +83,7 @@ def test_each_file_comes_from_the_first_place_that_has_it(step: Step) -> None:
 
 def test_the_recorded_site_is_asked_last(step: Step) -> None:
     step.wants((GCC, "pool/gcc.deb http://site.example/ubuntu"))
-    (step.folder / "sources").write_text("deb http://apt.example/debian stable main\n")
+    (step.directory / "sources").write_text("deb http://apt.example/debian stable main\n")
     step.serve("site.example/ubuntu/pool/gcc.deb", GCC)
 
     assert step.run() == (0, "")
@@ -92,7 +92,7 @@ def test_the_recorded_site_is_asked_last(step: Step) -> None:
 
 def test_errors_are_printed_without_credentials(step: Step) -> None:
     step.wants((GCC, "pool/gcc.deb http://site.example"))
-    (step.folder / "mirrors").write_text("https://ann:s3cret@mirror.example\n")
+    (step.directory / "mirrors").write_text("https://ann:s3cret@mirror.example\n")
     code, said = step.run()
 
     digest = hashlib.sha256(GCC).hexdigest()
@@ -118,8 +118,8 @@ def test_a_package_without_any_source_is_an_error(step: Step) -> None:
 def test_a_base_without_mirrors_asks_those_of_its_distribution(step: Step) -> None:
     """So that a plain `docker build` needs no secret; the base image itself names no mirror."""
     step.wants((GCC, "pool/main/gcc.deb"), (VIM, "pool/updates/main/vim.deb"))
-    (step.folder / "etc").mkdir()
-    (step.folder / "etc/os-release").write_text('NAME="D"\nHOME_URL="https://www.distribution.example/"\n')
+    (step.directory / "etc").mkdir()
+    (step.directory / "etc/os-release").write_text('NAME="D"\nHOME_URL="https://www.distribution.example/"\n')
     step.serve("deb.distribution.example/debian/pool/main/gcc.deb", GCC)
     step.serve("deb.distribution.example/debian-security/pool/updates/main/vim.deb", VIM)
 
@@ -128,9 +128,9 @@ def test_a_base_without_mirrors_asks_those_of_its_distribution(step: Step) -> No
 
 def test_a_base_without_mirrors_asks_no_others_in_a_build_that_has_mirrors(step: Step) -> None:
     step.wants((GCC, "pool/gcc.deb"))
-    (step.folder / "etc").mkdir()
-    (step.folder / "etc/os-release").write_text('HOME_URL="https://www.distribution.example/"\n')
-    (step.folder / "mirrors").write_text("http://mirror.example\n")
+    (step.directory / "etc").mkdir()
+    (step.directory / "etc/os-release").write_text('HOME_URL="https://www.distribution.example/"\n')
+    (step.directory / "mirrors").write_text("http://mirror.example\n")
 
     assert step.run()[0] == 1
     assert [url for url in step.urls if "distribution.example" in url] == []

@@ -86,7 +86,7 @@ def test_a_lock_is_not_waited_for_past_a_deadline(tmp_path: Path) -> None:
         pytest.fail("two hold it")
 
 
-def test_who_may_write_in_the_folder_may_take_the_lock(tmp_path: Path) -> None:
+def test_who_may_write_in_the_directory_may_take_the_lock(tmp_path: Path) -> None:
     before = os.umask(0o002)
     try:
         with exclusive(tmp_path / "lock"):

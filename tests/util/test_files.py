@@ -8,7 +8,7 @@ import pytest
 from bakehouse.util.files import write_whole
 
 
-def test_text_and_bytes_are_written_with_their_folders(tmp_path: Path) -> None:
+def test_text_and_bytes_are_written_with_their_directories(tmp_path: Path) -> None:
     write_whole(tmp_path / "a" / "b" / "text", "größer\n")
     write_whole(tmp_path / "a" / "bytes", b"\x00\xff")
 

@@ -9,9 +9,9 @@ from bakehouse.util.tempdir import private_directory
 
 
 def test_nobody_else_may_read_it_and_it_is_gone_afterwards(tmp_path: Path) -> None:
-    with private_directory(tmp_path) as folder:
-        assert folder.stat().st_mode & 0o777 == 0o700
-        (folder / "secret").write_text("x")
+    with private_directory(tmp_path) as directory:
+        assert directory.stat().st_mode & 0o777 == 0o700
+        (directory / "secret").write_text("x")
     assert list((tmp_path / "private").iterdir()) == []
 
 

@@ -112,7 +112,7 @@ def test_what_is_no_recipe_is_refused(data: bytes, message: str) -> None:
     assert refused(data) == message
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"cannot read `.*`: is a directory"):
         load(tmp_path)
 

@@ -1,1 +1,1 @@
-"""Stand-ins for SageMaker's own libraries, copied into a test's image: see the Dockerfile."""
+"""Stubs for SageMaker's own libraries, copied into a test's image: see the Dockerfile."""

@@ -1,4 +1,4 @@
-"""A stand-in for SMP 1's PyTorch module: ranks average gradients over MPI, no model is partitioned."""
+"""A stub for SMP 1's PyTorch module: ranks average gradients over MPI, no model is partitioned."""
 
 import json
 import os
@@ -16,7 +16,7 @@ rank, size = _world.Get_rank, _world.Get_size
 
 def init() -> None:
     _settings.update(json.loads(os.environ["SM_HP_MP_PARAMETERS"]))
-    print(f"stand-in for smdistributed.modelparallel: {json.dumps(_settings, sort_keys=True)}", flush=True)
+    print(f"stub for smdistributed.modelparallel: {json.dumps(_settings, sort_keys=True)}", flush=True)
 
 
 def local_rank() -> int:

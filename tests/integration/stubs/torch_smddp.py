@@ -1,4 +1,4 @@
-"""A stand-in for SMDDP's backend of torch.distributed: gloo by another name."""
+"""A stub for SMDDP's backend of torch.distributed: gloo by another name."""
 
 from typing import Any
 
