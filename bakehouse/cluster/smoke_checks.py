@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 
 from bakehouse.build.verify import PROBES
-from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
+from bakehouse.cluster.job import CODE_CHANNEL, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _TORCHRUN = ("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun")
-SECONDS, TWO_HOST_SECONDS, BAKED_SECONDS = 300.0, 420.0, 600.0
+SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 
@@ -26,7 +26,7 @@ class Check:
     """The check passes if the job reports its failure as SageMaker requires."""
     needs_model: bool = False
     records_ranks: bool = True
-    """The script records the events of each rank. Code in the image does not."""
+    """The script records the events of each rank."""
     not_tested: str = ""
 
 
@@ -58,9 +58,9 @@ def _job(image: Image, digest: Digest, check: str) -> TrainingJob:
 def _toolkit_job(image: Image, digest: Digest, check: str, script: str) -> TrainingJob:
     """Return a job that runs a probe like a user's script: through `train`."""
     job = replace(_job(image, digest, check), entry_point=script)
-    # The toolkit copies code only into an empty /opt/ml/code.
+    # The toolkit copies code only into an empty /opt/ml/code, and prefers the image's SAGEMAKER_PROGRAM.
     if image.entry_point or image.content.code:
-        return replace(job, baked_code=_script(script))
+        return replace(job, baked_code=_script(script), environment={"SAGEMAKER_PROGRAM": script})
     return replace(job, source=_script(script))
 
 
@@ -72,14 +72,6 @@ def _launcher_job(image: Image, digest: Digest, check: str, script: str, *launch
 
 def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
     name, script = "train_success", "train_ok.py"
-    if image.entry_point:
-        job = replace(
-            _job(image, digest, name),
-            entry_point=image.entry_point,
-            deadline=BAKED_SECONDS,
-            groups=homogeneous(gpus=gpus),
-        )
-        return Check(name, job, f"{CODE_DIRECTORY}/{image.entry_point}", records_ranks=False)
     job = replace(
         _toolkit_job(image, digest, name, script),
         hyperparameters={"epochs": 2, "channel": "training"},
@@ -131,13 +123,14 @@ def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
         return None
     if not (image.training_module or "").startswith("sagemaker_pytorch_container"):
         return Check(name, not_tested="only the PyTorch training toolkit starts torchrun")
+    job = _toolkit_job(image, digest, name, script)
     job = replace(
-        _toolkit_job(image, digest, name, script),
+        job,
         groups=homogeneous(2),
         processes_per_host=2,
         hyperparameters={"sagemaker_torch_distributed_enabled": True, _PROCESSES: 2, "transport": "gloo"},
         # The same as torchrun's --tee and --log-dir. The toolkit passes on no options.
-        environment={"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"},
+        environment={**job.environment, "PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"},
     )
     return _check(name, script, job)
 

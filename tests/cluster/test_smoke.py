@@ -22,7 +22,9 @@ def good(spec: ContainerSpec) -> Run:
     if not spec.hostname:
         return Run()
     if "train-failure" in spec.network:
-        return Run(exit_code=1, files={"/opt/ml/output/failure": b"Framework Error"})
+        arrived = b'{"rank": 0, "host": "algo-1", "step": "arrived", "at": 1.0}\n'
+        ranks = {"/opt/ml/output/data/ranks/all.jsonl": arrived}
+        return Run(exit_code=1, files={**ranks, "/opt/ml/output/failure": b"Framework Error"})
     first = 2 if spec.hostname == "algo-2" else 0
     notes = "".join(
         f'{{"rank": {rank}, "host": "{spec.hostname}", "step": "{step}", "at": 1.0}}\n'

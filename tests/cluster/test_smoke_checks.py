@@ -1,5 +1,7 @@
 """Which checks an image gets."""
 
+import pytest
+
 from bakehouse.catalog.recipe import JOB_CHECKS
 from bakehouse.cluster.smoke_checks import Check, job_checks
 from tests.support.fake_engine import DIGEST, image
@@ -83,16 +85,16 @@ def test_two_hosts_ask_the_toolkit_for_mpi() -> None:
     assert set(job.source) == {"mpi_allreduce.py", "job_record.py"}
 
 
-def test_code_baked_into_the_image_is_what_trains() -> None:
-    checks = named(job_checks(image(entry_point="train.py"), DIGEST))
+@pytest.mark.parametrize("name", ["train_success", "train_failure", "mpi_2x2", "torchrun_2x2"])
+def test_checks_run_their_own_scripts_in_images_with_code(name: str) -> None:
+    check = named(job_checks(image("pytorch", entry_point="train.py", **PYTORCH), DIGEST))[name]  # type: ignore[arg-type]
 
-    trains, fails = checks["train_success"], checks["train_failure"]
-    assert trains.job is not None
-    assert fails.job is not None
-    assert (trains.job.entry_point, trains.job.source, trains.records_ranks) == ("train.py", {}, False)
-    assert trains.source == "/opt/ml/code/train.py"
-    assert set(fails.job.baked_code) == {"train_fails.py", "job_record.py"}
-    assert not fails.job.source
+    job = check.job
+    assert job is not None
+    script = check.source.removeprefix("bakehouse/probes/")
+    assert (job.entry_point, job.environment["SAGEMAKER_PROGRAM"]) == (script, script)
+    assert set(job.baked_code) == {script, "job_record.py"}
+    assert not job.source
 
 
 def test_a_recipe_can_require_every_job() -> None:

@@ -183,7 +183,8 @@ def test_a_model_that_was_asked_for_must_be_there() -> None:
 def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     job = TrainingJob(DIGEST, "train-failure")
     check = Check("train_failure", job, must_fail=True)
-    end = ended(1, job=job)
+    events = notes(job, failed={0: "RuntimeError"})
+    end = ended(1, told=events, job=job)
     told = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
 
     def reason(end: JobResult) -> str:
@@ -191,10 +192,11 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
 
     assert reason(told) == ""
     assert reason(end) == "a failing script wrote no /opt/ml/output/failure"
-    assert reason(ended(0, job=job)) == "a failing script exited with 0 instead of 1"
+    assert reason(ended(0, told=events, job=job)) == "a failing script exited with 0 instead of 1"
     assert reason(ended(None, job=job, timed_out=True)) == "a failing script did not end within 120 s"
     both = replace(told, hosts=(replace(told.hosts[0], success=True),))
     assert reason(both) == "a failing script wrote /opt/ml/output/success"
+    assert reason(replace(told, events=())) == "the failing script did not run"
 
 
 def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:

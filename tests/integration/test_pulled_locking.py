@@ -36,8 +36,9 @@ releases:
 SPEECH = """\
 {% block build %}
 FROM toolchain AS speech
-{{ apt(stage.build_apt, files=stage.packages) }}
-RUN mkdir -p /out/usr/share && house-maker > /out/usr/share/made-with && finish speech
+{{ apt(stage.build_apt, debs=stage.packages) -}}
+RUN {{ mount("bin/finish-layer") }} \\
+    mkdir -p /out/usr/share && house-maker > /out/usr/share/made-with && {{ stage.finish }}
 {% endblock %}
 """
 RECIPE = """\
