@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
-from bakehouse.cluster.job import Group
+from bakehouse.cluster.job import Group, TrainingJob
 from bakehouse.cluster.job_report import Status, text
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import RunRequest
@@ -45,14 +45,13 @@ class Measured:
 
 def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
     """Run one job; exit if it does not complete."""
-    request = RunRequest(
+    job = TrainingJob(
         groups=groups,
-        source_dir=SOURCE,
         entry_point=f"train_{framework}.py",
         hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
         deadline=900.0,
     )
-    found = workflow.run_job(workspace, IMAGES[framework], request)
+    found = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
     if found.status is not Status.COMPLETED:
         sys.exit(text(found))
     [host] = [one.host for one in found.hosts if one.group == "training"]

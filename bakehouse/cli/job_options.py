@@ -128,14 +128,14 @@ def sdk(folder: str) -> Path | None:
     return installed
 
 
-def channels(words: Sequence[str]) -> dict[str, Path]:
-    """Return `name=directory` pairs."""
-    directories = {name: Path(folder) for name, folder in _pairs(words, "--channel").items()}
-    for name, folder in directories.items():
-        if not folder.is_dir():
+def channels(words: Sequence[str]) -> dict[str, str]:
+    """Return the absolute path of each `name=directory` pair."""
+    directories = {name: Path(path) for name, path in _pairs(words, "--channel").items()}
+    for name, directory in directories.items():
+        if not directory.is_dir():
             hint = "`--channel training=data` mounts the directory `data`"
-            _refuse(f"directory `{folder}` of channel `{name}` does not exist", hint)
-    return directories
+            _refuse(f"directory `{directory}` of channel `{name}` does not exist", hint)
+    return {name: str(directory.resolve()) for name, directory in directories.items()}
 
 
 def inputs(words: Sequence[str]) -> dict[str, str]:

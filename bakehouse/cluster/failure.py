@@ -69,9 +69,11 @@ class FirstFailure:
 
 
 class _Rule(NamedTuple):
-    pattern: re.Pattern[str]
+    """A known cause with the patterns that show it. Its texts name their groups, `host` and `hosts`."""
+
     message: str
-    hint: str = ""
+    hint: str
+    patterns: tuple[str, ...]
 
 
 _PORT_HINT = "use another port, or stop the program on {host} that listens on it"
@@ -80,105 +82,86 @@ _CONNECTION_HINT = "check whether the server has started, ended early, or is unr
 _SPACE_HINT = (
     "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
-_SLOTS_HINT = "set `processes_per_host` to the number of ranks on each host"
 
 _RULES = (
     _Rule(
-        re.compile(r"port: (?P<port>\d+),[^\n]*name: EADDRINUSE"),
         "port {port} is taken on {host}",
         _PORT_HINT,
+        (
+            r"port: (?P<port>\d+),[^\n]*name: EADDRINUSE",
+            r"Address already in use \(while attempting to bind on address \('[^']*', (?P<port>\d+)",
+            r"Failed to add port to server: [^\n]* for '[^'\n]*:(?P<port>\d+)'",
+        ),
     ),
+    _Rule("a port is taken on {host}", _PORT_HINT, (r"\[Errno 98\] Address already in use",)),
     _Rule(
-        re.compile(r"Address already in use \(while attempting to bind on address \('[^']*', (?P<port>\d+)"),
-        "port {port} is taken on {host}",
-        _PORT_HINT,
-    ),
-    _Rule(
-        re.compile(r"Failed to add port to server: [^\n]* for '[^'\n]*:(?P<port>\d+)'"),
-        "port {port} is taken on {host}",
-        _PORT_HINT,
-    ),
-    _Rule(re.compile(r"\[Errno 98\] Address already in use"), "a port is taken on {host}", _PORT_HINT),
-    _Rule(
-        re.compile(
+        "the name {name} can't be resolved",
+        _NAME_HINT,
+        (
             r"network addresses of \((?P<name>[\w.-]+), \d+\) cannot be retrieved \(gai error"
-            r"[\s\S]*timed out after \d+ms while trying to connect to \((?P=name), "
-        ),
-        "the name {name} can't be resolved",
-        _NAME_HINT,
-    ),
-    _Rule(
-        re.compile(
+            r"[\s\S]*timed out after \d+ms while trying to connect to \((?P=name), ",
             r"\b(?P<name>algo-\d+)\b[^\n]*\n(?:[^\n]*\n){1,12}?"
-            r"(?:socket\.gaierror|urllib\.error\.URLError): [^\n]*Name or service not known"
+            r"(?:socket\.gaierror|urllib\.error\.URLError): [^\n]*Name or service not known",
+            r"Failed to resolve '(?P<name>[^']+)'",
+            r"Could not resolve hostname (?P<name>[^\s:]+)",
         ),
-        "the name {name} can't be resolved",
-        _NAME_HINT,
     ),
+    _Rule("a host name can't be resolved", _NAME_HINT, (r"Name or service not known",)),
     _Rule(
-        re.compile(r"Failed to resolve '(?P<name>[^']+)'"), "the name {name} can't be resolved", _NAME_HINT
-    ),
-    _Rule(
-        re.compile(r"Could not resolve hostname (?P<name>[^\s:]+)"),
-        "the name {name} can't be resolved",
-        _NAME_HINT,
-    ),
-    _Rule(re.compile(r"Name or service not known"), "a host name can't be resolved", _NAME_HINT),
-    _Rule(
-        re.compile(r"timed out after \d+ms while trying to connect to \((?P<name>[\w.-]+), (?P<port>\d+)\)"),
         "port {port} of {name} did not answer",
         _CONNECTION_HINT,
+        (r"timed out after \d+ms while trying to connect to \((?P<name>[\w.-]+), (?P<port>\d+)\)",),
     ),
     _Rule(
-        re.compile(r"\[Errno 111\] Connection refused"),
         "a connection from {host} was refused: no server listens there",
         _CONNECTION_HINT,
+        (r"\[Errno 111\] Connection refused",),
     ),
     _Rule(
-        re.compile(r"\[Errno 113\] No route to host"),
         "{host} has no route to the host that it connects to",
         _CONNECTION_HINT,
+        (r"\[Errno 113\] No route to host",),
     ),
     _Rule(
-        re.compile(r"(?:\[Errno 110\] Connection timed out|TimeoutError: timed out)"),
         "a connection from {host} timed out",
         _CONNECTION_HINT,
+        (r"\[Errno 110\] Connection timed out|TimeoutError: timed out",),
     ),
     _Rule(
-        re.compile(r"\[Errno 28\] No space left on device: '(?P<path>[^']+)'"),
         "no space is left for {path}",
         _SPACE_HINT,
+        (r"\[Errno 28\] No space left on device: '(?P<path>[^']+)'",),
     ),
-    _Rule(re.compile(r"No space left on device"), "no space is left on {host}", _SPACE_HINT),
+    _Rule("no space is left on {host}", _SPACE_HINT, (r"No space left on device",)),
     _Rule(
-        re.compile(r"(?P<error>ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^'\n]*')"),
         "{error}",
         "add the package of `{name}` to the image's recipe, or to a `requirements.txt` next to the script, "
         "which the toolkit installs",
+        (r"(?P<error>ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^'\n]*')",),
     ),
     _Rule(
-        re.compile(
-            r'File "(?:/opt/ml/code/)?(?P<file>[^"\n]+)", line (?P<line>\d+)\n(?:[^\n]*\n){1,3}?\s*'
-            r"(?P<error>(?:SyntaxError|IndentationError|TabError): [^\n]+)"
-        ),
         "{error} ({file}, line {line})",
         "run `python -m py_compile {file}`, which finds the error without a job",
+        (
+            r'File "(?:/opt/ml/code/)?(?P<file>[^"\n]+)", line (?P<line>\d+)\n(?:[^\n]*\n){1,3}?\s*'
+            r"(?P<error>(?:SyntaxError|IndentationError|TabError): [^\n]+)",
+        ),
     ),
     _Rule(
-        re.compile(r"can't open file '(?P<file>[^']+)': \[Errno 2\]"),
         "the script {file} does not exist",
         "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the "
         "code",
+        (r"can't open file '(?P<file>[^']+)': \[Errno 2\]",),
     ),
     _Rule(
-        re.compile(r"not enough slots available in the system to satisfy the (?P<count>\d+)"),
         "mpirun was asked for {count} ranks, more than the hosts have slots",
-        _SLOTS_HINT,
+        "set `processes_per_host` to the number of ranks on each host",
+        (r"not enough slots available in the system to satisfy the (?P<count>\d+)",),
     ),
     _Rule(
-        re.compile(r"mpirun: Error: unknown option \"(?P<option>[^\"]+)\""),
         "mpirun has no option {option}",
         "run `mpirun --help` in the image; `custom_mpi_options` takes the options of that mpirun",
+        (r'mpirun: Error: unknown option "(?P<option>[^"]+)"',),
     ),
 )
 """Known causes; the first match counts. Each was observed in a log; see the tests."""
@@ -209,7 +192,8 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
         verb = "is" if len(context.full) == 1 else "are"
         return Cause(f"{' and '.join(context.full)} {verb} full", _SPACE_HINT, log_lines)
     for rule in _RULES:
-        if match := rule.pattern.search(window):
+        matches = (re.search(pattern, window) for pattern in rule.patterns)
+        if match := next(filter(None, matches), None):
             values = {"host": context.host, "hosts": ", ".join(context.hosts), **match.groupdict()}
             return Cause(rule.message.format(**values), rule.hint.format(**values), log_lines)
     if not end:
@@ -221,15 +205,12 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
 
 def find_first_failure(job: TrainingJob, result: JobResult, *, has_failed: bool) -> FirstFailure | None:
     """Return the first failure of a job, or a host that did not end in time."""
-    full = {host.host: host.full for host in result.hosts}
     if result.timed_out and not has_failed:
-        host = next(host.host for host in result.hosts if host.exit_code is None)
-        return FirstFailure(host, None, "", f"{host}.log", result.logs[host], full[host])
+        return _of_host(result, next(host for host in result.hosts if host.exit_code is None))
     if not has_failed:
         return None
-    killed = next((host.host for host in result.hosts if was_killed(job, host)), "")
-    if killed:
-        return FirstFailure(killed, None, "", f"{killed}.log", result.logs[killed], full[killed])
+    if killed := next((host for host in result.hosts if was_killed(job, host)), None):
+        return _of_host(result, killed)
     ranks = [_of_rank(job, result, failure) for failure in _rank_failures(result)]
     if ranks:
         return next((failure for failure in ranks if not _is_consequence(job, failure)), ranks[0])
@@ -239,10 +220,8 @@ def find_first_failure(job: TrainingJob, result: JobResult, *, has_failed: bool)
         failure = _of_rank(job, result, RankFailure(rank, ""))
         if (cause := cause_of(job, failure)) and not cause.is_consequence:
             return failure
-    host = next(host.host for host in in_order_of_end(result) if host.exit_code)
-    return FirstFailure(
-        host, None, script_exit(result.logs[host]), f"{host}.log", result.logs[host], full[host]
-    )
+    host = next(host for host in in_order_of_end(result) if host.exit_code)
+    return _of_host(result, host, script_exit(result.logs[host.host]))
 
 
 def cause_of(job: TrainingJob, failure: FirstFailure) -> Cause | None:
@@ -285,9 +264,13 @@ def _rank_failures(result: JobResult) -> tuple[RankFailure, ...]:
     return reported if first is None or first in reported else (first,)
 
 
+def _of_host(result: JobResult, host: HostResult, reason: str = "") -> FirstFailure:
+    return FirstFailure(host.host, None, reason, f"{host.host}.log", result.logs[host.host], host.full)
+
+
 def _of_rank(job: TrainingJob, result: JobResult, failure: RankFailure) -> FirstFailure:
     host = job.host_of(failure.rank)
-    full = next(each.full for each in result.hosts if each.host == host)
+    full = next(result_of_host.full for result_of_host in result.hosts if result_of_host.host == host)
     for log in result.rank_logs.values():
         if text := log.ranks.get(failure.rank):
             name = f"{host}-rank-{failure.rank}.log"

@@ -56,9 +56,9 @@ class NetworkPartition:
 class TrainingJob:
     """A training job on one or more hosts."""
 
-    image: str
-    """Digest in the engine's image store."""
-    name: str
+    image: str = ""
+    """Digest in the engine's image store; empty if the image is not built yet."""
+    name: str = ""
     groups: tuple[Group, ...] = (Group(),)
     processes_per_host: int = 1
     """Ranks on each host."""
@@ -87,7 +87,8 @@ class TrainingJob:
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
     """Bytes of memory of each host; None means no limit."""
-    deadline: float = 120.0
+    deadline: float = 3600.0
+    """Seconds until the job is ended."""
     grace: float = 5.0
     """Seconds that the other hosts may run after one has failed."""
     stop_after: float | None = None
@@ -101,6 +102,11 @@ class TrainingJob:
     volume_bytes: int | None = None
     """Size of each `LIMITED` directory on a host; None means no limit."""
     image_name: str = ""
+
+    @property
+    def is_heterogeneous(self) -> bool:
+        """The job has instance groups."""
+        return [group.name for group in self.groups] != [HOMOGENEOUS]
 
     @property
     def size(self) -> int:

@@ -11,7 +11,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.cluster import cluster, job_report
 from bakehouse.cluster.cluster import OutputHandler
-from bakehouse.cluster.job import HOMOGENEOUS, ML, Group, NetworkPartition, TrainingJob, homogeneous, job_name
+from bakehouse.cluster.job import HOMOGENEOUS, ML, Group, TrainingJob, job_name
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
@@ -34,44 +34,21 @@ OpenStream = Callable[[TrainingJob], AbstractContextManager[OutputHandler]]
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A training job with the arguments of an estimator or a ModelTrainer."""
+    """A training job with the arguments of an estimator or a ModelTrainer that determine its launcher.
 
-    groups: tuple[Group, ...] = homogeneous()
+    The `command` of the job replaces the toolkit; the code is in /opt/ml/code then.
+    """
+
+    job: TrainingJob = field(default_factory=TrainingJob)
+    """Hosts, hyperparameters and faults of the job. `prepare` adds its image, launcher and code."""
     source_dir: Path | None = None
     """Directory of the training code; None means the code in the image."""
-    entry_point: str = ""
-    """Path of the script below `source_dir`."""
-    command: tuple[str, ...] = ()
-    """Command of the hosts instead of the toolkit. The code is in /opt/ml/code."""
     distribution: Mapping[str, object] = field(default_factory=dict)
     """The estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for SDK v3."""
     sdk: Path | None = None
     """Directory with the installed SDK v3, whose drivers start the ranks."""
     processes_per_host: int = 0
     """0 means the number in `distribution`, or else one for each GPU, or else one."""
-    hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    channels: Mapping[str, Path] = field(default_factory=dict)
-    memory: int | None = None
-    """Bytes of memory of each host."""
-    deadline: float = 3600.0
-    stop_after: float | None = None
-    stop_grace: float = 120.0
-    kills: Mapping[str, float] = field(default_factory=dict)
-    """Hosts to kill, with the seconds after the start."""
-    partitions: tuple[NetworkPartition, ...] = ()
-    netem: str = ""
-    """Delay and packet loss of every host, such as `delay 100ms loss 1%`."""
-    volume_bytes: int | None = None
-    """Size of /opt/ml/model, output and checkpoints on each host."""
-    seed: int | None = None
-    """Seed that assigns hosts to groups; None chooses a new one."""
-    name: str = ""
-    """Job name; empty means image name and time."""
-
-    @property
-    def is_heterogeneous(self) -> bool:
-        return [group.name for group in self.groups] != [HOMOGENEOUS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,42 +71,24 @@ def prepare(
     `framework` and `version` are those of the image. Hyperparameters of the distribution override the user's,
     as in the SDK.
     """
-    known = instances(catalog)
-    groups = tuple(_with_gpus(group, known) for group in request.groups)
-    job = TrainingJob(
-        image="",
-        name=request.name or job_name(image),
+    instance_types = instances(catalog)
+    job = replace(
+        request.job,
+        name=request.job.name or job_name(image),
         image_name=image,
-        groups=groups,
-        seed=(request.seed or _random_seed()) if request.is_heterogeneous else None,
-        entry_point=request.entry_point,
-        hyperparameters=request.hyperparameters,
-        environment=request.environment,
-        channel_directories={name: str(path.resolve()) for name, path in request.channels.items()},
-        memory=request.memory,
-        deadline=request.deadline,
-        stop_after=request.stop_after,
-        stop_grace=request.stop_grace,
-        kills=request.kills,
-        partitions=request.partitions,
-        netem=request.netem,
-        volume_bytes=request.volume_bytes,
+        groups=tuple(_with_gpus(group, instance_types) for group in request.job.groups),
+        seed=(request.job.seed or _random_seed()) if request.job.is_heterogeneous else None,
     )
-    _check_faults(job, request)
-    training = Training(
-        tuple(
-            instance_group(
-                known, group.instance_type, group.count, group.name if request.is_heterogeneous else ""
-            )
-            for group in groups
-        ),
-        framework,
-        version,
-        request.entry_point,
+    _check_faults(job)
+    groups = tuple(
+        instance_group(
+            instance_types, group.instance_type, group.count, group.name if job.is_heterogeneous else ""
+        )
+        for group in job.groups
     )
-    job, warnings = _with_launcher(job, request, training)
+    job, warnings = _with_launcher(job, request, Training(groups, framework, version, job.entry_point))
     source_dir = request.source_dir if job.has_toolkit else None
-    efa_types = frozenset(name for name, instance in known.items() if instance.efa_interfaces)
+    efa_types = frozenset(name for name, instance in instance_types.items() if instance.efa_interfaces)
     return PreparedJob(job, source_dir, efa_types, warnings)
 
 
@@ -157,13 +116,13 @@ def run(
     return report
 
 
-def _check_faults(job: TrainingJob, request: RunRequest) -> None:
+def _check_faults(job: TrainingJob) -> None:
     """Check that the targets of injected faults exist, and that this machine can inject them."""
     for host in job.kills:
         if host not in job.host_names:
             hint = f"choose from {', '.join(job.host_names)}"
             raise UsageError(Diagnostic(f"can't kill `{host}`, which is not a host of this job", hint=hint))
-    groups = [group.name for group in job.groups] if request.is_heterogeneous else []
+    groups = [group.name for group in job.groups] if job.is_heterogeneous else []
     names = (*groups, *job.host_names)
     for partition in job.partitions:
         for name in (partition.first, partition.second):
@@ -182,13 +141,13 @@ def _with_launcher(
     job: TrainingJob, request: RunRequest, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
     """Return the job with what starts its ranks: a command, the SDK's drivers, or the image's toolkit."""
-    if request.command:
+    if job.command:
         if request.distribution:
             message = "a command and a distribution both start the job"
             raise UsageError(Diagnostic(message, hint="remove one of them"))
         code = code_upload.read_files(request.source_dir) if request.source_dir else {}
-        job = replace(job, command=request.command, has_toolkit=False, baked_code=code)
-        return replace(job, processes_per_host=_processes(job, request)), ()
+        processes = _processes(job, request)
+        return replace(job, has_toolkit=False, baked_code=code, processes_per_host=processes), ()
     if model_trainer.is_for_model_trainer(request.distribution):
         return _with_drivers(job, request, training)
     settings = launch_settings(request.distribution, training)
@@ -247,9 +206,9 @@ def _processes(job: TrainingJob, request: RunRequest, setting: object = None) ->
     return request.processes_per_host or max(gpus, 1)
 
 
-def _with_gpus(group: Group, known: Mapping[str, Instance]) -> Group:
+def _with_gpus(group: Group, instance_types: Mapping[str, Instance]) -> Group:
     """Remove the GPUs of a heterogeneous cluster's group if its type has none."""
-    has_none = known.get(group.instance_type, Instance("")).gpus == 0
+    has_none = instance_types.get(group.instance_type, Instance("")).gpus == 0
     return replace(group, gpus=0) if has_none and group.name != HOMOGENEOUS else group
 
 

@@ -82,7 +82,7 @@ def test_the_sdk_lies_in_a_directory_or_in_a_virtual_environment(tmp_path: Path)
 
 
 def test_channels_are_directories(tmp_path: Path) -> None:
-    assert job_options.channels([f"training={tmp_path}"]) == {"training": tmp_path}
+    assert job_options.channels([f"training={tmp_path}"]) == {"training": str(tmp_path)}
 
 
 def test_what_dies_and_when() -> None:

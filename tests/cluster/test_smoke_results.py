@@ -12,7 +12,7 @@ from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
 from tests.support.fake_engine import DIGEST
 
-JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2)
+JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2, deadline=120.0)
 CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
 DIRECTORY = Path("build/smoke/mpi-cpu/mpi_2x2")
 GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
@@ -181,7 +181,7 @@ def test_a_model_that_was_asked_for_must_be_there() -> None:
 
 
 def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
-    job = TrainingJob(DIGEST, "train-failure")
+    job = TrainingJob(DIGEST, "train-failure", deadline=120.0)
     check = Check("train_failure", job, must_fail=True)
     events = notes(job, failed={0: "RuntimeError"})
     end = ended(1, told=events, job=job)

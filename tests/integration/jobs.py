@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
@@ -47,27 +47,23 @@ class Case:
 
 def run(workspace: Workspace, name: str, case: Case) -> JobReport:
     """Run one job as `./bake run` does."""
-    job = TrainingJob("", name, case.groups, seed=_SEED if len(case.groups) > 1 else None)
-    request = RunRequest(
+    job = TrainingJob(
         name=f"{name}-{threading.get_native_id()}",
         groups=case.groups,
-        seed=_SEED,
-        source_dir=case.source,
+        seed=_SEED if len(case.groups) > 1 else None,
         entry_point="" if case.command else case.entry_point,
         command=case.command,
-        distribution=case.distribution,
-        sdk=case.sdk,
-        processes_per_host=case.processes,
         hyperparameters=case.hyperparameters,
-        channels=case.channels,
+        channel_directories={name: str(path.resolve()) for name, path in case.channels.items()},
         memory=case.memory,
         deadline=case.deadline,
         stop_after=case.stop_after,
         stop_grace=case.stop_grace,
-        kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()},
         partitions=case.cuts,
         volume_bytes=case.room,
     )
+    job = replace(job, kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()})
+    request = RunRequest(job, case.source, case.distribution, case.sdk, case.processes)
     return workflow.run_job(workspace, case.image, request)
 
 

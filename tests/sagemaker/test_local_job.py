@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import Group, NetworkPartition, homogeneous, job_name
+from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, prepare
@@ -60,8 +60,10 @@ def aims(tree: Tree) -> Tree:
 
 
 def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> PreparedJob:
-    fields = {"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields
-    return prepare(RunRequest(**fields), "some-image", tree.catalog(), framework, version)
+    names = ("source_dir", "distribution", "sdk", "processes_per_host")
+    arguments = {name: fields.pop(name) for name in names if name in fields}
+    job = TrainingJob(**{"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields)
+    return prepare(RunRequest(job, **arguments), "some-image", tree.catalog(), framework, version)
 
 
 def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> None:

@@ -131,20 +131,17 @@ def run_training_job(
     """
     from bakehouse.cli import job_options, workflow
     from bakehouse.cluster import job_report, log_stream
+    from bakehouse.cluster.job import TrainingJob
     from bakehouse.sagemaker.local_job import RunRequest
 
     workspace = open_workspace()
-    request = RunRequest(
+    job = TrainingJob(
         groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
-        source_dir=job_options.code(source_dir, entry_point, command),
         entry_point=entry_point,
         command=job_options.command(command, entry_point),
-        distribution=job_options.distribution(distribution),
-        sdk=job_options.sdk(sdk),
-        processes_per_host=processes_per_host,
         hyperparameters=job_options.hyperparameters(hyperparameter),
         environment=job_options.environment(environment),
-        channels=job_options.channels(channel),
+        channel_directories=job_options.channels(channel),
         memory=job_options.size(memory, "--memory"),
         deadline=float(timeout),
         stop_after=float(stop_after) if stop_after else None,
@@ -154,6 +151,13 @@ def run_training_job(
         netem=netem,
         volume_bytes=job_options.size(volume_size, "--volume-size"),
         seed=seed or None,
+    )
+    request = RunRequest(
+        job,
+        job_options.code(source_dir, entry_point, command),
+        job_options.distribution(distribution),
+        job_options.sdk(sdk),
+        processes_per_host,
     )
     colour = terminal.in_colour(sys.stderr)
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
