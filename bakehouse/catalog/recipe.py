@@ -257,7 +257,7 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
     found = Requirement(name.text, "", name.location)
     if value is not None:
         found = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
-    bases = {one.name for one in catalog.components.values() if one.is_base} | catalog.unread
+    bases = set(filter(catalog.links.is_base, catalog.components)) | catalog.unread
     if name.text not in bases:
         fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
     return found

@@ -106,6 +106,11 @@ class Stage:
         return f"{self.name}-debs" if self.debs else ""
 
     @property
+    def installs_packages(self) -> bool:
+        """Return whether the stage installs Python packages or wheels."""
+        return "packages(" in self.template and bool(self.wheels or self.sdists or self.artifacts)
+
+    @property
     def title(self) -> str:
         """Component, version and variant, such as `pytorch 2.13.0 (cpu-py311)`."""
         return self.part.title if self.name != REQUIREMENTS else "Python packages of the recipe"
@@ -196,8 +201,12 @@ class Image:
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     apt_debs: tuple[Deb, ...] = ()
     """Locked packages that `apt` adds to the base."""
+    apt_list: str = ""
+    """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
     toolchain_debs: tuple[Deb, ...] = ()
     """Locked packages that `toolchain` adds to the base."""
+    toolchain_list: str = ""
+    """Path in `inputs/` of the list of `toolchain_debs`."""
 
     @property
     def locks_apt(self) -> bool:
@@ -220,16 +229,6 @@ class Image:
     def reference(self) -> str:
         """The name of the built image on this machine."""
         return f"bakehouse/{self.name}:{self.key[:8]}"
-
-    @property
-    def toolchain_list(self) -> str:
-        """Path in `inputs/` of the list of `toolchain_debs`."""
-        return f"debs/{self.base_part.label}/toolchain.txt"
-
-    @property
-    def apt_list(self) -> str:
-        """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
-        return f"debs/{self.base_part.label}/image-{key_of([deb.sha256 for deb in self.apt_debs])[:8]}.txt"
 
     @property
     def inputs(self) -> dict[str, bytes]:
@@ -284,12 +283,16 @@ class Plan:
 
 def wrapped(words: Iterable[str], indent: str, end: str = "", width: int = 100) -> str:
     """Join words by spaces and wrap long lines; `end` ends a line and `indent` starts the next one."""
-    lines: list[list[str]] = [[]]
+    pieces: list[str] = []
+    column = 0
     for word in words:
-        if lines[-1] and sum(len(previous) + 1 for previous in lines[-1]) + len(word) > width:
-            lines.append([])
-        lines[-1].append(word)
-    return f"{end}\n{indent}".join(" ".join(line) for line in lines)
+        if pieces:
+            fits = column + len(word) <= width
+            pieces.append(" " if fits else f"{end}\n{indent}")
+            column = column if fits else 0
+        pieces.append(word)
+        column += len(word) + 1
+    return "".join(pieces)
 
 
 def debs_file(debs: Iterable[Deb]) -> bytes:
@@ -309,13 +312,4 @@ def in_layers(stages: Iterable[Stage]) -> tuple[Stage, ...]:
 
 def ships(stage_text: str, name: str) -> bool:
     """Return whether the text of a component defines the stage that becomes its layer."""
-    return re.search(rf" AS {re.escape(name)}$", stage_text, re.MULTILINE) is not None
-
-
-def packages_below(stages: Iterable[Stage]) -> tuple[str, ...]:
-    """Return the stages that install Python packages; compiling against one of them requires all."""
-    return tuple(
-        stage.name
-        for stage in stages
-        if "packages(" in stage.template and (stage.wheels or stage.sdists or stage.artifacts)
-    )
+    return f" AS {name}\n" in f"{stage_text}\n"

@@ -1,15 +1,22 @@
-"""Plan the stages and keys of resolved images."""
+"""Plan the images of resolutions: their stages, and the keys of stages and images.
 
-from collections.abc import Collection, Iterable, Mapping
+A key covers inputs, not results: facts, templates and the keys of lower stages. Images that use a component
+in the same way share the stage, its key and its text.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
-from bakehouse.catalog.component import BaseSource
+from bakehouse.catalog.component import Artifact, BaseSource
+from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, GPU_CHECKS, Recipe
-from bakehouse.catalog.size_budget import OWN
+from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
+from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
@@ -20,11 +27,13 @@ from bakehouse.plan.model import (
     InstalledComponent,
     Plan,
     RegistryBase,
+    Stage,
+    StageKey,
     in_layers,
+    ships,
 )
-from bakehouse.plan.stages import stages_of
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.hashing import json_of, key_of, text_key, texts_json
+from bakehouse.util.hashing import Json, json_of, key_of, list_of, text_json, text_key, texts_json
 from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
 from bakehouse.util.suggest import suggestion
 
@@ -33,7 +42,10 @@ SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
 """Templates that all stages depend on."""
 IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step")
 """Scripts of the steps that belong to no component."""
+REQUIREMENTS_TEMPLATE = "requirements.j2"
+"""Template of the Python packages of a recipe; only their stage depends on it."""
 _LABEL = "org.bakehouse"
+_MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 
 def make_plan(
@@ -99,7 +111,9 @@ def _image(
     )
     parts = tuple(_part(choice) for choice in resolution.choices)
     base_part = _part(resolution.base)
-    stages = stages_of(resolution, parts, foundation, locked, templates, base_part)
+    debs_directory = f"debs/{base_part.label}"
+    stages = _stages(resolution, parts, foundation, locked, templates, debs_directory)
+    debs = _sums(locked.image)
     environment = _environment(choices, recipe)
     path = [directory for spec in specs for directory in spec.path]
     library_path = [directory for spec in specs for directory in spec.library_path]
@@ -115,7 +129,7 @@ def _image(
             COMPRESSION_LEVEL,
             [stage.key for stage in in_layers(stages)],
             apt,
-            _sums(locked.image),
+            debs,
             environment,
             path,
             library_path,
@@ -155,8 +169,151 @@ def _image(
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         apt_debs=locked.image,
+        apt_list=f"{debs_directory}/image-{key_of(debs)[:8]}.txt" if debs else "",
         toolchain_debs=locked.toolchain if stages else (),
+        toolchain_list=f"{debs_directory}/toolchain.txt",
     )
+
+
+def _stages(
+    resolution: Resolution,
+    parts: Iterable[InstalledComponent],
+    foundation: str,
+    locked: AptSteps,
+    templates: Mapping[str, str],
+    debs_directory: str,
+) -> tuple[Stage, ...]:
+    """Return the stages of an image in build order; `parts` are the components of the choices.
+
+    The key of a stage covers `foundation`, which is the key of the base and the shared templates, and the
+    scripts that its steps mount. `debs_directory` contains the lists of distribution packages.
+    """
+    is_frozen = bool(resolution.base.candidate.component.frozen)
+    selected = resolution.recipe.trim
+    stages: list[Stage] = []
+    for choice, part in zip(resolution.choices, parts, strict=True):
+        component, spec, name = choice.candidate.component, choice.spec, choice.name
+        template, packages = component.template, resolution.owners[name]
+        if not template or ("packages(" in template and not packages and not spec.artifacts):
+            # Without a template it has no build stage; without packages, lower layers contain them all
+            continue
+        trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
+        dropped = drop_patterns(trims, selected)
+        debs = locked.stages.get(name, ())
+        first, after, last = choice.candidate.key_inputs
+        key = key_of(
+            foundation,
+            first,
+            list_of(package.key_input for package in packages),
+            after,
+            _sums(debs),
+            last,
+            _script_keys(_scripts(template, name, spec.artifacts, debs, is_frozen), templates),
+            *([dropped] if dropped else []),
+            *_keys_below(template, component.builds_on, stages),
+        )
+        wheels, sdists = _split(packages)
+        stages.append(
+            Stage(
+                name=name,
+                key=StageKey(key),
+                part=part,
+                source=component.folder,
+                template=template,
+                artifacts={artifact.name: artifact for artifact in spec.artifacts},
+                wheels=wheels,
+                sdists=sdists,
+                build_apt=spec.build_apt,
+                facts=spec.facts,
+                files=component.files,
+                debs=debs,
+                debs_list=f"{debs_directory}/{part.label}.txt" if debs else "",
+                trims=trims,
+                dropped=dropped,
+                layer=component.layer_order,
+            )
+        )
+    if resolution.user_packages:
+        stages.append(_user_stage(resolution, foundation, templates, stages, is_frozen))
+    return tuple(stages)
+
+
+def _user_stage(
+    resolution: Resolution,
+    foundation: str,
+    templates: Mapping[str, str],
+    below: Iterable[Stage],
+    is_frozen: bool,
+) -> Stage:
+    """Return the stage of the Python packages of a recipe."""
+    recipe, packages = resolution.recipe, resolution.user_packages
+    template = templates[REQUIREMENTS_TEMPLATE]
+    dropped = drop_patterns((), recipe.trim)
+    key = key_of(
+        foundation,
+        text_json(template),
+        list_of(package.key_input for package in packages),
+        _script_keys(_scripts(template, REQUIREMENTS, (), (), is_frozen), templates),
+        *([dropped] if dropped else []),
+        *_keys_below(template, (), below),
+    )
+    wheels, sdists = _split(packages)
+    return Stage(
+        name=REQUIREMENTS,
+        key=StageKey(key),
+        part=InstalledComponent(REQUIREMENTS, "0", ""),
+        source=recipe.location.path.parent,
+        template=template,
+        artifacts={},
+        wheels=wheels,
+        sdists=sdists,
+        build_apt=(),
+        facts={},
+        files={},
+        dropped=dropped,
+    )
+
+
+def _split(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
+    """Return the wheels and the source packages among Python packages."""
+    sdists = tuple(package for package in packages if package.is_sdist)
+    return (tuple(package for package in packages if not package.is_sdist) if sdists else packages), sdists
+
+
+def _scripts(
+    template: str, name: str, artifacts: Iterable[Artifact], debs: Collection[Deb], is_frozen: bool
+) -> Iterator[str]:
+    """Yield the names of the scripts that the steps of a stage mount."""
+    yield from _mounted(template)
+    has_packages = "packages(" in template
+    if has_packages:
+        yield "finish-layer"
+    if (has_packages or "download(" in template) and any(artifact.kind != "pypi" for artifact in artifacts):
+        yield "download"
+    if debs:
+        yield "download-debs"
+    if is_frozen and ships(template, name):
+        yield "keep-frozen"
+
+
+@lru_cache(1024)
+def _mounted(template: str) -> tuple[str, ...]:
+    return tuple(_MOUNTED.findall(template))
+
+
+def _script_keys(names: Iterable[str], templates: Mapping[str, str]) -> Json:
+    paths = (f"bin/{name}" for name in sorted({*names}))
+    return list_of(text_key(templates[path]) for path in paths if path in templates)
+
+
+def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stage]) -> list[StageKey]:
+    """Return the keys of the stages that a stage starts from or copies from, in their order."""
+    # Packages are installed into the Python of the image
+    names = (*builds_on, "python") if "package_stage" in template else builds_on
+    uses_packages = "packages_below" in template
+    return [
+        stage.key for stage in stages if stage.name in names or (uses_packages and stage.installs_packages)
+    ]
 
 
 @lru_cache(256)

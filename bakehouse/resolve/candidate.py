@@ -19,25 +19,20 @@ class Candidate:
     component: Component
     release: Release
     variant: Variant
+    name: str = field(init=False, repr=False, compare=False)
+    spec: VariantSpec = field(init=False, repr=False, compare=False)
     provided: Mapping[str, str] = field(init=False, repr=False, compare=False)
     """The version of every name that this candidate provides, its own included."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "provided", {self.component.name: self.release.version, **self.spec.provides}
-        )
+        # Attributes instead of properties, because a search reads them often
+        object.__setattr__(self, "name", self.component.name)
+        object.__setattr__(self, "spec", self.variant.spec)
+        object.__setattr__(self, "provided", {self.name: self.release.version, **self.spec.provides})
 
     def __str__(self) -> str:
         variant = f" ({self.variant.name})" if self.variant.name else ""
         return f"{self.component.name} {self.release.version}{variant}"
-
-    @property
-    def name(self) -> str:
-        return self.component.name
-
-    @property
-    def spec(self) -> VariantSpec:
-        return self.variant.spec
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json, Json]:

@@ -159,6 +159,8 @@ class Compatibility:
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
         options = self._shared.options(component, pattern.text if pattern else "*")
+        if not excluded:
+            return options
         altered = {
             id(candidate)
             for candidate, _ in options.listed
