@@ -141,7 +141,7 @@ class Fleet:
         def call() -> None:
             marks.append(time.time())
             workspace = open_workspace(self.root)
-            workflow.build_images(workspace, IMAGES, say, workflow.Wishes(), watched)
+            workflow.build_images(workspace, IMAGES, say, workflow.RunOptions(), watched)
             marks.append(time.time())
 
         # The check of the disk counts images that are cached as if they were to be made anew

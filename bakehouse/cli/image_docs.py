@@ -12,8 +12,7 @@ from bakehouse.cli.image_table import BANNER, ImageRow, table
 from bakehouse.errors import Diagnostic, StaleError
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
-from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import Workspace, select_own
+from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
 from bakehouse.publish import releases
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
@@ -22,26 +21,34 @@ _MAX_LINES = 20
 
 
 def collect_rows(
-    workspace: Workspace, recipes: Iterable[Recipe], *, committed: bool = False
+    workspace: Workspace,
+    recipes: Iterable[Recipe],
+    resolutions: Iterable[Resolution] = (),
+    images: Iterable[Image] = (),
+    *,
+    committed: bool = False,
 ) -> tuple[ImageRow, ...]:
-    """Return each recipe as it resolves now, with the furthest run of exactly that; `committed` runs only."""
-    resolutions = [(recipe, _resolved(recipe, workspace)) for recipe in recipes]
+    """Return each recipe as it resolves now, with the furthest run of exactly that; `committed` runs only.
+
+    `resolutions` and `images` are what the command has resolved and planned already.
+    """
     project = workspace.project
     runs = run_log.load_runs(project.images)
     if not committed:
         runs = run_log.merge_runs(runs, run_log.load_runs(project.state))
-    plan = make_plan(
-        [resolution for _, resolution in resolutions if resolution],
-        workspace.templates,
-        project.region,
-        workspace.apt_locks,
-    )
-    levels = {
-        image.name: (run_log.level(image, runs), run_log.outdated_run(image, runs)) for image in plan.images
-    }
+    given = {resolution.recipe.name: resolution for resolution in resolutions}
+    planned = {image.name: image for image in images}
+    by_recipe = [(recipe, given.get(recipe.name) or _resolved(recipe, workspace)) for recipe in recipes]
+    rest = [resolution for recipe, resolution in by_recipe if resolution and recipe.name not in planned]
+    planned |= {image.name: image for image in plan_resolutions(workspace, rest).images}
     return tuple(
-        ImageRow(recipe, resolution, *levels.get(recipe.name, (Level.RENDERED, None)))
-        for recipe, resolution in resolutions
+        ImageRow(
+            recipe,
+            resolution,
+            run_log.level(planned[recipe.name], runs) if resolution else Level.RENDERED,
+            run_log.outdated_run(planned[recipe.name], runs) if resolution else None,
+        )
+        for recipe, resolution in by_recipe
     )
 
 
@@ -79,30 +86,38 @@ def record_runs(workspace: Workspace) -> None:
         run_log.record_runs(project.images, run_log.load_runs(project.state), project.state / "locks")
 
 
-def write_table(workspace: Workspace) -> bool:
+def write_table(
+    workspace: Workspace, resolutions: Iterable[Resolution] = (), images: Iterable[Image] = ()
+) -> bool:
     """Update the table where the project keeps one; return whether it changed."""
-    path = _path(workspace)
-    if not _is_kept(path):
+    old, new = _texts(workspace, resolutions, images)
+    if old == new:
         return False
-    text = table(collect_rows(workspace, select_own(workspace), committed=True))
-    if path.read_text(encoding="utf-8") == text:
-        return False
-    write_whole(path, text)
+    write_whole(_path(workspace), new)
     return True
 
 
-def check_table(workspace: Workspace) -> None:
+def check_table(
+    workspace: Workspace, resolutions: Iterable[Resolution] = (), images: Iterable[Image] = ()
+) -> None:
     """Raise StaleError where the project keeps the table and it is out of date."""
-    path = _path(workspace)
-    if not _is_kept(path):
-        return
-    text = table(collect_rows(workspace, select_own(workspace), committed=True))
-    lines = path.read_text(encoding="utf-8").splitlines()
-    difference = list(unified_diff(lines, text.splitlines(), lineterm="", n=0))[2:]
+    old, new = (text.splitlines() for text in _texts(workspace, resolutions, images))
+    difference = list(unified_diff(old, new, lineterm="", n=0))[2:]
     if difference:
         hint = "run `bake render` and commit the result"
         message = f"`images/{PAGE}` is out of date"
         raise StaleError(Diagnostic(message, tail=tuple(difference[:_MAX_LINES]), hint=hint))
+
+
+def _texts(
+    workspace: Workspace, resolutions: Iterable[Resolution], images: Iterable[Image]
+) -> tuple[str, str]:
+    """Return the table as it is and as it should be; both empty if the project keeps none."""
+    path = _path(workspace)
+    if not _is_kept(path):
+        return "", ""
+    rows = collect_rows(workspace, select_own(workspace), resolutions, images, committed=True)
+    return path.read_text(encoding="utf-8"), table(rows)
 
 
 def _path(workspace: Workspace) -> Path:

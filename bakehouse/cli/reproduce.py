@@ -13,8 +13,8 @@ from bakehouse.engine.fake_clock import FakeClock
 from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError, Diagnostic, DifferenceError, EngineError, UsageError
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_images, select
-from bakehouse.util import process as processes
+from bakehouse.plan.workspace import Workspace, plan_resolutions, resolve_all, select
+from bakehouse.util import process
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -34,24 +34,27 @@ def reproduce(
     if not patterns:
         message = "`reproduce` needs at least one image"
         raise UsageError(Diagnostic(message, hint="such as `bake reproduce pytorch-cpu`"))
-    images = plan_images(workspace, [one.name for one in select(workspace, patterns)]).images
-    for image in images:
+    resolutions = resolve_all(workspace, select(workspace, patterns))
+    plan = plan_resolutions(workspace, resolutions)
+    for image in plan.images:
         for reason in compare.unlocked(image):
             report(f"note: {image.name} is not fully locked: {reason}")
-    workflow.build_images(workspace, [one.name for one in images], report, workflow.RunOptions())
+    workflow.build_plan(workspace, resolutions, plan, report, workflow.RunOptions())
     here = daemon_info.inspect()
     clock = _clock(report)
-    found = []
+    reproductions: list[Reproduction] = []
     with contextlib.closing(docker.connect()) as engine:
         first = Side(engine, dockerd.CONTAINERD if here.containerd_store else here.store)
         for store in dict.fromkeys(stores):
-            found += _on(store, clock, first, workspace, images, report)
-    return tuple(found)
+            reproductions += _on(store, clock, first, workspace, plan.images, report)
+    return tuple(reproductions)
 
 
-def require_same(found: Sequence[Reproduction]) -> None:
+def require_same(reproductions: Sequence[Reproduction]) -> None:
     """Raise DifferenceError for images that differ."""
-    different = [compare.diagnostic(one) for one in found if not one.is_same]
+    different = [
+        compare.diagnostic(reproduction) for reproduction in reproductions if not reproduction.is_same
+    ]
     if different:
         raise DifferenceError(*different)
 
@@ -75,12 +78,12 @@ def _on(
 ) -> list[Reproduction]:
     clock_text = f"{clock.days} days ahead" if clock else _SAME_CLOCK
     with (
-        private_directory(workspace.project.state) as folder,
-        isolated_engine(store, report, clock) as place,
+        private_directory(workspace.project.state) as directory,
+        isolated_engine(store, report, clock) as paths,
     ):
         report(f"building again on an engine with the {store} store, its clock {clock_text}")
-        _build_again(place, workspace.project.root, folder, [one.name for one in images])
-        with contextlib.closing(docker.connect(place.endpoint)) as engine:
+        _build_again(paths, workspace.project.root, directory, [image.name for image in images])
+        with contextlib.closing(docker.connect(paths.endpoint)) as engine:
             return [
                 compare.compare(
                     image,
@@ -88,24 +91,28 @@ def _on(
                     Side(engine, store),
                     clock=f"clock {clock_text}" if clock else clock_text,
                     templates=workspace.templates,
-                    directory=folder / "differing" / image.name,
+                    directory=directory / "differing" / image.name,
                 )
                 for image in images
             ]
 
 
-def _build_again(place: dockerd.DaemonPaths, root: Path, folder: Path, names: Sequence[str]) -> None:
+def _build_again(paths: dockerd.DaemonPaths, root: Path, directory: Path, names: Sequence[str]) -> None:
     """Build in a new process, which shares no state with this one."""
     command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", "build", *names]
-    environment = {"DOCKER_HOST": place.endpoint, "BAKEHOUSE_STATE": str(folder / "state"), "NO_COLOR": "1"}
+    environment = {
+        "DOCKER_HOST": paths.endpoint,
+        "BAKEHOUSE_STATE": str(directory / "state"),
+        "NO_COLOR": "1",
+    }
 
     def forward(output: bytes) -> None:
         sys.stderr.write(output.decode(errors="replace"))
         sys.stderr.flush()
 
-    with processes.running(command, cwd=root, environment=environment) as process:
-        assert process.stderr
-        processes.read({process.stderr: forward}, lambda: None)
-        if process.wait():
-            message = f"{', '.join(f'`{one}`' for one in names)} could not be built again on another engine"
+    with process.running(command, cwd=root, environment=environment) as bake:
+        assert bake.stderr
+        process.read({bake.stderr: forward}, lambda: None)
+        if bake.wait():
+            message = f"{', '.join(f'`{name}`' for name in names)} could not be built again on another engine"
             raise BuildError(Diagnostic(message, hint="see the error above"))

@@ -25,7 +25,7 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
-from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.model import BootstrappedBase, Image, Plan
 from bakehouse.plan.planner import bootstrapped
 from bakehouse.plan.workspace import (
     Workspace,
@@ -39,6 +39,7 @@ from bakehouse.publish import publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
+from bakehouse.resolve.resolver import Resolution
 from bakehouse.sagemaker import local_job
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
@@ -88,11 +89,23 @@ def build_images(
     options: RunOptions,
     progress: Progress | None = None,
 ) -> tuple[BuiltImage, ...]:
-    """Render changed files, build all images as one graph, and compare installed with declared versions."""
+    """Build the images that match names or globs, as `build_plan` does."""
     resolutions = resolve_all(workspace, select(workspace, patterns))
+    plan = plan_resolutions(workspace, resolutions)
+    return build_plan(workspace, resolutions, plan, report, options, progress)
+
+
+def build_plan(
+    workspace: Workspace,
+    resolutions: Sequence[Resolution],
+    plan: Plan,
+    report: Reporter,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> tuple[BuiltImage, ...]:
+    """Render changed files, build all images as one graph, and compare installed with declared versions."""
     for line in tables.warnings(resolutions).splitlines():
         report(line)
-    plan = plan_resolutions(workspace, resolutions)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
     with contextlib.ExitStack() as stack:
         if progress is None:
@@ -292,7 +305,13 @@ def release_images(
 
 def built_images(workspace: Workspace, patterns: Sequence[str], report: Reporter) -> tuple[BuiltImage, ...]:
     """Return built images. Images that are missing or changed are built first."""
-    plan = plan_images(workspace, patterns)
+    return _built_images(workspace, resolve_all(workspace, select(workspace, patterns)), report)
+
+
+def _built_images(
+    workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter
+) -> tuple[BuiltImage, ...]:
+    plan = plan_resolutions(workspace, resolutions)
     with engine(report, Feature.PLATFORM) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
     built = tuple(
@@ -302,7 +321,7 @@ def built_images(workspace: Workspace, patterns: Sequence[str], report: Reporter
     )
     if len(built) == len(stored_images):
         return built
-    return build_images(workspace, patterns, report, RunOptions())
+    return build_plan(workspace, resolutions, plan, report, RunOptions())
 
 
 def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Reporter) -> BuiltImage:
@@ -330,12 +349,8 @@ def _only(workspace: Workspace, name: str) -> Image:
     return images[0]
 
 
-def framework_of(workspace: Workspace, name: str) -> tuple[Framework, str]:
-    """Return the framework of an image of the catalogue and its version; empty for other images."""
-    recipe = workspace.recipes.get(name)
-    if recipe is None:
-        return "", ""
-    [resolution] = resolve_all(workspace, [recipe])
+def _framework(resolution: Resolution) -> tuple[Framework, str]:
+    """Return the framework of an image and its version; empty without one."""
     if version := resolution.version_of("pytorch"):
         return "pytorch", version
     version = resolution.version_of("tensorflow") or ""
@@ -355,15 +370,17 @@ def run_job(
     listen: OpenStream = _discard_output,
 ) -> JobReport:
     """Run a job in an image of the catalogue, built if needed, or in any image that the engine has."""
-    project = workspace.project
-    prepared = local_job.prepare(request, image, workspace.catalog, *framework_of(workspace, image))
+    project, recipe = workspace.project, workspace.recipes.get(image)
+    resolutions = resolve_all(workspace, [recipe]) if recipe else ()
+    framework = _framework(resolutions[0]) if resolutions else ("", "")
+    prepared = local_job.prepare(request, image, workspace.catalog, *framework)
     for warning in prepared.warnings:
         report(f"note: {warning}")
-    if image in workspace.recipes:
-        [built] = built_images(workspace, [image], report)
+    if resolutions:
+        [built] = _built_images(workspace, resolutions, report)
         reference = built.digest
     with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
-        if image not in workspace.recipes:
+        if not resolutions:
             stored = connected.image(image)
             if stored is None:
                 hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"

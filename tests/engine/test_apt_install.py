@@ -132,7 +132,5 @@ def test_an_installation_that_takes_long_is_reported(tmp_path: Path, monkeypatch
     put(tmp_path, monkeypatch, apt_get="sleep 0.3")
     lines: list[str] = []
     Apt(tmp_path / "log", tmp_path).update(lines.append)
-    assert lines[:2] == [
-        "apt-get update",
-        f"still running: apt-get update; its log is {tmp_path / 'log'} (0.0 s)",
-    ]
+    assert lines[0] == "apt-get update"
+    assert lines[1].rpartition(" (")[0] == f"still running: apt-get update; its log is {tmp_path / 'log'}"

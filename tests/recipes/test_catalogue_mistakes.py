@@ -16,7 +16,6 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes
 from bakehouse.cli import main
-from bakehouse.cli.tasks import look_up
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan import dockerfile, workspace
 from bakehouse.plan.workspace import Workspace
@@ -63,8 +62,7 @@ def test_a_mistake_gets_its_answer(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("GITHUB_ACTIONS", "")
-    for module in (workspace, look_up):
-        monkeypatch.setattr(module, "open_workspace", opened)
+    monkeypatch.setattr(workspace, "open_workspace", opened)
     code = main.run((directory / "command.txt").read_text().split())
     told = capsys.readouterr().err.replace(f"{HOME}/", "")
     told = PLACE.sub(r"\1:…", told)

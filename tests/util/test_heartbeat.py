@@ -50,7 +50,7 @@ def test_a_blocking_call_is_reported_from_a_thread(monkeypatch: pytest.MonkeyPat
         until = time.monotonic() + 10
         while not lines and time.monotonic() < until:
             time.sleep(0.01)
-    assert lines[0] == "still waiting for a lock (0.0 s)"
+    assert lines[0].rpartition(" (")[0] == "still waiting for a lock"
     count = len(lines)
     time.sleep(0.05)
     assert len(lines) == count

@@ -5,14 +5,6 @@ import sys
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, report, show, split
-from bakehouse.plan.workspace import (
-    check_rendered,
-    open_workspace,
-    orphans,
-    plan_recipes,
-    render_images,
-    select_kept,
-)
 
 
 @bake_task(
@@ -34,25 +26,36 @@ def render(context: Context, images: str, check: bool = False) -> None:
     bake render 'pytorch-2.10-*'
     """
     from bakehouse.cli import image_docs
+    from bakehouse.plan.workspace import (
+        check_rendered,
+        open_workspace,
+        orphans,
+        plan_resolutions,
+        render_images,
+        resolve_all,
+        select_kept,
+    )
+    from bakehouse.util.format import format_count
 
     workspace = open_workspace()
     patterns = split(images)
-    planned = plan_recipes(workspace, select_kept(workspace, patterns))
+    resolutions = resolve_all(workspace, select_kept(workspace, patterns))
+    planned = plan_resolutions(workspace, resolutions)
     gone = () if patterns else orphans(workspace)
     if not check:
         image_docs.record_runs(workspace)
     pages = image_docs.pages(workspace, planned.images)
-    count = f"{len(planned.images)} image{'' if len(planned.images) == 1 else 's'}"
+    count = format_count(len(planned.images), "image")
     if not planned.images:
         report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
     if check:
         files = check_rendered(workspace, planned, gone, pages)
         if not patterns:
-            image_docs.check_table(workspace)
+            image_docs.check_table(workspace, resolutions, planned.images)
         show(f"{files} files of {count} are up to date\n")
     else:
         rendered = render_images(workspace, planned, report, gone, pages)
-        if not patterns and image_docs.write_table(workspace):
+        if not patterns and image_docs.write_table(workspace, resolutions, planned.images):
             report("wrote images/README.md")
         show(f"{len(rendered)} files of {count}\n")
 
@@ -66,6 +69,7 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     bake fetch '*' --to /media/disk
     """
     from bakehouse.cli import fetch as download
+    from bakehouse.plan.workspace import open_workspace
 
     show(download.run(open_workspace(), split(images), report, sys.stderr, to))
 
@@ -80,6 +84,7 @@ def base(context: Context, name: str) -> None:
     bake base debian-12
     """
     from bakehouse.cli import workflow
+    from bakehouse.plan.workspace import open_workspace
 
     show(f"{workflow.make_base(open_workspace(), name, report).reference}\n")
 
@@ -102,6 +107,7 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
     bake build pytorch-cpu --offline --from /media/disk
     """
     from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.plan.workspace import open_workspace
 
     options = workflow.RunOptions(json=json, offline=offline, source=from_)
     built = workflow.build_images(open_workspace(), split(images), report, options)
@@ -126,6 +132,7 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     bake rehearse '*-smp2'
     """
     from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.plan.workspace import open_workspace
 
     options = workflow.RunOptions(json=json, real_packages=real_packages)
     outcome = workflow.rehearse_images(open_workspace(), split(images), report, options)
@@ -153,6 +160,7 @@ def reproduce(
     from bakehouse.analysis import compare
     from bakehouse.cli import json_report
     from bakehouse.cli import reproduce as reproducing
+    from bakehouse.plan.workspace import open_workspace
 
     results = reproducing.reproduce(open_workspace(), split(images), report, split(image_store))
     show(json_report.reproductions(results) if json else compare.table(results))
@@ -177,6 +185,7 @@ def sizes(context: Context, images: str, limit: int = 15, against: str = "", jso
     bake sizes '*' --json
     """
     from bakehouse.cli import size_report
+    from bakehouse.plan.workspace import open_workspace
 
     show(size_report.run(open_workspace(), split(images), report, limit=limit, against=against, json=json))
 

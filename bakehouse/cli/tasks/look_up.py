@@ -4,12 +4,8 @@ import contextlib
 
 from invoke.context import Context
 
-from bakehouse.catalog import git_history
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, show, split
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.plan.workspace import open_workspace, plan_images, resolve_all, select
-from bakehouse.resolve import diff as comparison
-from bakehouse.resolve import what_if
 from bakehouse.util.suggest import suggestion
 
 
@@ -22,6 +18,7 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     bake list 'pytorch-2.10-*' --json
     """
     from bakehouse.cli import image_docs, image_table, tables
+    from bakehouse.plan.workspace import open_workspace, select
 
     workspace = open_workspace()
     recipes = select(workspace, split(images))
@@ -49,6 +46,8 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     bake resolve --assume cuda=12.4 --assume pytorch=2.9 --assume instance=ml.p4d.24xlarge
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.resolve import what_if
 
     workspace = open_workspace()
     patterns = split(images)
@@ -87,6 +86,7 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     bake explain pytorch-cu130 nccl
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan.workspace import open_workspace, resolve_all, select
     from bakehouse.resolve import explain as explanation
 
     workspace = open_workspace()
@@ -124,7 +124,10 @@ def diff(
     bake diff pytorch-cpu pytorch-cu130
     bake diff 'pytorch-*' --from HEAD~1
     """
+    from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.resolve import diff as comparison
 
     workspace = open_workspace()
     if bool(other) == bool(from_):
@@ -152,6 +155,7 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     bake outdated pytorch-cpu
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan.workspace import open_workspace, resolve_all, select
 
     workspace = open_workspace()
     recipes = select(workspace, split(images))
@@ -174,6 +178,7 @@ def plan(context: Context, images: str, json: bool = False) -> None:
     bake plan pytorch-cpu --json
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan.workspace import open_workspace, plan_images
 
     planned = plan_images(open_workspace(), split(images))
     show(json_report.plan(planned) if json else tables.plan_table(planned))

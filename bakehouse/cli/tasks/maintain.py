@@ -3,7 +3,6 @@
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
-from bakehouse.plan.workspace import open_workspace
 
 
 @bake_task()
@@ -14,6 +13,7 @@ def demo(context: Context) -> None:
     bake demo
     """
     from bakehouse.cli import demo as main_job
+    from bakehouse.plan.workspace import open_workspace
 
     show(main_job.run(open_workspace(), report))
 
@@ -30,6 +30,7 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
     """
     from bakehouse.cli import doctor as examination
     from bakehouse.cli import json_report
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.registry import ecr
 
     project = open_workspace().project
@@ -56,6 +57,7 @@ def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     bake clean --cache
     """
     from bakehouse.cli import clean as cleaning
+    from bakehouse.plan.workspace import open_workspace
 
     show(cleaning.run(open_workspace(), report, everything=all, cache=cache))
 

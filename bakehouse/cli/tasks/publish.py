@@ -16,7 +16,6 @@ from bakehouse.cli.tasks.declare import (
     show,
     split,
 )
-from bakehouse.plan.workspace import open_workspace
 
 _REGISTRY = "`local`, `ecr`, HOST/PREFIX or a registry of the settings; default: the project's registry"
 _CREATE = "create missing ECR repositories"
@@ -56,6 +55,7 @@ def push(
     bake push pytorch-cu130 --candidate
     """
     from bakehouse.cli import tables, workflow
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
     from bakehouse.registry import destination
@@ -102,6 +102,7 @@ def promote(
     bake promote pytorch-cpu --move-tag
     """
     from bakehouse.cli import tables, workflow
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
@@ -151,6 +152,7 @@ def release(
     from dataclasses import asdict
 
     from bakehouse.cli import tables, workflow
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
@@ -177,6 +179,7 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     bake releases 'pytorch-*' --verify
     """
     from bakehouse.cli import tables
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import publish as publishing
     from bakehouse.publish import verify as verification
     from bakehouse.publish.ledger import open_ledger, select_images

@@ -8,7 +8,6 @@ from invoke.exceptions import Exit
 
 from bakehouse.cli import diagnostics
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
-from bakehouse.plan.workspace import open_workspace
 from bakehouse.util import terminal
 
 if TYPE_CHECKING:
@@ -111,6 +110,7 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import image_uris
     from bakehouse.sagemaker import snippets
 
@@ -189,6 +189,7 @@ def launch(
         --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
     """
     from bakehouse.cli import job_options
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import launch as launching
 
     job = _job(
@@ -230,6 +231,7 @@ def follow(
 
     bake follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
     """
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import launch as launching
 
     workspace = open_workspace()
@@ -276,6 +278,7 @@ def recommend_instances(
     """
     from bakehouse.catalog.instance_types import find_instance, instances
     from bakehouse.cli import json_report
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import sizing
 
     workspace = open_workspace()

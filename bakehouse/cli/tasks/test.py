@@ -8,7 +8,6 @@ from invoke.exceptions import Exit
 
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, path, report, show, split
 from bakehouse.errors import SmokeError
-from bakehouse.plan.workspace import open_workspace
 from bakehouse.util import terminal
 
 
@@ -44,6 +43,7 @@ def smoke(
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
     """
     from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.plan.workspace import open_workspace
 
     workspace, patterns = open_workspace(), split(images)
     options = workflow.RunOptions(
@@ -132,6 +132,7 @@ def run_training_job(
     from bakehouse.cli import job_options, workflow
     from bakehouse.cluster import job_report, log_stream
     from bakehouse.cluster.job import TrainingJob
+    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker.local_job import RunRequest
 
     workspace = open_workspace()
