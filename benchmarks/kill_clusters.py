@@ -31,7 +31,7 @@ def main() -> None:
         project = killed_clusters.project(Path(directory))
         for one in killed_clusters.rounds(found.digest, project, wanted.rounds, wanted.seed):
             done.append(one)
-            print(len(done), killed_clusters.told(one), flush=True)
+            print(len(done), killed_clusters.round_text(one), flush=True)
     ways = Counter(one.killed_by.name for one in done)
     swept = [one.sweeps for one in done if one.sweeps]
     print(f"{len(done)} clusters in {time.monotonic() - began:.0f} s: {dict(ways)}")

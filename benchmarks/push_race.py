@@ -35,7 +35,7 @@ def main() -> None:
                 for number in range(wanted.rounds):
                     done.append(race(number, random))
                     print(kind, count, json.dumps(done[-1].codes), done[-1].winner, flush=True)
-            print(f"{kind}, {count} pushers: {push_races.told(done)}; {time.monotonic() - began:.0f} s")
+            print(f"{kind}, {count} pushers: {push_races.summary(done)}; {time.monotonic() - began:.0f} s")
             wrong += sum(bool(one.lied_to or one.failed) for one in done)
     sys.exit(bool(wrong))
 

@@ -95,10 +95,10 @@ class Tree:
         self.root = root
 
     def write(self, path: str, content: str | bytes) -> Path:
-        there = self.root / path
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(content.encode() if isinstance(content, str) else content)
-        return there
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
 
     def component(self, name: str, text: str, template: str | None = None) -> None:
         self.write(f"components/{name}/component.yaml", text)
@@ -120,16 +120,19 @@ class Tree:
 
     def chosen(self, name: str = "small") -> dict[str, str]:
         """Names, versions and variants, as one says them."""
-        found = self.resolve(name)
-        return {one.name: str(one.candidate).partition(" ")[2] for one in (found.base, *found.choices)}
+        resolution = self.resolve(name)
+        return {
+            choice.name: str(choice.candidate).partition(" ")[2]
+            for choice in (resolution.base, *resolution.choices)
+        }
 
     def plan(self, *names: str) -> Plan:
         resolutions = [self.resolve(name) for name in names or ["small"]]
         return make_plan(resolutions, templates(), locks=read_locks([self.root]))
 
     def one(self, name: str = "small") -> Image:
-        [found] = self.plan(name).images
-        return found
+        [image] = self.plan(name).images
+        return image
 
     def dockerfile(self, name: str = "small") -> str:
         return rendering.render(self.plan(name), templates())[0].content.decode()
@@ -139,20 +142,20 @@ class Tree:
         catalog = self.catalog()
         with pytest.raises(Unsatisfiable) as caught:
             resolve(load_recipes([self.root], catalog)[name], catalog)
-        return said(conflict_report.conflict_error(caught.value.conflict, catalog))
+        return error_text(conflict_report.conflict_error(caught.value.conflict, catalog))
 
     def mistakes(self) -> str:
         """What is said about files that can't be read."""
         with pytest.raises(BakehouseError) as caught:
             self.recipes()
-        return said(caught.value)
+        return error_text(caught.value)
 
 
 def templates() -> dict[str, str]:
     return rendering.read_templates(HOME / "templates")
 
 
-def said(error: BakehouseError) -> str:
+def error_text(error: BakehouseError) -> str:
     return "\n".join(failure_text(diagnostic) for diagnostic in error.diagnostics)
 
 

@@ -15,7 +15,7 @@ from bakehouse.analysis import image_archive
 from bakehouse.analysis.image_archive import decompressed
 from bakehouse.analysis.layers import LayerContents, LayerFile
 from bakehouse.errors import EngineError
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))
@@ -98,7 +98,7 @@ def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
     with pytest.raises(EngineError) as caught:
         image_archive.read([archive], {})
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: the engine exported an unreadable image\n"
         f"  reason  {reason}\n"
         "\n"
@@ -114,7 +114,7 @@ def test_zstd_without_its_program_is_reported(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(EngineError) as caught:
         image_archive.read([head], {})
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: cannot read layers compressed with zstd\n\nhint: install zstd: `apt-get install zstd`\n"
     )
 

@@ -14,7 +14,7 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
-from tests.conftest import IMAGE, Tree, said, templates
+from tests.conftest import IMAGE, Tree, error_text, templates
 from tests.support.dockerfiles import instructions
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 from tests.support.layer_archives import Form, Member, layer, saved
@@ -108,7 +108,7 @@ def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
     with pytest.raises(EngineError) as caught:
         layer_names(tree.one(), saved_layers(*made_by), templates())
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: the layers of image `small` in the engine do not match its Dockerfile\n"
         f"  in the engine      {len(made_by)}\n"
         "  in the Dockerfile  3, without those of the base\n"
@@ -134,7 +134,7 @@ def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> 
     with pytest.raises(UsageError) as caught:
         stored_images(Empty(lambda spec: Run()), [tree.one()], ["small"], print)
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: image `small` is missing: it was not built from its current recipe\n"
         "\n"
         "hint: run `bake build small`\n"
@@ -177,7 +177,7 @@ def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree
     with pytest.raises(BuildError) as caught:
         require_budgets(machine.scale, [built(image)], tmp_path)
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: `torch` of image `small` exceeds its size budget\n"
         "  --> images/small.yaml:5:31\n"
         "   |\n"
@@ -204,8 +204,8 @@ def test_an_image_over_its_budget_is_reported_with_its_components(tree: Tree, tm
     ordered = sorted((name for name in weights if name != "image"), key=lambda name: -weights[name])
     width = max(map(len, ordered))
     rows = "".join(f"  {name.ljust(width)}  {weights[name]} bytes\n" for name in ordered)
-    assert "error: image `small` exceeds its size budget\n" in said(caught.value)
-    assert f"\nlargest components as pushed:\n{rows}" in said(caught.value)
+    assert "error: image `small` exceeds its size budget\n" in error_text(caught.value)
+    assert f"\nlargest components as pushed:\n{rows}" in error_text(caught.value)
 
 
 def test_weights_are_remembered_by_digest(tree: Tree, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
 from tests.support.fake_commands import put
-from tests.support.file_server import wanted
+from tests.support.file_server import required_file
 
-LOST = wanted(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
+LOST = required_file(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
 FAILS = """\
 echo '{"vertexes": [{"digest": "d", "name": "[two part 2/2] RUN fetch", "error": "exit code: 1"}]}' >&2
 exit 1"""

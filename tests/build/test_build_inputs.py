@@ -14,7 +14,7 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from tests.support.fake_commands import put
-from tests.support.file_server import wanted
+from tests.support.file_server import required_file
 
 OUT_OF_REACH = [
     ("echo tcp://engine.example:2376", "the engine runs on another machine"),
@@ -94,7 +94,7 @@ class Fed:
     """Downloads of one wheel from a mirror on this machine."""
 
     def __init__(self, machine: Machine, required_hint: str = "", *more: RequiredFile) -> None:
-        self.file = wanted(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
+        self.file = required_file(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
         plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), (files,))
         store = FileCache(machine.directory / "store", machine.said.append)
@@ -239,7 +239,7 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
 def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again_as_ever(
     machine: Machine,
 ) -> None:
-    deb = wanted(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
+    deb = required_file(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
     with machine.inputs(feed=Fed(machine).feed) as given:
         assert "Timeout" not in given.texts["apt"]
     with machine.inputs(feed=Fed(machine, "", deb).feed) as given:

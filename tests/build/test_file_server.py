@@ -15,12 +15,12 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.fetch.sources import DownloadConfig
-from tests.support.file_server import FileServer, serving, wanted
+from tests.support.file_server import FileServer, required_file, serving
 
-ONE = wanted(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
-TWO = wanted(b"two", "tiny_part-2.0.tar.gz", "sdist", "tiny-part==2.0")
-ARCHIVE = wanted(b"archive", "part.tgz", "url", "")
-LOST = wanted(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
+ONE = required_file(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
+TWO = required_file(b"two", "tiny_part-2.0.tar.gz", "sdist", "tiny-part==2.0")
+ARCHIVE = required_file(b"archive", "part.tgz", "url", "")
+LOST = required_file(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
 
 
 class Steps:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.errors import RecipeError
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.locked_debian import PACKAGES, index, stanza
 
 BASE = ["apt", "base-files", "dpkg", "gpgv", "libc6", "libgcc-s1"]
@@ -28,7 +28,7 @@ def names(debs: tuple[Deb, ...]) -> list[str]:
 def mistake(lock: AptLock) -> str:
     with pytest.raises(RecipeError) as caught:
         lock.base([])
-    return said(caught.value)
+    return error_text(caught.value)
 
 
 def test_every_base_has_what_is_essential_or_required_and_apt(tmp_path: Path) -> None:

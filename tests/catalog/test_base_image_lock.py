@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import BaseLock, file_of, read_locks
 from bakehouse.errors import RecipeError
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.locked_debian import stanza
 
 PINNED = f"nvidia/cuda:12.8.1-base@sha256:{'ab' * 32}"
@@ -40,7 +40,7 @@ def read(directory: Path, text: str = LOCK) -> BaseLock:
 def refused(directory: Path, text: str) -> str:
     with pytest.raises(RecipeError) as caught:
         read(directory, text).adds(["gcc"])
-    return said(caught.value)
+    return error_text(caught.value)
 
 
 def test_a_step_is_found_by_what_it_asks_for_in_any_order(tmp_path: Path) -> None:

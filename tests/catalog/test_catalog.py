@@ -11,7 +11,7 @@ from bakehouse.catalog.python_lock import load_lock
 from bakehouse.catalog.spec_reader import requirement
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.util.yaml_reader import Scalar
-from tests.conftest import COMPONENTS, SHA, Tree, said
+from tests.conftest import COMPONENTS, SHA, Tree, error_text
 
 LINE = "{}=={} --hash=sha256:" + SHA + "  # {} 1234\n"
 
@@ -224,7 +224,10 @@ def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         _ = release.variants[0].spec.packages
 
-    assert said(caught.value) == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
+    assert (
+        error_text(caught.value)
+        == "error: `lock.txt` is not UTF-8 text\n  --> components/torch/lock.txt:1:1\n"
+    )
 
 
 def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree) -> None:

@@ -9,7 +9,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import COMPONENTS, Tree, said
+from tests.conftest import COMPONENTS, Tree, error_text
 
 OWN = """\
 [project]
@@ -120,7 +120,7 @@ def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": text})
 
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         f"error: `BAKEHOUSE_REGISTRY_PORT` is `{text}`; it must be a port number, from 1 to 65535\n"
     )
 
@@ -204,7 +204,7 @@ def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
     with pytest.raises(RecipeError) as caught:
         project.find(empty.root, {})
 
-    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is not an S3 URL" in said(caught.value)
+    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is not an S3 URL" in error_text(caught.value)
 
 
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:

@@ -5,7 +5,7 @@ import pytest
 from bakehouse.errors import RecipeError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.planner import make_plan
-from tests.conftest import Tree, said, templates
+from tests.conftest import Tree, error_text, templates
 
 BASE = """\
 summary: A vendor's images
@@ -45,7 +45,7 @@ def test_a_region_that_has_no_registry(regions: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         base_in(regions, "eu-west-2")
 
-    text = said(caught.value)
+    text = error_text(caught.value)
     assert "`vendor` is not available in region `eu-west-2`" in text
     assert "small.yaml:2" in text
     assert "vendor/component.yaml:3" in text
@@ -86,6 +86,6 @@ def test_amazon_linux_has_no_apt(regions: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         base_in(regions, None)
 
-    text = said(caught.value)
+    text = error_text(caught.value)
     assert "image `small` does not support apt packages: htop" in text
     assert "Amazon Linux, which uses dnf" in text

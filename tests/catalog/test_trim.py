@@ -12,7 +12,7 @@ from bakehouse.catalog.component import Trim
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
-from tests.conftest import IMAGE, Tree, said
+from tests.conftest import IMAGE, Tree, error_text
 
 TORCH = """\
 summary: Torch
@@ -172,5 +172,5 @@ def test_one_kind_is_a_list_too(tree: Tree) -> None:
     tree.image(IMAGE + "trim: headers\n")
     with pytest.raises(RecipeError) as caught:
         tree.recipes()
-    assert "error: `headers` is not a valid `trim`\n" in said(caught.value)
-    assert "hint: write a list: `trim: [headers]`\n" in said(caught.value)
+    assert "error: `headers` is not a valid `trim`\n" in error_text(caught.value)
+    assert "hint: write a list: `trim: [headers]`\n" in error_text(caught.value)

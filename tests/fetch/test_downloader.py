@@ -20,7 +20,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.util.oci import Sha256
-from tests.support.file_server import FileServer, serving, wanted
+from tests.support.file_server import FileServer, required_file, serving
 
 CONTENT = bytes(range(256)) * 1800
 
@@ -145,7 +145,7 @@ def test_bytes_of_a_liar_that_were_left_do_not_spoil_an_honest_source(
 
 
 def test_a_file_whose_size_nobody_knows(machine: Fetching, servers: list[FileServer]) -> None:
-    file = wanted(CONTENT, "part-1.0.tar.gz", known=False)
+    file = required_file(CONTENT, "part-1.0.tar.gz", known=False)
     servers[0].put(b"other", path=f"/{file.sha256}/part-1.0.tar.gz")
     servers[1].put(CONTENT)
     with machine.run(servers[0].url, servers[1].url) as fetcher:
@@ -258,7 +258,7 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
     local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
     offers = [Offer("mirror", "there", silent)]
     with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
-        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(20)]
+        transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(20)]
         for one in transfers:
             one.done.wait()
     assert 0 < len(asked) < 5
@@ -283,7 +283,7 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
     local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
     offers = [Offer("mirror", "there", without)]
     with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
-        transfers = [fetcher.ask(wanted(bytes([number]), f"{number}.whl")) for number in range(7)]
+        transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(7)]
         for one in transfers:
             one.done.wait()
     assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
@@ -306,7 +306,7 @@ def test_a_damaged_file_is_dropped_told_and_fetched_again(
 def test_a_file_of_a_mirrors_directory_is_used_where_it_lies(
     machine: Fetching, servers: list[FileServer], tmp_path: Path
 ) -> None:
-    file = wanted(CONTENT, "part-1.0.tar.gz")
+    file = required_file(CONTENT, "part-1.0.tar.gz")
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/part-1.0.tar.gz").write_bytes(CONTENT)
     with machine.run(str(tmp_path / "mirror"), servers[0].url) as fetcher:
@@ -318,7 +318,7 @@ def test_a_file_of_a_mirrors_directory_is_used_where_it_lies(
 def test_what_could_not_be_had_is_tried_again_when_it_is_asked_for_again(
     machine: Fetching, servers: list[FileServer]
 ) -> None:
-    file = wanted(CONTENT, "part-1.0.tar.gz")
+    file = required_file(CONTENT, "part-1.0.tar.gz")
     with machine.run(servers[0].url) as fetcher:
         with pytest.raises(MissingError):
             fetcher.get(file)
@@ -356,12 +356,12 @@ RUN = """\
 import sys
 from pathlib import Path
 from tests.fetch.test_downloader import CONTENT, Fetching
-from tests.support.file_server import wanted
+from tests.support.file_server import required_file
 with Fetching(Path(sys.argv[1])).run(sys.argv[2]) as fetcher:
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        print(fetcher.get(wanted(CONTENT, "part-1.0.tar.gz")), flush=True)
+        print(fetcher.get(required_file(CONTENT, "part-1.0.tar.gz")), flush=True)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 """

@@ -22,7 +22,7 @@ from bakehouse.fetch.simple_index import JSON
 from bakehouse.fetch.sources import DownloadConfig, Offer, apt_settings, default_index, is_mirror
 from tests.support.ecr import moto_server
 from tests.support.fake_commands import put
-from tests.support.file_server import FileServer, serving, wanted
+from tests.support.file_server import FileServer, required_file, serving
 
 WHEEL = "Tiny_Part-1.0+cpu-py3-none-any.whl"
 CONTENT = b"a wheel"
@@ -40,7 +40,7 @@ def machine(*mirrors: str, pip: PipConfig | None = None) -> DownloadConfig:
 
 
 def a_wheel(kind: FileKind = "wheel") -> RequiredFile:
-    return wanted(CONTENT, WHEEL, kind, "Tiny.Part==1.0+cpu")
+    return required_file(CONTENT, WHEEL, kind, "Tiny.Part==1.0+cpu")
 
 
 def read(offer: Offer) -> bytes:
@@ -72,7 +72,7 @@ def test_mirrors_come_first_in_the_order_they_are_named() -> None:
 
 def test_an_archive_comes_from_its_own_address(server: FileServer) -> None:
     server.files["/v1/part.tgz"] = CONTENT
-    file = wanted(CONTENT, "part.tgz", "url", f"{server.url}/v1/part.tgz?key=canary")
+    file = required_file(CONTENT, "part.tgz", "url", f"{server.url}/v1/part.tgz?key=canary")
     [offer] = machine().offers(file)
     assert (offer.name, read(offer)) == (f"`{server.url}/v1/part.tgz`", CONTENT)
 
@@ -166,7 +166,7 @@ def test_apts_mirrors(
     )
     put(tmp_path, monkeypatch, apt_get=f"printf '{lines}'", apt_config="true")
     server.files[f"/debian/{path}"] = CONTENT
-    [offer] = machine().offers(wanted(CONTENT, "part.tgz", kind, address))
+    [offer] = machine().offers(required_file(CONTENT, "part.tgz", kind, address))
     assert (offer.name, read(offer)) == (f"apt's mirror `{server.url}/debian`", CONTENT)
 
 
@@ -195,7 +195,7 @@ def test_apt_is_asked_once_by_many_threads(tmp_path: Path, monkeypatch: pytest.M
 
     def ask() -> None:
         barrier.wait()
-        list(found.offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb")))
+        list(found.offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb")))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for one in threads:
@@ -216,7 +216,7 @@ def test_apt_that_does_not_tell_its_mirrors_is_not_waited_for(
         apt_config="true",
     )
     monkeypatch.setattr(sources, "_APT_SECONDS", 0.2)
-    [offer] = machine().offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb"))
+    [offer] = machine().offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb"))
     assert (offer.name, refusal(offer)) == (
         "apt's mirrors",
         "apt has no package lists and did not download them within 0 s; run `apt-get update`",
@@ -237,7 +237,7 @@ def test_apts_own_logins(server: FileServer, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "auth.conf.d/ours.conf").write_text(f"machine {server.url}/debian/ login me password word")
     server.login = "me:word"
     server.files["/debian/pool/t.deb"] = CONTENT
-    [offer] = machine().offers(wanted(CONTENT, "t.deb", "deb", "pool/t.deb"))
+    [offer] = machine().offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb"))
     assert read(offer) == CONTENT
 
 

@@ -58,7 +58,7 @@ def fleet(workspace: Workspace) -> Fleet:
         Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress,
     ):
         built = workflow.build_images(workspace, FLEET, progress.report, workflow.RunOptions(), progress)
-        return Fleet({one.image.name: one for one in built}, progress.steps())
+        return Fleet({result.image.name: result for result in built}, progress.steps())
 
 
 @pytest.fixture(scope="session")

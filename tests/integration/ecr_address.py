@@ -40,11 +40,11 @@ def _without(line: str) -> None:
 
 def _certificate(host: str, directory: Path) -> Path:
     """A certificate of its own issuer, and its key in the same file."""
-    found, key = directory / "certificate.pem", directory / "key.pem"
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
     subject = ["-subj", "/CN=bakehouse-tests", "-addext", f"subjectAltName=DNS:{host}"]
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)
-    return found
+    subprocess.run([*openssl, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return certificate
 
 
 @contextlib.contextmanager

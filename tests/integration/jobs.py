@@ -74,6 +74,6 @@ def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobRep
         return {name: future.result() for name, future in running.items()}
 
 
-def said(report: JobReport, host: str = "algo-1") -> str:
+def log_text(report: JobReport, host: str = "algo-1") -> str:
     """What a host printed."""
     return (report.folder / "logs" / f"{host}.log").read_text()

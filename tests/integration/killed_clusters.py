@@ -72,26 +72,28 @@ def project(directory: Path) -> Path:
     return directory
 
 
-def told(one: Round) -> str:
+def round_text(round_: Round) -> str:
     """One line of a round."""
-    words = [f"{one.killed_by.name} after {one.after:.2f} s", *one.left]
-    if one.ended_before:
-        words.append("had ended by itself")
-    if one.sweeps:
-        words.append(
-            f"clean after {one.sweeps} sweeps" if not one.left else f"{one.sweeps} sweeps did not help"
+    parts = [f"{round_.killed_by.name} after {round_.after:.2f} s", *round_.left]
+    if round_.ended_before:
+        parts.append("had ended by itself")
+    if round_.sweeps:
+        parts.append(
+            f"clean after {round_.sweeps} sweeps"
+            if not round_.left
+            else f"{round_.sweeps} sweeps did not help"
         )
-    if one.signals > 1:
-        words.append(f"ended by signal number {one.signals}")
-    return ", ".join(words)
+    if round_.signals > 1:
+        parts.append(f"ended by signal number {round_.signals}")
+    return ", ".join(parts)
 
 
 def life(image: str, project: Path) -> float:
     """How many seconds a cluster lives that nobody kills."""
     began = time.monotonic()
     with _running(image, project, "life") as run:
-        _, said = run.communicate(timeout=_ENDS_WITHIN)
-    assert run.returncode == 0, said
+        _, output = run.communicate(timeout=_ENDS_WITHIN)
+    assert run.returncode == 0, output
     return time.monotonic() - began
 
 
@@ -163,10 +165,10 @@ def in_engine(pid: int) -> Iterator[str]:
             "network": client.api.networks(filters=label),
             "volume": client.api.volumes(filters=label)["Volumes"] or (),
         }
-    for kind, found in kinds.items():
-        for one in found:
-            if f"-{pid}-" in (one["Labels"] or {}).get(OWNER_LABEL, ""):
-                yield f"{kind} {one.get('Name') or one['Id']}"
+    for kind, objects in kinds.items():
+        for item in objects:
+            if f"-{pid}-" in (item["Labels"] or {}).get(OWNER_LABEL, ""):
+                yield f"{kind} {item.get('Name') or item['Id']}"
 
 
 def _processes(session: int, variable: bytes) -> Iterator[str]:
@@ -176,5 +178,5 @@ def _processes(session: int, variable: bytes) -> Iterator[str]:
             if fields[0] in "ZX":
                 continue
             if int(fields[3]) == session or variable in (directory / "environ").read_bytes():
-                words = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                yield f"process {directory.name} {words}"
+                command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                yield f"process {directory.name} {command}"

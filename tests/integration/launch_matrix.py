@@ -75,10 +75,12 @@ class Row:
 
 def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
     """How a case went; without a report, why it was not run."""
-    words = line_of(name, case)
+    columns = line_of(name, case)
     if report is None:
-        return Row(*words, f"not tested: {why_not}")
-    return Row(*words, "passed" if report.passed else f"failed: {report.reason[:80]}", round(report.seconds))
+        return Row(*columns, f"not tested: {why_not}")
+    return Row(
+        *columns, "passed" if report.passed else f"failed: {report.reason[:80]}", round(report.seconds)
+    )
 
 
 def line_of(name: str, case: Case) -> tuple[str, str, str, str]:
@@ -90,9 +92,11 @@ def line_of(name: str, case: Case) -> tuple[str, str, str, str]:
 def hosts(case: Case) -> str:
     """`2 x 2 ranks`, or the groups by name."""
     strategies = [value for value in case.distribution.values() if isinstance(value, Mapping)]
-    asked = [one.get("processes_per_host", one.get("process_count_per_node")) for one in strategies]
+    counts = [
+        strategy.get("processes_per_host", strategy.get("process_count_per_node")) for strategy in strategies
+    ]
     by_hand = case.hyperparameters.get("sagemaker_mpi_num_of_processes_per_host")
-    ranks = next((number for number in (*asked, by_hand) if number), case.processes or 1)
+    ranks = next((number for number in (*counts, by_hand) if number), case.processes or 1)
     named = [f"{group.name} {group.count}" for group in case.groups]
     count = ", ".join(named) if len(case.groups) > 1 else str(case.groups[0].count)
     if "MPI" in case.distribution:
@@ -113,18 +117,18 @@ def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport
 
 def cases() -> dict[str, Case]:
     """Every case of the modules."""
-    found: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     for name in MODULES:
-        found |= import_module(f"tests.integration.{name}").LAUNCHES
-    return found
+        cases |= import_module(f"tests.integration.{name}").LAUNCHES
+    return cases
 
 
 def table(rows: list[Row]) -> str:
     lines = ["| launcher | hosts | image | example | result | seconds |", "|---|---|---|---|---|---|"]
-    for one in sorted(rows, key=lambda row: (row.launcher.lower(), row.hosts, row.image)):
-        seconds = "" if one.seconds is None else f"{one.seconds:.0f}"
+    for row in sorted(rows, key=lambda row: (row.launcher.lower(), row.hosts, row.image)):
+        seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
         lines.append(
-            f"| {one.launcher} | {one.hosts} | `{one.image}` | `{one.example}` | {one.result} | {seconds} |"
+            f"| {row.launcher} | {row.hosts} | `{row.image}` | `{row.example}` | {row.result} | {seconds} |"
         )
     lines += [f"| {launcher} | {where} | | | not tested: {why} | |" for launcher, where, why in NOT_TESTED]
     return "\n".join(lines) + "\n"

@@ -26,11 +26,11 @@ OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,f
 def base() -> str:
     """The base that the catalogue's images start from, made if nobody has made it yet."""
     catalogue = workspace.open_workspace(HOME)
-    wanted = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
-    assert isinstance(wanted, BootstrappedBase)
+    base = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
+    assert isinstance(base, BootstrappedBase)
     with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
-        base_image.ensure_base(wanted, engine=engine, state=Path(state), report=print, get=feeds.get)
-    return wanted.reference
+        base_image.ensure_base(base, engine=engine, state=Path(state), report=print, get=feeds.get)
+    return base.reference
 
 
 class Project:

@@ -101,9 +101,11 @@ class Scene:
 
     def blob(self, content: bytes, repository: str, digest: str) -> None:
         begun = self._ask("POST", f"/v2/{repository}/blobs/uploads/", b"", {})
-        place = begun.headers["Location"].partition(f":{self.registry.port}")[2] or begun.headers["Location"]
-        joint = "&" if "?" in place else "?"
-        self._ask("PUT", f"{place}{joint}digest={digest}", content, {})
+        location = (
+            begun.headers["Location"].partition(f":{self.registry.port}")[2] or begun.headers["Location"]
+        )
+        joint = "&" if "?" in location else "?"
+        self._ask("PUT", f"{location}{joint}digest={digest}", content, {})
 
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         with socket.socket() as nobody:
@@ -255,7 +257,7 @@ def relay(target: str, rate: float = 0.0) -> Iterator[str]:
                     server = socket.create_connection((host, int(port)))
                     talk = threading.Thread(target=_connect, args=(client, server, rate), daemon=True)
                     talk.start()
-                    talks[:] = [(client, talk), *(one for one in talks if one[1].is_alive())]
+                    talks[:] = [(client, talk), *(other for other in talks if other[1].is_alive())]
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
@@ -468,14 +470,14 @@ def scene(fault: PushFault, directory: Path, repository: str, layouts: Layouts) 
         proxy = stack.enter_context(Proxy(registry.port).running())
         token = directory / "token"
         token.write_text(NEW)
-        here = Scene(registry, proxy, token)
+        scene = Scene(registry, proxy, token)
         if fault.there:
-            layouts[fault.there].put(here, repository)
-        arranged = fault.arrange(here)
+            layouts[fault.there].put(scene, repository)
+        arranged = fault.arrange(scene)
         if arranged:
             stack.enter_context(arranged)
         proxy.requests.clear()
-        yield here
+        yield scene
 
 
 @contextlib.contextmanager
@@ -495,8 +497,8 @@ def docker_configuration(directory: Path, token: Path) -> dict[str, str]:
     programs = directory / "bin"
     programs.mkdir()
     helper = programs / "docker-credential-faults"
-    answer = f'{{"Username": "{USER}", "Secret": "%s"}}'
-    helper.write_text(f"#!/bin/sh\n[ \"$1\" = get ] && printf '{answer}' \"$(cat '{token}')\"\n")
+    message = f'{{"Username": "{USER}", "Secret": "%s"}}'
+    helper.write_text(f"#!/bin/sh\n[ \"$1\" = get ] && printf '{message}' \"$(cat '{token}')\"\n")
     helper.chmod(0o755)
     (directory / "config.json").write_text(json.dumps({"credsStore": "faults"}))
     return {"DOCKER_CONFIG": str(directory), "PATH": f"{programs}:{os.environ['PATH']}"}

@@ -81,8 +81,8 @@ class Course:
         headers = {"Accept": DOCKER_MANIFEST}
         if self.login:
             headers["Authorization"] = f"Basic {self.login}"
-        with urlopen(UrlRequest(address, headers=headers)) as answer:
-            return str(answer.headers["Docker-Content-Digest"])
+        with urlopen(UrlRequest(address, headers=headers)) as response:
+            return str(response.headers["Docker-Content-Digest"])
 
 
 @contextlib.contextmanager
@@ -130,30 +130,30 @@ class _Gate:
         self._rounds[repository].wanted = pushers
 
     def push(self, request: Request, forward: Forward) -> Reply:
-        here = self._round(request)
+        round_ = self._round(request)
         with self._changed:
-            here.manifests.add(request.body)
+            round_.manifests.add(request.body)
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: len(here.manifests) == here.wanted, _GATHERED_WITHIN):
-                words = f"{len(here.manifests)} of {here.wanted} pushed within {_GATHERED_WITHIN:g} s"
+            if not self._changed.wait_for(lambda: len(round_.manifests) == round_.wanted, _GATHERED_WITHIN):
+                message = f"{len(round_.manifests)} of {round_.wanted} pushed within {_GATHERED_WITHIN:g} s"
                 headers = {"Content-Type": "application/json"}
-                return Reply(400, headers, error_body("UNSUPPORTED", words))
-            is_first, here.is_begun = not here.is_begun, True
+                return Reply(400, headers, error_body("UNSUPPORTED", message))
+            is_first, round_.is_begun = not round_.is_begun, True
         if not is_first:
-            here.pushed.wait(_GATHERED_WITHIN)
-            here.looked.wait(_LOOKED_WITHIN)
+            round_.pushed.wait(_GATHERED_WITHIN)
+            round_.looked.wait(_LOOKED_WITHIN)
             time.sleep(_AFTER)
             return forward(request)
         reply = forward(request)
-        here.pushed.set()
+        round_.pushed.set()
         return reply
 
     def look(self, request: Request, forward: Forward) -> Reply:
-        here = self._round(request)
-        was_pushed = here.pushed.is_set()
+        round_ = self._round(request)
+        was_pushed = round_.pushed.is_set()
         reply = forward(request)
         if was_pushed:
-            here.looked.set()
+            round_.looked.set()
         return reply
 
     def _round(self, request: Request) -> _Gathering:
@@ -194,12 +194,12 @@ def racers(course: Course, count: int, directory: Path) -> Iterator[Run]:
             auths = {host: {"auth": course.login}} if course.login else {}
             (own / "docker" / "config.json").write_text(json.dumps({"auths": auths}))
             digests.append(str(image.digest))
-            given = (host, image.digest, str(own), course.settle)
-            words = ("-P", "-m", "tests.integration.pushing", "serve", *given)
+            settings = (host, image.digest, str(own), course.settle)
+            arguments = ("-P", "-m", "tests.integration.pushing", "serve", *settings)
             log = stack.enter_context((own / "log").open("w"))
             started.append(
                 subprocess.Popen(
-                    [sys.executable, *words],
+                    [sys.executable, *arguments],
                     env={
                         **os.environ,
                         "DOCKER_CONFIG": str(own / "docker"),
@@ -224,8 +224,8 @@ def racers(course: Course, count: int, directory: Path) -> Iterator[Run]:
                 inlet.write(f"{prefix}\n")
                 inlet.flush()
             codes = tuple(_code(racer) for racer in started[:of])
-            there = course.named(f"{prefix}/{NAME}")
-            return Race(codes, digests.index(there) if there in digests else None)
+            tag_digest = course.named(f"{prefix}/{NAME}")
+            return Race(codes, digests.index(tag_digest) if tag_digest in digests else None)
 
         yield race
 
@@ -239,7 +239,7 @@ def _end(racer: "subprocess.Popen[str]") -> None:
     racer.communicate(timeout=30)
 
 
-def told(races: Sequence[Race]) -> str:
+def summary(races: Sequence[Race]) -> str:
     """What came of rounds, in a line."""
     codes = Counter(code for race in races for code in race.codes)
     ends = {0: "published", TagTakenError.exit_code: "told of the conflict"}

@@ -37,8 +37,8 @@ class Wanted:
     deadline: float = 0.0
 
     def command(self) -> list[str]:
-        words = (self.host, self.digest, str(self.directory), self.prefix, str(self.deadline))
-        return [sys.executable, "-P", "-m", "tests.integration.pushing", *words]
+        arguments = (self.host, self.digest, str(self.directory), self.prefix, str(self.deadline))
+        return [sys.executable, "-P", "-m", "tests.integration.pushing", *arguments]
 
 
 def main(host: str, digest: str, directory: str, prefix: str, deadline: str, settle: str = "") -> int:

@@ -73,17 +73,17 @@ class Aws:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         environment |= self.environment_of_a_notebook() | {"HOME": str(directory)}
         command = [str(sdk / "bin" / "python"), *arguments]
-        done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr[-3000:]
+        return result.stdout
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """What SageMaker was asked for, by the names that jobs have before their time."""
         client = self.client("sagemaker")
         pages = client.get_paginator("list_training_jobs").paginate()
         names = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
-        found = [client.describe_training_job(TrainingJobName=name) for name in names]
-        return {job["TrainingJobName"].partition("-20")[0]: job for job in found}
+        jobs = [client.describe_training_job(TrainingJobName=name) for name in names]
+        return {job["TrainingJobName"].partition("-20")[0]: job for job in jobs}
 
 
 @contextlib.contextmanager
@@ -107,6 +107,6 @@ def moto_for_aws(directory: Path) -> Iterator[Aws]:
                 break
             assert proxy.poll() is None, log.read_text()
             time.sleep(0.1)
-        found = Aws(port, CertificateCreator.cacert)
-        found.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
-        yield found
+        aws = Aws(port, CertificateCreator.cacert)
+        aws.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
+        yield aws

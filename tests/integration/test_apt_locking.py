@@ -42,9 +42,9 @@ def names(resolved: apt.Resolved) -> set[str]:
 
 def test_a_lock_comes_to_the_packages_that_apt_would_install(tmp_path: Path) -> None:
     lock = locked(tmp_path, apt.resolve("bookworm", LISTS, None, tmp_path))
-    for one in LISTS:
-        alone = apt.resolve("bookworm", [one], lock, tmp_path)
-        assert {deb.name for deb in lock.base(one)} == names(alone)
+    for packages in LISTS:
+        alone = apt.resolve("bookworm", [packages], lock, tmp_path)
+        assert {deb.name for deb in lock.base(packages)} == names(alone)
         assert [change for change in alone.changes if change.after] == []
 
 
@@ -55,11 +55,11 @@ def test_what_is_locked_stays_until_it_is_upgraded(tmp_path: Path) -> None:
     (tmp_path / "apt").mkdir()
     (tmp_path / "apt/bookworm.packages").write_text(text)
     old = apt_locks([tmp_path])["bookworm"]
-    kept = apt.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path / "my project")
-    assert kept.packages["ca-certificates"]["Version"] == "1.old"
-    assert "make" in kept.packages
+    resolution = apt.resolve("bookworm", [*LISTS[:1], ["make"]], old, tmp_path / "my project")
+    assert resolution.packages["ca-certificates"]["Version"] == "1.old"
+    assert "make" in resolution.packages
     upgraded = apt.resolve("bookworm", LISTS[:1], old, tmp_path, upgrade=["ca-certificates"])
-    assert [one.text for one in upgraded.changes] == [f"ca-certificates 1.old -> {version}"]
+    assert [change.text for change in upgraded.changes] == [f"ca-certificates 1.old -> {version}"]
 
 
 @pytest.fixture
@@ -78,19 +78,19 @@ def test_a_locked_base_is_the_same_each_time_and_names_no_mirror(
     with contextlib.closing(docker.connect()) as engine:
         base_image.ensure_base(base, engine=engine, state=tmp_path, report=print, get=feeds.get)
     assert _layers(base.reference) == _layers(projects.base())
-    look_at(base)
+    check_image(base)
 
 
-def look_at(base: BootstrappedBase) -> None:
+def check_image(base: BootstrappedBase) -> None:
     command = (
         "cat /etc/apt/sources.list; ls /etc/apt/sources.list.d; dpkg-query -W -f '${Package}=${Version}\\n'"
     )
     shell = ["docker", "run", "--rm", "--network=none", base.reference, "sh", "-c", command]
-    said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said[0] == (
+    lines = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[0] == (
         "# The packages of this image are locked by sha256. To install others, name a mirror here."
     )
-    assert said[1:] == [f"{deb.name}={deb.version}" for deb in base.debs]
+    assert lines[1:] == [f"{deb.name}={deb.version}" for deb in base.debs]
 
 
 def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_a_package_with_other_bytes_makes_no_base(base: BootstrappedBase, tmp_pa
 
 
 def _layers(reference: str) -> list[str]:
-    said = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, check=True).stdout
-    found: list[str] = json.loads(said)[0]["RootFS"]["Layers"]
-    return found
+    output = subprocess.run(["docker", "image", "inspect", reference], capture_output=True, check=True).stdout
+    layers: list[str] = json.loads(output)[0]["RootFS"]["Layers"]
+    return layers

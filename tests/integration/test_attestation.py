@@ -46,8 +46,8 @@ LISTED = {
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield image
 
 
 class Attest:
@@ -70,8 +70,8 @@ class Attest:
         return publish(image, passed(image), self.registry, self.pusher, self.publication, lambda _: None)
 
     def __call__(self, image: BuiltImage, published: PublishedImage) -> tuple[ReleasedArtifact, ...]:
-        places = [(self.registry, published)]
-        attested = attest(image, places, self.engine, self.publication, self.lines.append)
+        targets = [(self.registry, published)]
+        attested = attest(image, targets, self.engine, self.publication, self.lines.append)
         attested.require_all()
         return attested.artifacts
 
@@ -86,14 +86,14 @@ def attesting(tmp_path: Path, registry_proxy: Proxy) -> Attest:
 
 def documents(remote: ArtifactRepository, attached: tuple[ReleasedArtifact, ...]) -> list[dict[str, object]]:
     """What was attached, fetched from the registry."""
-    found = []
-    for one in attached:
-        manifest = remote.manifest(one.digest)
+    documents = []
+    for artifact in attached:
+        manifest = remote.manifest(artifact.digest)
         assert manifest
         [layer] = manifest.layers
-        assert layer.media_type == one.media_type
-        found.append(json.loads(remote.blob(layer.digest)))
-    return found
+        assert layer.media_type == artifact.media_type
+        documents.append(json.loads(remote.blob(layer.digest)))
+    return documents
 
 
 @pytest.mark.parametrize("referrers", [True, False])
@@ -109,12 +109,12 @@ def test_the_image_stays_the_one_docker_manifest_that_it_was(
     assert before == remote.manifest(published.tags[0]) == remote.manifest(published.digest)
     assert before
     assert (before.media_type, before.digest) == (DOCKER_MANIFEST, image.digest)
-    assert [one.media_type for one in attached] == [CYCLONEDX, IN_TOTO]
-    found, statement = documents(remote, attached)
-    assert found["bomFormat"] == "CycloneDX"
+    assert [artifact.media_type for artifact in attached] == [CYCLONEDX, IN_TOTO]
+    bom, statement = documents(remote, attached)
+    assert bom["bomFormat"] == "CycloneDX"
     digest = {"sha256": image.digest.removeprefix("sha256:")}
     assert statement["subject"] == [{"name": "mpi-cpu", "digest": digest}]
-    digests = tuple(one.digest for one in attached)
+    digests = tuple(artifact.digest for artifact in attached)
     if referrers:
         assert remote.referrers(image.digest) == digests
         assert remote.tags() == published.tags
@@ -133,9 +133,9 @@ def test_attaching_again_sends_nothing_and_says_so(
     registry_proxy.requests.clear()
     attesting.lines.clear()
     assert attesting(image, published) == first
-    assert {one.method for one in registry_proxy.requests} <= {"GET", "HEAD"}
+    assert {request.method for request in registry_proxy.requests} <= {"GET", "HEAD"}
     assert attesting.lines == [
-        f"mpi-cpu: {one.media_type} is attached already, as {one.digest[:19]}" for one in first
+        f"mpi-cpu: {artifact.media_type} is attached already, as {artifact.digest[:19]}" for artifact in first
     ]
 
 
@@ -165,15 +165,15 @@ def test_a_registry_that_refuses_keeps_it_from_no_other(
     published = attesting.push(image)
     with Proxy(registry_port).running() as refusing:
         refusing.fail("PUT", "/manifests/sha256:", 403, error_body("DENIED", "no artifacts here"))
-        places: list[tuple[Registry, PublishedImage]] = [
+        targets: list[tuple[Registry, PublishedImage]] = [
             (NamedRegistry(refusing.host, lambda _: None), replace(published, registry=refusing.host)),
             (attesting.registry, published),
         ]
-        attested = attest(image, places, attesting.engine, attesting.publication, attesting.lines.append)
-    assert [one.media_type for one in attested.artifacts] == [CYCLONEDX, IN_TOTO]
+        attested = attest(image, targets, attesting.engine, attesting.publication, attesting.lines.append)
+    assert [artifact.media_type for artifact in attested.artifacts] == [CYCLONEDX, IN_TOTO]
     [failure] = attested.failures
-    [told] = failure.diagnostics
-    assert told.reasons == (Reason(f"`{refusing.host}` answered HTTP 403: no artifacts here"),)
+    [diagnostic] = failure.diagnostics
+    assert diagnostic.reasons == (Reason(f"`{refusing.host}` answered HTTP 403: no artifacts here"),)
 
 
 def test_on_ecr_with_immutable_tags_no_tag_is_needed(
@@ -183,7 +183,7 @@ def test_on_ecr_with_immutable_tags_no_tag_is_needed(
     published = attesting.push(image)
     attached = attesting(image, published)
     remote = attesting.repository(published)
-    assert remote.referrers(image.digest) == tuple(one.digest for one in attached)
+    assert remote.referrers(image.digest) == tuple(artifact.digest for artifact in attached)
     assert remote.tags() == published.tags
     assert ecr_stub.images(published.repository) == {image.digest: list(published.tags)}
     assert attesting(image, published) == attached
@@ -211,7 +211,7 @@ def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
 ) -> None:
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
-    assert [one.media_type for one in record.artifacts] == [CYCLONEDX, IN_TOTO]
+    assert [artifact.media_type for artifact in record.artifacts] == [CYCLONEDX, IN_TOTO]
     publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
     assert open_ledger(project).records("mpi-cpu") == (replace(record, artifacts=()), record)
 
@@ -219,11 +219,13 @@ def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
 def test_what_is_installed_in_a_real_image_is_found(
     mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path
 ) -> None:
-    planned, made = mpi_cpu
+    planned, image = mpi_cpu
     with contextlib.closing(docker.connect()) as engine:
-        found = list_installed(engine, planned, made.digest, tmp_path / "log")
-    assert (found.system, found.system_version) == ("debian", "12")
-    assert found.packages
-    assert {"libc6", "openssh-server"} <= {one.name for one in found.packages}
-    locked = {(one.name.lower(), one.version) for stage in planned.stages for one in stage.wheels}
-    assert ("mpi4py", "4.1.2") in locked & {(one.name, one.version) for one in found.distributions}
+        installed = list_installed(engine, planned, image.digest, tmp_path / "log")
+    assert (installed.system, installed.system_version) == ("debian", "12")
+    assert installed.packages
+    assert {"libc6", "openssh-server"} <= {package.name for package in installed.packages}
+    locked = {(wheel.name.lower(), wheel.version) for stage in planned.stages for wheel in stage.wheels}
+    assert ("mpi4py", "4.1.2") in locked & {
+        (distribution.name, distribution.version) for distribution in installed.distributions
+    }

@@ -28,12 +28,12 @@ def test_a_role_of_another_account_has_that_account_s_registry(ecr_stub: EcrStub
 
 
 def test_a_role_that_may_not_be_assumed(ecr_stub: EcrStub) -> None:
-    words = "User: arn:aws:iam::1:user/x is not authorized to perform: sts:AssumeRole on resource: y"
+    message = "User: arn:aws:iam::1:user/x is not authorized to perform: sts:AssumeRole on resource: y"
 
     def refuse(request: Request) -> Reply | None:
         if b"Action=AssumeRole" not in request.body:
             return None
-        error = f"<Error><Code>AccessDenied</Code><Message>{words}</Message></Error>"
+        error = f"<Error><Code>AccessDenied</Code><Message>{message}</Message></Error>"
         return Reply(403, {}, f"<ErrorResponse>{error}</ErrorResponse>".encode())
 
     ecr_stub.aws.answers.insert(0, refuse)

@@ -56,19 +56,19 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
     base = BootstrappedBase(reference, "bookworm", ())
-    said: list[str] = []
+    messages: list[str] = []
     with contextlib.closing(docker.connect()) as engine:
         assert engine.image(reference) is None
-        base_image.ensure_base(base, engine=engine, state=tmp_path, report=said.append, get=feeds.get)
-        made = len(said)
-        base_image.ensure_base(base, engine=engine, state=tmp_path, report=said.append, get=feeds.get)
-    assert made > 5
-    assert len(said) == made
+        base_image.ensure_base(base, engine=engine, state=tmp_path, report=messages.append, get=feeds.get)
+        count = len(messages)
+        base_image.ensure_base(base, engine=engine, state=tmp_path, report=messages.append, get=feeds.get)
+    assert count > 5
+    assert len(messages) == count
     assert list((tmp_path / "private").iterdir()) == []
-    look_at(reference)
+    check_image(reference)
 
 
-def look_at(reference: str) -> None:
+def check_image(reference: str) -> None:
     inspected = subprocess.run(
         ["docker", "image", "inspect", reference], capture_output=True, check=True
     ).stdout
@@ -96,9 +96,9 @@ def look_at(reference: str) -> None:
 
 def mentioning(text: str) -> list[str]:
     """The command lines of other living processes that have a text in them."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         if path.parent.name != str(os.getpid()):
             with contextlib.suppress(OSError):
-                found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if text in line]
+                commands.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in commands if text in line]

@@ -65,8 +65,8 @@ def test_a_stage_in_two_dockerfiles_runs_once_and_nothing_runs_the_second_time(
 
     first = project.bake("one", "two")
 
-    said = "".join(event.text for event in project.events if isinstance(event, Log))
-    assert said == f"shared {unique}\n"
+    output = "".join(event.text for event in project.events if isinstance(event, Log))
+    assert output == f"shared {unique}\n"
     times = BuildTimes()
     for event in project.events:
         times.note(event)
@@ -211,12 +211,12 @@ def test_a_secret_leaves_no_trace(project: Project, unique: str, tmp_path: Path)
     assert any("docker buildx bake" in line and str(project.root) in line for line in lines)
     assert not any(password in line for line in lines)
     reference = project.reference("one")
-    told = "".join(
+    output = "".join(
         subprocess.run(["docker", *look, reference], capture_output=True, text=True).stdout
         for look in (("history", "--no-trunc"), ("image", "inspect"))
     )
-    assert "grep -q word-" in told
-    assert password not in told
+    assert "grep -q word-" in output
+    assert password not in output
     left = project.run(
         "one", "sh", "-c", f"ls -A /run/secrets 2>/dev/null; grep -rl {password} /etc /run /tmp /root; true"
     )
@@ -239,10 +239,10 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
             expected_bytes=lambda images: 1,
             restart=lambda: False,
         )
-        for one in built:
-            stored = engine.image(one.image.reference)
+        for image in built:
+            stored = engine.image(image.image.reference)
             assert stored
-            assert (stored.digest, stored.bytes) == (one.digest, one.bytes)
+            assert (stored.digest, stored.bytes) == (image.digest, image.bytes)
     assert verified == list(built)
 
 
@@ -252,9 +252,9 @@ def mentioning(text: str) -> list[str]:
 
 
 def command_lines() -> list[str]:
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         if path.parent.name != str(os.getpid()):
             with contextlib.suppress(OSError):
-                found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if line]
+                commands.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in commands if line]

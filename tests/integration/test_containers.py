@@ -43,9 +43,9 @@ def left_by(owner: str) -> list[str]:
     with contextlib.closing(docker.from_env()) as client:
         return [
             # The SDK's own lists ask again for each, and fail where somebody else has removed one meanwhile.
-            *(str(one["Id"]) for one in client.api.containers(all=True, filters=label)),
-            *(str(one["Name"]) for one in client.api.networks(filters=label)),
-            *(str(one["Name"]) for one in client.api.volumes(filters=label)["Volumes"] or ()),
+            *(str(container["Id"]) for container in client.api.containers(all=True, filters=label)),
+            *(str(network["Name"]) for network in client.api.networks(filters=label)),
+            *(str(volume["Name"]) for volume in client.api.volumes(filters=label)["Volumes"] or ()),
         ]
 
 
@@ -56,8 +56,8 @@ def shell(digest: str, script: str, **fields: object) -> ContainerSpec:
 def until_said(container: Container, word: str) -> None:
     """Wait until a container has printed something; one that ends before never will."""
     while word not in container.stdout():
-        ended = container.wait(0.1)
-        assert ended is None or word in container.stdout(), f"{ended} without a {word}"
+        status = container.wait(0.1)
+        assert status is None or word in container.stdout(), f"{status} without a {word}"
 
 
 def test_a_container_finds_its_files_and_leaves_what_it_wrote(
@@ -77,9 +77,9 @@ def test_a_container_finds_its_files_and_leaves_what_it_wrote(
 
     with engine.container(spec) as container:
         container.start(tmp_path / "log")
-        ended = container.wait(60)
+        status = container.wait(60)
 
-        assert ended == ContainerExit(3)
+        assert status == ContainerExit(3)
         assert container.stdout() == "{}\nvalue\nalgo-1\n"
         assert container.read("/opt/ml/output") == {"x": b"yes\n"}
         assert container.read("/opt/ml/output/x") == {"x": b"yes\n"}
@@ -180,8 +180,8 @@ def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
     """An interrupt may strike between the making of a thing and the knowledge of it."""
     engine = connect()
     unremoved = engine.network("job"), engine.container(shell(digest, "true", mounts=("/opt/ml/input",)))
-    for one in unremoved:
-        one.__enter__()
+    for container in unremoved:
+        container.__enter__()
     assert len(left_by(tempdir.run_id())) == 3
 
     engine.close()
@@ -284,7 +284,7 @@ def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, dige
     dead = f"{machine}-{os.getpid()}-{int(start) + 1}"
     with contextlib.closing(docker.from_env()) as client:
         # Another test may sweep at any moment, also what the SDK's own `create` would ask for once more.
-        made = [client.api.create_container(digest, labels={OWNER_LABEL: dead})["Id"] for _ in range(4)]
+        containers = [client.api.create_container(digest, labels={OWNER_LABEL: dead})["Id"] for _ in range(4)]
     failures: list[BaseException] = []
 
     def sweep() -> None:
@@ -302,16 +302,16 @@ def test_two_sweeps_at_once_do_not_disturb_each_other(engine: DockerEngine, dige
 
     assert failures == []
     with contextlib.closing(docker.from_env()) as client:
-        there = {str(one["Id"]) for one in client.api.containers(all=True)}
-    assert there.isdisjoint(made)
+        present = {str(container["Id"]) for container in client.api.containers(all=True)}
+    assert present.isdisjoint(containers)
 
 
 def test_an_image_is_found_by_name_and_digest_or_not_at_all(engine: DockerEngine, digest: str) -> None:
-    found = engine.image(digest)
+    image = engine.image(digest)
 
-    assert found is not None
-    assert found.digest == digest
-    assert found.bytes > 1_000_000
+    assert image is not None
+    assert image.digest == digest
+    assert image.bytes > 1_000_000
     assert engine.image("bakehouse/nowhere:1") is None
 
 

@@ -52,11 +52,11 @@ def network() -> Iterator[str]:
 
 
 @pytest.fixture
-def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths]:
+def paths(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths]:
     """Room for a second engine, which docker reaches; what runs in it in the end is ended."""
     # Not pytest's own directory: the path of a socket has at most 107 characters.
     directory = Path(tempfile.mkdtemp(prefix="bh-"))
-    place = DaemonPaths(
+    paths = DaemonPaths(
         state=directory / "state",
         socket=directory / "docker.sock",
         data_root=directory / "data",
@@ -66,176 +66,180 @@ def place(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths
         configured=directory / "daemon.json",
         command=("nsenter", f"--net=/run/netns/{network}", "dockerd"),
     )
-    monkeypatch.setenv("DOCKER_HOST", place.endpoint)
+    monkeypatch.setenv("DOCKER_HOST", paths.endpoint)
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
-    yield place
-    dockerd.stop(place)
+    yield paths
+    dockerd.stop(paths)
     for mount in (directory / "exec" / "netns", directory / "data"):
         with contextlib.suppress(OSError):
             subprocess.run(["umount", "--recursive", "--quiet", mount], capture_output=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def running(place: DaemonPaths) -> int:
-    process = dockerd.process_of(place.pidfile, "dockerd")
+def running(paths: DaemonPaths) -> int:
+    process = dockerd.process_of(paths.pidfile, "dockerd")
     assert process is not None
     return process
 
 
-def kill(place: DaemonPaths) -> None:
+def kill(paths: DaemonPaths) -> None:
     """End the second engine as a crash does, with no time to clean up."""
-    process = running(place)
+    process = running(paths)
     os.kill(process, signal.SIGKILL)
     while Path(f"/proc/{process}/exe").exists():
         time.sleep(0.05)
 
 
 def engine() -> Daemon:
-    found = daemon_info.probe()
-    assert isinstance(found, Daemon)
-    return found
+    daemon = daemon_info.probe()
+    assert isinstance(daemon, Daemon)
+    return daemon
 
 
-def test_an_engine_that_we_start_has_all_that_tasks_need(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
+def test_an_engine_that_we_start_has_all_that_tasks_need(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
 
-    found = engine()
-    daemon_info.require(found, *Feature)
-    assert found.endpoint == place.endpoint
-    assert found.data_root == str(place.data_root)
+    daemon = engine()
+    daemon_info.require(daemon, *Feature)
+    assert daemon.endpoint == paths.endpoint
+    assert daemon.data_root == str(paths.data_root)
 
 
 def test_the_build_caches_limit_is_not_less_with_every_start(
-    place: DaemonPaths, monkeypatch: pytest.MonkeyPatch
+    paths: DaemonPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = []
     for free in (60, 30):
         usage = SimpleNamespace(free=free * dockerd.GIGABYTE)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
-        dockerd.start(place, quiet)
-        limits.append(dockerd.configured_cache_limit(engine().endpoint, place))
-        dockerd.stop(place)
+        dockerd.start(paths, quiet)
+        limits.append(dockerd.configured_cache_limit(engine().endpoint, paths))
+        dockerd.stop(paths)
 
     assert limits == ["30GB", "30GB"]
 
 
-def test_a_start_beside_a_running_engine_changes_nothing(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
-    first = running(place)
+def test_a_start_beside_a_running_engine_changes_nothing(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
+    first = running(paths)
 
-    dockerd.start(place, quiet)
+    dockerd.start(paths, quiet)
 
-    assert running(place) == first
-
-
-def test_what_a_killed_engine_left_stops_no_start(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
-    kill(place)
-    assert place.pidfile.exists()
-    assert place.socket.exists()
-
-    dockerd.start(place, quiet)
-
-    assert engine().containerd_store
+    assert running(paths) == first
 
 
-def test_pids_that_other_programs_have_now_stop_no_start(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
-    kill(place)
-    ours = str(os.getpid())
-    place.pidfile.write_text(ours)
-    (place.exec_root / "containerd" / "containerd.pid").write_text(ours)
+def test_what_a_killed_engine_left_stops_no_start(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
+    kill(paths)
+    assert paths.pidfile.exists()
+    assert paths.socket.exists()
 
-    dockerd.start(place, quiet)
+    dockerd.start(paths, quiet)
 
     assert engine().containerd_store
 
 
-def test_stopping_ends_the_engine_and_its_containerd(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
-    inner = dockerd.process_of(place.exec_root / "containerd" / "containerd.pid", "containerd")
+def test_pids_that_other_programs_have_now_stop_no_start(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
+    kill(paths)
+    pid = str(os.getpid())
+    paths.pidfile.write_text(pid)
+    (paths.exec_root / "containerd" / "containerd.pid").write_text(pid)
+
+    dockerd.start(paths, quiet)
+
+    assert engine().containerd_store
+
+
+def test_stopping_ends_the_engine_and_its_containerd(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
+    inner = dockerd.process_of(paths.exec_root / "containerd" / "containerd.pid", "containerd")
     assert inner is not None
 
-    assert dockerd.stop(place) is True
+    assert dockerd.stop(paths) is True
 
-    assert dockerd.process_of(place.pidfile, "dockerd") is None
+    assert dockerd.process_of(paths.pidfile, "dockerd") is None
     assert not Path(f"/proc/{inner}/exe").exists()
     assert isinstance(daemon_info.probe(), UnavailableDaemon)
 
 
-def test_an_engine_that_another_started_is_not_stopped(place: DaemonPaths) -> None:
-    with another_engine(place, {"features": {"containerd-snapshotter": False}}):
-        assert dockerd.stop(place) is False
+def test_an_engine_that_another_started_is_not_stopped(paths: DaemonPaths) -> None:
+    with another_engine(paths, {"features": {"containerd-snapshotter": False}}):
+        assert dockerd.stop(paths) is False
         assert engine().version
 
 
-def test_an_engine_without_the_containerd_store_is_recognised(place: DaemonPaths) -> None:
-    with another_engine(place, {"features": {"containerd-snapshotter": False}}):
-        found = engine()
+def test_an_engine_without_the_containerd_store_is_recognised(paths: DaemonPaths) -> None:
+    with another_engine(paths, {"features": {"containerd-snapshotter": False}}):
+        daemon = engine()
 
-        assert (found.store, found.containerd_store) == ("overlay2", False)
-        assert [lack.feature for lack in daemon_info.missing_features(found)] == [Feature.CONTAINERD_STORE]
-        assert dockerd.configured_cache_limit(found.endpoint, place) == ""
-
-
-def test_an_engine_without_default_bridge_is_recognised(place: DaemonPaths) -> None:
-    place.configured.write_text(json.dumps({"bridge": "none"}))
-    dockerd.start(place, quiet)
-
-    found = engine()
-
-    assert found.bridge is None
-    assert [lack.feature for lack in daemon_info.missing_features(found)] == [Feature.BRIDGE]
+        assert (daemon.store, daemon.containerd_store) == ("overlay2", False)
+        assert [lack.feature for lack in daemon_info.missing_features(daemon)] == [Feature.CONTAINERD_STORE]
+        assert dockerd.configured_cache_limit(daemon.endpoint, paths) == ""
 
 
-def test_an_engine_that_cannot_start_says_why(place: DaemonPaths) -> None:
-    place.configured.write_text('{"no-such-option": true}')
+def test_an_engine_without_default_bridge_is_recognised(paths: DaemonPaths) -> None:
+    paths.configured.write_text(json.dumps({"bridge": "none"}))
+    dockerd.start(paths, quiet)
+
+    daemon = engine()
+
+    assert daemon.bridge is None
+    assert [lack.feature for lack in daemon_info.missing_features(daemon)] == [Feature.BRIDGE]
+
+
+def test_an_engine_that_cannot_start_says_why(paths: DaemonPaths) -> None:
+    paths.configured.write_text('{"no-such-option": true}')
 
     with pytest.raises(EngineError) as caught:
-        dockerd.start(place, quiet)
+        dockerd.start(paths, quiet)
 
     [failure] = caught.value.diagnostics
     assert failure.message == "dockerd exited during its start"
     assert "no-such-option" in failure.tail[-1]
     assert failure.hint == (
-        f"read {place.log}; in a container, use `--privileged` and a volume at {place.data_root}"
+        f"read {paths.log}; in a container, use `--privileged` and a volume at {paths.data_root}"
     )
 
 
-def test_a_configuration_that_is_not_json_is_not_started_with(place: DaemonPaths) -> None:
-    place.configured.write_text("{")
+def test_a_configuration_that_is_not_json_is_not_started_with(paths: DaemonPaths) -> None:
+    paths.configured.write_text("{")
 
     with pytest.raises(EngineError, match="is not valid JSON, so no engine can be started with it"):
-        dockerd.start(place, quiet)
+        dockerd.start(paths, quiet)
 
 
-def test_nothing_is_started_without_a_yes(place: DaemonPaths) -> None:
-    said: list[str] = []
+def test_nothing_is_started_without_a_yes(paths: DaemonPaths) -> None:
+    messages: list[str] = []
 
     with pytest.raises(EngineError, match="no container engine answers"):
-        provision.ensure(lambda question: False, said.append, place)
+        provision.ensure(lambda question: False, messages.append, paths)
 
-    assert said[0] == f"no container engine answers at `{place.endpoint}`; Bakehouse will run these steps:"
-    assert said[-1] == f"  - start dockerd with the containerd image store and its data in {place.data_root}"
+    assert (
+        messages[0] == f"no container engine answers at `{paths.endpoint}`; Bakehouse will run these steps:"
+    )
+    assert (
+        messages[-1] == f"  - start dockerd with the containerd image store and its data in {paths.data_root}"
+    )
     assert isinstance(daemon_info.probe(), UnavailableDaemon)
 
 
-def test_an_engine_that_runs_is_used_as_it_is(place: DaemonPaths) -> None:
-    dockerd.start(place, quiet)
-    first = running(place)
+def test_an_engine_that_runs_is_used_as_it_is(paths: DaemonPaths) -> None:
+    dockerd.start(paths, quiet)
+    first = running(paths)
 
-    found = provision.ensure(lambda question: pytest.fail("asked"), pytest.fail, place)
+    daemon = provision.ensure(lambda question: pytest.fail("asked"), pytest.fail, paths)
 
-    assert found.endpoint == place.endpoint
-    assert running(place) == first
+    assert daemon.endpoint == paths.endpoint
+    assert running(paths) == first
 
 
-def test_two_runs_at_once_start_one_engine(place: DaemonPaths) -> None:
+def test_two_runs_at_once_start_one_engine(paths: DaemonPaths) -> None:
     program = (
         "from pathlib import Path\n"
         "from bakehouse.engine.dockerd import DaemonPaths\n"
         "from bakehouse.engine.provision import ensure\n"
-        f"place = {place!r}\n".replace("PosixPath", "Path")
+        f"place = {paths!r}\n".replace("PosixPath", "Path")
         + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"
     )
     runs = [
@@ -244,33 +248,33 @@ def test_two_runs_at_once_start_one_engine(place: DaemonPaths) -> None:
     ]
     printed = [run.communicate(timeout=120)[0] for run in runs]
 
-    assert printed == [f"{place.endpoint}\n"] * 2
-    started = place.log.read_text().count("Starting up")
+    assert printed == [f"{paths.endpoint}\n"] * 2
+    started = paths.log.read_text().count("Starting up")
     assert started == 1
 
 
-def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(place: DaemonPaths) -> None:
+def test_the_client_tells_a_dead_engine_from_one_that_may_not_be_used(paths: DaemonPaths) -> None:
     absent = daemon_info.probe()
     assert isinstance(absent, UnavailableDaemon)
     assert absent.reason is UnavailableReason.NOT_RUNNING
-    assert absent.endpoint == place.endpoint
+    assert absent.endpoint == paths.endpoint
 
 
 @contextlib.contextmanager
-def another_engine(place: DaemonPaths, settings: dict[str, object]) -> Iterator[None]:
+def another_engine(paths: DaemonPaths, settings: dict[str, object]) -> Iterator[None]:
     """An engine in that place that is not ours."""
-    theirs = place.socket.parent / "theirs.json"
-    theirs.write_text(json.dumps(settings))
+    settings_path = paths.socket.parent / "theirs.json"
+    settings_path.write_text(json.dumps(settings))
     flags = {
-        "--config-file": theirs,
-        "--host": place.endpoint,
-        "--data-root": place.data_root,
-        "--exec-root": place.exec_root,
-        "--pidfile": place.pidfile,
+        "--config-file": settings_path,
+        "--host": paths.endpoint,
+        "--data-root": paths.data_root,
+        "--exec-root": paths.exec_root,
+        "--pidfile": paths.pidfile,
     }
-    words = [str(word) for pair in flags.items() for word in pair]
-    with subprocess.Popen([*place.command, *words], stderr=subprocess.DEVNULL) as process:
-        while not dockerd.answers(place.socket):
+    arguments = [str(word) for pair in flags.items() for word in pair]
+    with subprocess.Popen([*paths.command, *arguments], stderr=subprocess.DEVNULL) as process:
+        while not dockerd.answers(paths.socket):
             assert process.poll() is None
             time.sleep(0.1)
         try:
@@ -287,15 +291,15 @@ def saved_base() -> tuple[str, bytes]:
 
 
 def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
-    saved_base: tuple[str, bytes], place: DaemonPaths, tmp_path: Path
+    saved_base: tuple[str, bytes], paths: DaemonPaths, tmp_path: Path
 ) -> None:
     reference, archive = saved_base
-    dockerd.start(place, quiet)
+    dockerd.start(paths, quiet)
     subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
     (tmp_path / "Dockerfile").write_text(f"FROM {reference}\nRUN --network=none echo 1 > /a\n")
     build = ["docker", "buildx", "build", "--progress=plain", "--output=type=cacheonly", str(tmp_path)]
     subprocess.run(build, capture_output=True, check=True)
-    lose_a_layer(place)
+    lose_a_layer(paths)
     with (tmp_path / "Dockerfile").open("a") as file:
         file.write("RUN --network=none echo 2 > /b\n")
 
@@ -304,15 +308,15 @@ def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
     failure = Failure((), (), {}, broken.stderr, frozenset())
     assert isinstance(buildkit_errors.explain(failure, {}, {}), buildkit_errors.LayerLost)
     with contextlib.closing(docker.connect()) as connected:
-        known = connected.image(reference)
-        assert provision.restart(quiet, place)
+        image = connected.image(reference)
+        assert provision.restart(quiet, paths)
         subprocess.run(build, capture_output=True, check=True)
-        assert connected.image(reference) == known
+        assert connected.image(reference) == image
 
 
-def lose_a_layer(place: DaemonPaths) -> None:
+def lose_a_layer(paths: DaemonPaths) -> None:
     """Remove the newest step's files behind BuildKit's back."""
-    ctr = ["ctr", "--address", str(place.exec_root / "containerd/containerd.sock"), "--namespace", "moby"]
+    ctr = ["ctr", "--address", str(paths.exec_root / "containerd/containerd.sock"), "--namespace", "moby"]
     listed = subprocess.run([*ctr, "snapshots", "ls"], capture_output=True, text=True, check=True).stdout
     [newest] = [key for key, parent, kind in map(three, listed.splitlines()) if parent and kind == "Active"]
     subprocess.run([*ctr, "snapshots", "rm", newest], check=True)
@@ -320,50 +324,50 @@ def lose_a_layer(place: DaemonPaths) -> None:
 
 def three(line: str) -> tuple[str, str, str]:
     """Key, parent and kind of a listed snapshot; many have no parent."""
-    words = line.split()
-    return words[0], words[1] if len(words) == 3 else "", words[-1]
+    fields = line.split()
+    return fields[0], fields[1] if len(fields) == 3 else "", fields[-1]
 
 
-def test_only_an_engine_of_ours_is_restarted(place: DaemonPaths) -> None:
-    with another_engine(place, {"features": {"containerd-snapshotter": True}}):
-        assert not provision.restart(quiet, place)
+def test_only_an_engine_of_ours_is_restarted(paths: DaemonPaths) -> None:
+    with another_engine(paths, {"features": {"containerd-snapshotter": True}}):
+        assert not provision.restart(quiet, paths)
         assert engine().version
 
 
 def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
-    saved_base: tuple[str, bytes], place: DaemonPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saved_base: tuple[str, bytes], paths: DaemonPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BuildKit's steps are no containers of `docker ps`."""
     reference, archive = saved_base
-    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
-    dockerd.start(place, quiet)
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: paths)
+    dockerd.start(paths, quiet)
     subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
     project = Project(tmp_path, "restarted")
     project.add("slow", f"FROM {reference}\nRUN --network=none echo begun && sleep 5\n")
-    first, said, restarts = running(place), list[str](), list[threading.Thread]()
+    first, messages, restarts = running(paths), list[str](), list[threading.Thread]()
 
     def watch() -> None:
         if any(isinstance(event, Log) for event in project.events) and not restarts:
-            restarts.append(threading.Thread(target=provision.restart, args=(said.append, place)))
+            restarts.append(threading.Thread(target=provision.restart, args=(messages.append, paths)))
             restarts[0].start()
 
     assert project.bake("slow", watch=watch)
     restarts[0].join()
 
-    assert said[0] == "waiting to restart the engine: it is in use (a build or a push)"
-    assert running(place) != first
+    assert messages[0] == "waiting to restart the engine: it is in use (a build or a push)"
+    assert running(paths) != first
 
 
 def test_an_engine_in_which_something_runs_is_not_restarted(
-    saved_base: tuple[str, bytes], place: DaemonPaths
+    saved_base: tuple[str, bytes], paths: DaemonPaths
 ) -> None:
     reference, archive = saved_base
-    dockerd.start(place, quiet)
+    dockerd.start(paths, quiet)
     subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
     sleeping = ["docker", "run", "--rm", "--detach", "--network=none", reference, "sleep", "60"]
     name = subprocess.run(sleeping, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert not provision.restart(quiet, place, seconds=1)
+    assert not provision.restart(quiet, paths, seconds=1)
 
     subprocess.run(["docker", "kill", name], capture_output=True, check=True)
 

@@ -11,13 +11,13 @@ from bakehouse.sagemaker import code_upload
 
 def fetched(delivered: code_upload.ServedCode) -> str:
     """The training script, as whoever has the address gets it."""
-    told = delivered.environment
+    environment = delivered.environment
     client = boto3.client(
         "s3",
-        endpoint_url=told["S3_ENDPOINT_URL"],
-        region_name=told["AWS_REGION"],
-        aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+        endpoint_url=environment["S3_ENDPOINT_URL"],
+        region_name=environment["AWS_REGION"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
     )
     bucket, _, key = delivered.uri.removeprefix("s3://").partition("/")
     data = client.get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -33,7 +33,7 @@ def test_jobs_that_run_at_once_get_their_own_code(tmp_path: Path) -> None:
         (tmp_path / name / "train.py").write_text(name)
 
     with (
-        code_upload.serve_from_s3(tmp_path / "one", "127.0.0.1") as one,
+        code_upload.serve_from_s3(tmp_path / "one", "127.0.0.1") as first,
         code_upload.serve_from_s3(tmp_path / "two", "127.0.0.1") as two,
     ):
-        assert (fetched(one), fetched(two)) == ("one", "two")
+        assert (fetched(first), fetched(two)) == ("one", "two")

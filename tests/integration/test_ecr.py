@@ -32,15 +32,15 @@ TAG = "mpi-cpu-20261120-7c1e44b0"
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield image
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
-    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
-        yield replace(made, image=replace(made.image, name="mpi-cpu"))
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
+        yield replace(image, image=replace(image.image, name="mpi-cpu"))
 
 
 def later(other: BuiltImage) -> BuiltImage:
@@ -89,9 +89,9 @@ def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias_and_sign
     ecr_stub: EcrStub, push: Push, image: BuiltImage
 ) -> None:
     push(image)
-    (made,) = ecr_stub.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
-    assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-    filters = [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]]
+    (repository,) = ecr_stub.client.describe_repositories(repositoryNames=[push.repository])["repositories"]
+    assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+    filters = [rule["filter"] for rule in repository["imageTagMutabilityExclusionFilters"]]
     assert filters == ["mpi-cpu", *SIGNATURES]
 
 
@@ -222,7 +222,7 @@ def test_a_login_that_ecr_does_not_know(ecr_stub: EcrStub, push: Push, image: Bu
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "diagnostic"),
     [
         (
             "ExpiredTokenException",
@@ -257,7 +257,7 @@ def test_a_login_that_ecr_does_not_know(ecr_stub: EcrStub, push: Push, image: Bu
     ],
 )
 def test_aws_refuses_the_login(
-    ecr_stub: EcrStub, push: Push, image: BuiltImage, code: str, told: Diagnostic
+    ecr_stub: EcrStub, push: Push, image: BuiltImage, code: str, diagnostic: Diagnostic
 ) -> None:
     text = "User: x is not authorized to perform: "
     if code == "AccessDeniedException":
@@ -265,7 +265,7 @@ def test_aws_refuses_the_login(
     ecr_stub.aws.refuse("GetAuthorizationToken", code, text)
     with pytest.raises(PublishError) as caught:
         push(image)
-    assert caught.value.diagnostics == (told,)
+    assert caught.value.diagnostics == (diagnostic,)
 
 
 def test_without_aws_credentials(
@@ -297,8 +297,8 @@ def test_no_secret_is_ever_told(ecr_stub: EcrStub, push: Push, image: BuiltImage
     ecr_stub.registry.do("POST", "/blobs/uploads/", gossip)
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
-    told = f"{caught.value.diagnostics} {push.lines} {caught.value.__cause__}"
-    assert "AWS:*** may not" in told
+    text = f"{caught.value.diagnostics} {push.lines} {caught.value.__cause__}"
+    assert "AWS:*** may not" in text
     assert not any(
-        secret in told for secret in (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])
+        secret in text for secret in (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])
     )

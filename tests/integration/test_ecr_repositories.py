@@ -35,24 +35,24 @@ def registry(ecr_stub: EcrStub, creation: Creation) -> EcrRegistry:
 
 
 def differences(ecr_stub: EcrStub, name: str, creation: Creation | None = None) -> list[str]:
-    found = registry(ecr_stub, creation or Creation()).differences(name, "mpi-cpu")
-    return [reason.text for reason in found]
+    differences = registry(ecr_stub, creation or Creation()).differences(name, "mpi-cpu")
+    return [reason.text for reason in differences]
 
 
 def test_a_repository_is_made_as_the_settings_say(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, WANTED).create_repository(name, "mpi-cpu")
     client = ecr_stub.client
-    [made] = client.describe_repositories(repositoryNames=[name])["repositories"]
-    assert made["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-    assert [one["filter"] for one in made["imageTagMutabilityExclusionFilters"]] == [
+    [repository] = client.describe_repositories(repositoryNames=[name])["repositories"]
+    assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+    assert [rule["filter"] for rule in repository["imageTagMutabilityExclusionFilters"]] == [
         "mpi-cpu",
         "sha256-*.sig",
         "sha256-*.att",
         "sha256-*.sbom",
     ]
-    assert made["imageScanningConfiguration"] == {"scanOnPush": True}
-    assert made["encryptionConfiguration"] == {"encryptionType": "KMS", "kmsKey": KEY}
-    tags = client.list_tags_for_resource(resourceArn=made["repositoryArn"])["tags"]
+    assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
+    assert repository["encryptionConfiguration"] == {"encryptionType": "KMS", "kmsKey": KEY}
+    tags = client.list_tags_for_resource(resourceArn=repository["repositoryArn"])["tags"]
     assert tags == [{"Key": "team", "Value": "ml"}]
     policy = client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
     assert [rule["selection"]["tagStatus"] for rule in json.loads(policy)["rules"]] == ["untagged"]
@@ -121,9 +121,9 @@ def test_an_exception_that_lets_releases_move_is_told(ecr_stub: EcrStub, name: s
 
 def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
-    wanted = replace(WANTED, tags={"team": "ml", "cost": "7"})
-    registry(ecr_stub, wanted).create_repository(name, "mpi-cpu")
-    assert differences(ecr_stub, name, wanted) == [
+    creation = replace(WANTED, tags={"team": "ml", "cost": "7"})
+    registry(ecr_stub, creation).create_repository(name, "mpi-cpu")
+    assert differences(ecr_stub, name, creation) == [
         "it does not scan on push, but `scan_on_push` is set",
         f"it is encrypted with AES256, not with {KEY}; this cannot be changed",
         "its tag `cost` is missing, not `7`",
@@ -136,14 +136,14 @@ def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_stub: EcrStu
 
 def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, Creation()).create_repository(name, "mpi-cpu")
-    wanted = Creation(untagged_days=14)
-    assert differences(ecr_stub, name, wanted) == [
+    creation = Creation(untagged_days=14)
+    assert differences(ecr_stub, name, creation) == [
         "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
     ]
     ecr_stub.client.put_lifecycle_policy(
         repositoryName=name, lifecyclePolicyText=lifecycle_policy(Creation(untagged_days=3))
     )
-    assert differences(ecr_stub, name, wanted) == [
+    assert differences(ecr_stub, name, creation) == [
         "its lifecycle policy differs from `untagged_days` or `lifecycle`"
     ]
 

@@ -33,8 +33,8 @@ Answers = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield image
 
 
 def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -57,8 +57,8 @@ def project(tmp_path: Path, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: p
 def answers(ecr_stub: EcrStub) -> Answers:
     """Lets ECR answer questions after findings with these, one after the other, the last for ever."""
 
-    def set_answers(*told: dict[str, object]) -> None:
-        left = list(told)
+    def set_answers(*replies: dict[str, object]) -> None:
+        left = list(replies)
 
         def answer(request: Request) -> Reply | None:
             target = request.headers.get("X-Amz-Target", "")
@@ -74,26 +74,26 @@ def answers(ecr_stub: EcrStub) -> Answers:
     return set_answers
 
 
-def found(status: str, description: str = "", **counts: int) -> dict[str, object]:
+def scan(status: str, description: str = "", **counts: int) -> dict[str, object]:
     findings: dict[str, object] = {"findingSeverityCounts": counts}
     if status in ("COMPLETE", "ACTIVE"):
         findings["imageScanCompletedAt"] = DONE.timestamp()
-    told = {"status": status, "description": description}
-    return {"imageScanStatus": told, "imageScanFindings": findings}
+    scan_status = {"status": status, "description": description}
+    return {"imageScanStatus": scan_status, "imageScanFindings": findings}
 
 
 NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
 
 
 def push(project: Project, image: BuiltImage, **terms: object) -> None:
-    wanted = PublishOptions(create=True, **{"fail_on": "HIGH", **terms})  # type: ignore[arg-type]
-    publish.push_images(project, [image], print, wanted)
+    options = PublishOptions(create=True, **{"fail_on": "HIGH", **terms})  # type: ignore[arg-type]
+    publish.push_images(project, [image], print, options)
 
 
 def test_what_is_clean_enough_is_released_with_its_findings(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
-    answers(NONE_YET, found("IN_PROGRESS"), found("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
+    answers(NONE_YET, scan("IN_PROGRESS"), scan("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
     push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
     assert (record.tested, record.candidate, record.scanned) == (True, False, SCANNED)
@@ -109,7 +109,7 @@ def test_what_is_clean_enough_is_released_with_its_findings(
 def test_findings_that_are_too_severe_keep_an_image_from_being_released(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
-    answers(found("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
+    answers(scan("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
     with pytest.raises(PublishError) as caught:
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
@@ -125,16 +125,16 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reply", "why"),
     [
         (
-            found("UNSUPPORTED_IMAGE", "The operating system is not supported."),
+            scan("UNSUPPORTED_IMAGE", "The operating system is not supported."),
             "Amazon ECR says UNSUPPORTED_IMAGE: The operating system is not supported.",
         ),
-        (found("FAILED"), "Amazon ECR says FAILED"),
-        (found("SCAN_ELIGIBILITY_EXPIRED"), "Amazon ECR says SCAN_ELIGIBILITY_EXPIRED"),
-        (found("PENDING"), "its scan is still PENDING after 0 s"),
-        ({**found("ACTIVE"), "imageScanFindings": {}}, "its scan is still ACTIVE after 0 s"),
+        (scan("FAILED"), "Amazon ECR says FAILED"),
+        (scan("SCAN_ELIGIBILITY_EXPIRED"), "Amazon ECR says SCAN_ELIGIBILITY_EXPIRED"),
+        (scan("PENDING"), "its scan is still PENDING after 0 s"),
+        ({**scan("ACTIVE"), "imageScanFindings": {}}, "its scan is still ACTIVE after 0 s"),
         (NONE_YET, "no scan of it was found after 0 s"),
         (
             {
@@ -151,11 +151,11 @@ def test_what_was_not_scanned_is_never_clean(
     image: BuiltImage,
     answers: Answers,
     monkeypatch: pytest.MonkeyPatch,
-    told: dict[str, object],
+    reply: dict[str, object],
     why: str,
 ) -> None:
     wait(monkeypatch, 0.3)
-    answers(told)
+    answers(reply)
     with pytest.raises(PublishError) as caught:
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
@@ -174,7 +174,7 @@ def test_what_was_not_scanned_is_never_clean(
 def test_enhanced_scanning_is_complete_once_it_has_findings(
     project: Project, image: BuiltImage, answers: Answers
 ) -> None:
-    answers({**found("ACTIVE"), "imageScanFindings": {}}, found("ACTIVE", LOW=1))
+    answers({**scan("ACTIVE"), "imageScanFindings": {}}, scan("ACTIVE", LOW=1))
     push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
     assert (record.scanned, record.findings) == (SCANNED, (ReleasedFindings("LOW", 1),))
@@ -184,14 +184,14 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     push(project, image, candidate=True, fail_on="")
-    answers(found("COMPLETE", HIGH=1))
+    answers(scan("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         publish.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
     assert len(ecr_stub.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
 
     released = publish.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
-    assert [one.candidate for one in open_ledger(project).records("mpi-cpu")] == [True, True, False]
+    assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, True, False]
 
 
 def test_moto_s_own_scan_is_asked_for_and_read(project: Project, image: BuiltImage) -> None:
@@ -237,7 +237,7 @@ def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
 ) -> None:
     push(project, image, fail_on="")
     [released] = open_ledger(project).records("mpi-cpu")
-    answers(found("COMPLETE", HIGH=1))
+    answers(scan("COMPLETE", HIGH=1))
     terms = PublishOptions(fail_on="HIGH", image_uri=released.image_uri)
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         publish.promote_image(project, image.image, print, terms)

@@ -33,8 +33,8 @@ with EmbeddedRegistry(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with kept_port() as kept:
-        yield kept
+    with kept_port() as port:
+        yield port
 
 
 @contextlib.contextmanager
@@ -74,10 +74,10 @@ def test_a_second_run_finds_what_the_first_stored(tmp_path: Path, port: int) -> 
     digest = digest_of(b"kept")
     with EmbeddedRegistry(tmp_path, port) as registry:
         begin = Request(f"http://{registry.host}/v2/kept/blobs/uploads/", method="POST")
-        with urlopen(begin) as answer:
-            place = answer.headers["Location"]
+        with urlopen(begin) as response:
+            location = response.headers["Location"]
         kind = {"Content-Type": "application/octet-stream"}
-        urlopen(Request(f"{place}&digest={digest}", b"kept", kind, method="PUT")).close()
+        urlopen(Request(f"{location}&digest={digest}", b"kept", kind, method="PUT")).close()
     with EmbeddedRegistry(tmp_path, port) as registry:
         assert Repository(registry, "kept", RetryPolicy()).blob(digest) == b"kept"
 
@@ -149,16 +149,16 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
 
 
 def test_a_port_taken_by_another_project(tmp_path: Path, port: int) -> None:
-    theirs = tmp_path / "their projéct"
+    other_project = tmp_path / "their projéct"
     with (
-        EmbeddedRegistry(theirs, port),
+        EmbeddedRegistry(other_project, port),
         pytest.raises(PublishError) as caught,
         EmbeddedRegistry(tmp_path / "ours", port),
     ):
         pass
     assert caught.value.diagnostics[0].message == (
         f"port {port}, where the embedded registry would be, is taken by the registry of another project, "
-        f"in `{theirs}`"
+        f"in `{other_project}`"
     )
 
 

@@ -109,8 +109,8 @@ def sdk() -> Path:
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
-        yield found
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
+        yield aws
 
 
 @pytest.fixture(scope="module")
@@ -142,25 +142,25 @@ def test_the_job_uses_the_released_image(jobs: dict[str, Any], name: str) -> Non
 def test_an_mpi_job(jobs: dict[str, Any]) -> None:
     resources = jobs["mpi"]["ResourceConfig"]
     assert (resources["InstanceType"], resources["InstanceCount"]) == ("ml.c5.2xlarge", 3)
-    told = hyperparameters(jobs["mpi"])
-    assert told["sagemaker_mpi_enabled"] is True
-    assert told["sagemaker_mpi_num_of_processes_per_host"] == 4
-    assert told["sagemaker_program"] == "train.py"
-    assert told["sagemaker_submit_directory"].startswith("s3://")
+    parameters = hyperparameters(jobs["mpi"])
+    assert parameters["sagemaker_mpi_enabled"] is True
+    assert parameters["sagemaker_mpi_num_of_processes_per_host"] == 4
+    assert parameters["sagemaker_program"] == "train.py"
+    assert parameters["sagemaker_submit_directory"].startswith("s3://")
 
 
 def test_a_job_under_torchrun(jobs: dict[str, Any]) -> None:
     resources = jobs["torchrun"]["ResourceConfig"]
     assert (resources["InstanceType"], resources["InstanceCount"]) == ("ml.g5.12xlarge", 2)
-    told = hyperparameters(jobs["torchrun"])
-    assert told["sagemaker_torch_distributed_enabled"] is True
-    assert "sagemaker_mpi_enabled" not in told
+    parameters = hyperparameters(jobs["torchrun"])
+    assert parameters["sagemaker_torch_distributed_enabled"] is True
+    assert "sagemaker_mpi_enabled" not in parameters
 
 
 def test_mirrored_workers_of_tensorflow(jobs: dict[str, Any]) -> None:
-    told = hyperparameters(jobs["mirrored"])
-    assert told["sagemaker_multi_worker_mirrored_strategy_enabled"] is True
-    assert "model_dir" not in told
+    parameters = hyperparameters(jobs["mirrored"])
+    assert parameters["sagemaker_multi_worker_mirrored_strategy_enabled"] is True
+    assert "model_dir" not in parameters
 
 
 MPI_TOLD = {
@@ -183,9 +183,9 @@ GROUPS_ASKED = [
 @pytest.mark.parametrize("name", ["groups", "request-groups"])
 def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
-    told = hyperparameters(jobs[name])
-    assert told["sagemaker_distribution_instance_groups"] == ["train"]
-    assert told["sagemaker_mpi_num_of_processes_per_host"] == 2
+    parameters = hyperparameters(jobs[name])
+    assert parameters["sagemaker_distribution_instance_groups"] == ["train"]
+    assert parameters["sagemaker_mpi_num_of_processes_per_host"] == 2
 
 
 def test_what_else_a_job_is_given(jobs: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ def test_a_trainer_under_torchrun(jobs: dict[str, Any]) -> None:
     """Version 3 sends no hyperparameters for a launcher: its drivers lie in a channel."""
     job = jobs["v3-torchrun"]
     assert job.get("HyperParameters", {}) == {}
-    assert [one["ChannelName"] for one in job["InputDataConfig"]] == ["code", "sm_drivers"]
+    assert [channel["ChannelName"] for channel in job["InputDataConfig"]] == ["code", "sm_drivers"]
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash"]
     assert job["ResourceConfig"]["InstanceCount"] == 2
 
@@ -219,24 +219,24 @@ BESIDE = {"sagemaker_job_name", "sagemaker_submit_directory"}
 
 
 def test_a_request_tells_a_job_what_the_sdk_does(jobs: dict[str, Any]) -> None:
-    ours, theirs = hyperparameters(jobs["request"]), hyperparameters(jobs["mpi"])
-    assert ours.keys() == theirs.keys() | {"epochs"}
-    assert {key: value for key, value in ours.items() if key not in BESIDE} == {
+    request, sdk = hyperparameters(jobs["request"]), hyperparameters(jobs["mpi"])
+    assert request.keys() == sdk.keys() | {"epochs"}
+    assert {key: value for key, value in request.items() if key not in BESIDE} == {
         **MPI_TOLD,
         "epochs": 3,
         "sagemaker_program": "train.py",
         "sagemaker_container_log_level": 20,
         "sagemaker_region": REGION,
     }
-    assert {key: theirs[key] for key in theirs.keys() - BESIDE} == {
-        key: ours[key] for key in theirs.keys() - BESIDE
+    assert {key: sdk[key] for key in sdk.keys() - BESIDE} == {
+        key: request[key] for key in sdk.keys() - BESIDE
     }
 
 
 def test_a_request_under_torchrun(jobs: dict[str, Any]) -> None:
-    told = hyperparameters(jobs["request-torchrun"])
-    assert told["sagemaker_torch_distributed_enabled"] is True
-    assert told["sagemaker_instance_type"] == "ml.c5.2xlarge"
+    parameters = hyperparameters(jobs["request-torchrun"])
+    assert parameters["sagemaker_torch_distributed_enabled"] is True
+    assert parameters["sagemaker_instance_type"] == "ml.c5.2xlarge"
 
 
 def test_a_request_for_an_image_with_its_own_training_code(jobs: dict[str, Any]) -> None:

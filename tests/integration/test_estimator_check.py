@@ -167,8 +167,8 @@ json.dump(answers, open("answers.json", "w"))
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
-        yield found
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
+        yield aws
 
 
 class Compared:
@@ -189,28 +189,33 @@ class Compared:
         (directory / "code" / "requirements.txt").write_text("")
         aws.run(installed(sdk), ["-c", script], directory)
         answers = json.loads((directory / "answers.json").read_text())
-        known = instances(load_catalog([HOME / "recipes"]))
+        types = instances(load_catalog([HOME / "recipes"]))
         self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
-            (case, answer, tuple(one for one in found if one.is_error))
+            (case, answer, tuple(finding for finding in findings if finding.is_error))
             for case, answer in zip(cases, answers, strict=True)
-            for found in [validate(case.request(known, directory), IMAGES.get(case.image))]
+            for findings in [validate(case.request(types, directory), IMAGES.get(case.image))]
         ]
 
     def ours_alone(self) -> dict[str, Case]:
         """The rules that refuse what the SDK takes, each with a job that shows it."""
-        return {one.rule.name: case for case, answer, found in self.cases if not answer for one in found}
+        return {
+            finding.rule.name: case
+            for case, answer, findings in self.cases
+            if not answer
+            for finding in findings
+        }
 
 
 @pytest.fixture(scope="module")
 def compared(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compared]:
     """Both versions, beside each other."""
-    asked = {"version_2": (V2, ASK_V2, ESTIMATORS), "version_3": (V3, ASK_V3, TRAINERS)}
+    versions = {"version_2": (V2, ASK_V2, ESTIMATORS), "version_3": (V3, ASK_V3, TRAINERS)}
     with ThreadPoolExecutor() as pool:
         running = {
-            name: pool.submit(Compared, aws, *told, tmp_path_factory.mktemp(name))
-            for name, told in asked.items()
+            name: pool.submit(Compared, aws, *arguments, tmp_path_factory.mktemp(name))
+            for name, arguments in versions.items()
         }
-        return {name: one.result() for name, one in running.items()}
+        return {name: future.result() for name, future in running.items()}
 
 
 VERSIONS = pytest.mark.parametrize("version", ["version_2", "version_3"])
@@ -218,7 +223,7 @@ VERSIONS = pytest.mark.parametrize("version", ["version_2", "version_3"])
 
 @VERSIONS
 def test_what_the_sdk_refuses_is_refused(version: str, compared: dict[str, Compared]) -> None:
-    missed = [(answer, case) for case, answer, found in compared[version].cases if answer and not found]
+    missed = [(answer, case) for case, answer, findings in compared[version].cases if answer and not findings]
     assert missed == []
 
 
@@ -227,9 +232,9 @@ def test_what_the_sdk_takes_is_refused_for_a_reason_beyond_it(
     version: str, compared: dict[str, Compared]
 ) -> None:
     unsaid: list[Any] = [
-        ([one.rule.name for one in found if not one.rule.beyond], found, case)
-        for case, answer, found in compared[version].cases
-        if not answer and any(not one.rule.beyond for one in found)
+        ([finding.rule.name for finding in findings if not finding.rule.beyond], findings, case)
+        for case, answer, findings in compared[version].cases
+        if not answer and any(not finding.rule.beyond for finding in findings)
     ]
     assert unsaid == []
 
@@ -239,7 +244,7 @@ def test_enough_settings_are_taken_and_refused(version: str, compared: dict[str,
     """A comparison of refusals alone would pass where everything is refused."""
     cases = compared[version].cases
     refused = sum(bool(answer) for _, answer, _ in cases)
-    taken_by_both = sum(not answer and not found for _, answer, found in cases)
+    taken_by_both = sum(not answer and not findings for _, answer, findings in cases)
     print(f"{version}: {len(cases)} settings, {refused} refused by the SDK, {taken_by_both} taken by both")
     assert refused > len(cases) / 5
     assert taken_by_both > len(cases) / 12
@@ -247,6 +252,6 @@ def test_enough_settings_are_taken_and_refused(version: str, compared: dict[str,
 
 def test_every_rule_beyond_the_sdk_is_met(compared: dict[str, Compared]) -> None:
     """Each rule in docs/reference/job-checks.md rejects a job that the SDK accepts."""
-    met = {name: case for one in compared.values() for name, case in one.ours_alone().items()}
-    listed = {one.name for one in rules.ALL if one.beyond and one.is_error}
+    met = {name: case for comparison in compared.values() for name, case in comparison.ours_alone().items()}
+    listed = {rule.name for rule in rules.ALL if rule.beyond and rule.is_error}
     assert met.keys() == listed

@@ -50,14 +50,14 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path) -> None:
     (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
     file = wheel(tmp_path / "files", "tiny_part", "1.2")
-    found = RequiredFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
+    required = RequiredFile("wheel", file.name, Sha256(sha256(file)), None, "tiny-part==1.2")
     project.add(
         "one",
         INSTALL.format(base=base(), pip=pip.name, canary=CANARY, unique=uuid4().hex),
-        {"wanted.txt": f"tiny-part==1.2 --hash=sha256:{found.sha256}\n"},
+        {"wanted.txt": f"tiny-part==1.2 --hash=sha256:{required.sha256}\n"},
     )
     shutil.copy(pip, project.root / "images/one")
-    said: list[str] = []
+    messages: list[str] = []
     with serving() as index:
         index.login = f"user:{CANARY}"
         index.files["/simple/tiny-part/"] = f'<a href="/f/{file.name}">x</a>'.encode()
@@ -65,25 +65,25 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         # On this machine's loopback: no step reaches it.
         address = index.url.replace("//", f"//{index.login}@") + "/simple"
         machine = DownloadConfig((), PipConfig(index_url=address), None, {})
-        store = FileCache(tmp_path / "store", said.append)
+        store = FileCache(tmp_path / "store", messages.append)
         fetcher = Fetcher(store, LocalMirrors((), HashCache(tmp_path / "hashes")), offers=machine.offers)
-        plan = RequiredFiles((found,), {found: ("one",)}, ((found,),))
+        plan = RequiredFiles((required,), {required: ("one",)}, ((required,),))
         environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
-        given = build_inputs(
+        inputs = build_inputs(
             state=project.root,
             mirrors=(),
             ca=None,
-            report=said.append,
+            report=messages.append,
             environment=environment,
             downloads=Downloads(plan, fetcher),
         )
-        with fetcher, given as supplied:
+        with fetcher, inputs as supplied:
             project.bake("one", secrets=supplied.secrets)
 
     script = "import sys; sys.path.insert(0, '/installed'); import tiny_part; print(tiny_part.__version__)"
     assert project.run("one", "python3", "-c", script) == "1.2\n"
-    assert (tmp_path / "store" / str(found.sha256) / file.name).is_file()
-    assert said == []
+    assert (tmp_path / "store" / str(required.sha256) / file.name).is_file()
+    assert messages == []
 
 
 def test_a_users_own_step_installs_a_package_on_a_base_that_names_no_mirror(tmp_path: Path) -> None:

@@ -20,6 +20,6 @@ def test_nothing_is_left_of_clusters_killed_at_random(
     project = killed_clusters.project(tmp_path)
     digest = mpi_cpu[1].digest
 
-    done = [*killed_clusters.rounds(digest, project, ROUNDS, seed=None)]
+    rounds = [*killed_clusters.rounds(digest, project, ROUNDS, seed=None)]
 
-    assert [killed_clusters.told(one) for one in done if one.left] == []
+    assert [killed_clusters.round_text(round_) for round_ in rounds if round_.left] == []

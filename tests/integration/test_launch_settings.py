@@ -205,7 +205,7 @@ for name, case in told["cases"].items():
 """
 
 
-def told(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
+def group_rows(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
     return [(group.name, group.instance_type, group.count) for group in groups]
 
 
@@ -216,8 +216,8 @@ def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> Trainin
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as found:
-        yield found
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
+        yield aws
 
 
 class Asked:
@@ -232,7 +232,7 @@ class Asked:
 def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     directory = tmp_path_factory.mktemp("v2")
     cases = {
-        name: {"distribution": distribution, "groups": told(groups), "framework": framework}
+        name: {"distribution": distribution, "groups": group_rows(groups), "framework": framework}
         for name, (distribution, groups, framework) in (ESTIMATORS | REFUSED).items()
     }
     content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": OWN}
@@ -245,7 +245,7 @@ def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_job_is_told_what_version_2_tells_it(estimators: Asked, name: str) -> None:
     distribution, groups, framework = ESTIMATORS[name]
-    ours = launch_settings(distribution, training(groups, framework)).hyperparameters
+    settings = launch_settings(distribution, training(groups, framework)).hyperparameters
     assert estimators.answers[name] == ""
     sent = estimators.jobs[name].get("HyperParameters", {})
     beside = {
@@ -257,7 +257,9 @@ def test_a_job_is_told_what_version_2_tells_it(estimators: Asked, name: str) -> 
     }
 
     assert beside <= sent.keys()
-    assert {key: json.loads(value) for key, value in sent.items() if key not in beside} == OWN | dict(ours)
+    assert {key: json.loads(value) for key, value in sent.items() if key not in beside} == OWN | dict(
+        settings
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -272,7 +274,7 @@ def test_what_version_2_refuses_is_refused(estimators: Asked, name: str) -> None
 def trainers(aws: Aws, estimators: Asked, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("v3")
     cases = {
-        f"v3-{name}": {"distributed": distributed, "groups": told(groups)}
+        f"v3-{name}": {"distributed": distributed, "groups": group_rows(groups)}
         for name, (distributed, groups) in TRAINERS.items()
     }
     content = {"cases": cases, "image": IMAGE, "role": ROLE, "hyperparameters": USERS}
@@ -292,15 +294,15 @@ def ours_of(name: str) -> DriverSettings:
 def uploaded(aws: Aws, job: Mapping[str, Any], name: str) -> dict[str, bytes]:
     """The files that a channel brings."""
     [source] = [
-        one["DataSource"]["S3DataSource"]["S3Uri"]
-        for one in job["InputDataConfig"]
-        if one["ChannelName"] == name
+        channel["DataSource"]["S3DataSource"]["S3Uri"]
+        for channel in job["InputDataConfig"]
+        if channel["ChannelName"] == name
     ]
     bucket, _, prefix = source.removeprefix("s3://").partition("/")
     prefix = prefix.rstrip("/") + "/"
     client = aws.client("s3")
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+    keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
     return {
         key.removeprefix(prefix): client.get_object(Bucket=bucket, Key=key)["Body"].read()
         for key in keys
@@ -334,6 +336,6 @@ def test_the_mpi_driver_starts_its_processes_once(tmp_path: Path) -> None:
     )
     environment = {"SM_CURRENT_INSTANCE_TYPE": "ml.c5.xlarge", "HOME": str(tmp_path)}
     command = [str(installed(V3) / "bin" / "python"), "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    assert "mpirun --host algo-1:2,algo-2:2 -np 2 " in done.stdout
+    assert "mpirun --host algo-1:2,algo-2:2 -np 2 " in result.stdout

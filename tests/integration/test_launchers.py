@@ -10,7 +10,7 @@ from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import EXAMPLES, Case, run_all, said
+from tests.integration.jobs import EXAMPLES, Case, log_text, run_all
 from tests.integration.sagemaker_sdk import V3, installed
 
 pytestmark = pytest.mark.engine
@@ -63,17 +63,17 @@ def reports(
         name: replace(case, sdk=sdk) if name.startswith("sdk-v3") else case for name, case in LAUNCHES.items()
     }
     cases["one-process"] = replace(LAUNCHES["one-process"], channels={"training": points})
-    found = run_all(workspace, cases)
-    launch_matrix.note(__name__, LAUNCHES, found)
-    return found
+    reports = run_all(workspace, cases)
+    launch_matrix.note(__name__, LAUNCHES, reports)
+    return reports
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
-    found = reports[name]
+    report = reports[name]
 
-    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
-    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+    assert (report.status, report.reason) == (Status.COMPLETED, ""), log_text(report)
+    assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
 def test_code_channels_and_hyperparameters_arrive_and_the_model_comes_back(
@@ -85,16 +85,16 @@ def test_code_channels_and_hyperparameters_arrive_and_the_model_comes_back(
 
 
 def test_ranks_of_two_hosts_train_one_model(reports: dict[str, JobReport]) -> None:
-    assert "y = 2.00 x + 1.00" in said(reports["mpi"])
-    assert "rank 1 of 2 on algo-2, gloo" in said(reports["torch-ddp"], "algo-2")
-    assert "rank 1 of 2 on algo-2, gloo" in said(reports["sdk-v3-torchrun"], "algo-2")
-    assert "rank 3 of 4 on algo-2, gloo" in said(reports["torchrun-without-toolkit"], "algo-2")
+    assert "y = 2.00 x + 1.00" in log_text(reports["mpi"])
+    assert "rank 1 of 2 on algo-2, gloo" in log_text(reports["torch-ddp"], "algo-2")
+    assert "rank 1 of 2 on algo-2, gloo" in log_text(reports["sdk-v3-torchrun"], "algo-2")
+    assert "rank 3 of 4 on algo-2, gloo" in log_text(reports["torchrun-without-toolkit"], "algo-2")
 
 
 def test_the_sdks_mpi_driver_starts_its_processes_in_all_not_on_each_host(
     reports: dict[str, JobReport],
 ) -> None:
-    assert "rank 1 of 2 on algo-1" in said(reports["sdk-v3-mpi"])
+    assert "rank 1 of 2 on algo-1" in log_text(reports["sdk-v3-mpi"])
 
 
 def test_each_rank_has_a_log_of_its_own(reports: dict[str, JobReport]) -> None:

@@ -12,7 +12,7 @@ from bakehouse.errors import RecipeError, UsageError
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.util.file_lock import exclusive
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.wheels import wheel
 
 COMPONENT = """\
@@ -163,22 +163,22 @@ def _check(tmp_path: Path, *patterns: str) -> tuple[Drift, ...]:
 
 
 def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_path: Path) -> None:
-    assert [one.kind for one in _check(tmp_path, "top")] == [DriftKind.NOT_LOCKED] * 3
+    assert [drift.kind for drift in _check(tmp_path, "top")] == [DriftKind.NOT_LOCKED] * 3
     pin("top")
     wheel(tmp_path / "wheels", "needed", "1.1")
     component = tmp_path / "mine/components/top/component.yaml"
     component.write_text(component.read_text().replace('["top==2.0"]', '["top==2.0", "needed==1.0"]'))
-    found = _check(tmp_path, "top")
-    assert Drift(DriftKind.OLDER, "top 1.0 (own-wheel)", "1.0.txt") in found
-    assert Drift(DriftKind.NEWER_PYTHON, "top 2.0 (py312)", "needed 1.0 -> 1.1") in found
+    drifts = _check(tmp_path, "top")
+    assert Drift(DriftKind.OLDER, "top 1.0 (own-wheel)", "1.0.txt") in drifts
+    assert Drift(DriftKind.NEWER_PYTHON, "top 2.0 (py312)", "needed 1.0 -> 1.1") in drifts
 
 
 def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
-    told: Queue[str] = Queue()
+    messages: Queue[str] = Queue()
     with ThreadPoolExecutor(1) as pool:
         with exclusive(tmp_path / "build/locks/lock"):
-            run = pool.submit(locking.run, tmp_path, ["top"], told.put)
-            assert told.get(timeout=60) == "waiting for another `bake lock` to end"
+            run = pool.submit(locking.run, tmp_path, ["top"], messages.put)
+            assert messages.get(timeout=60) == "waiting for another `bake lock` to end"
             assert not _lock(tmp_path, "1.0.txt").exists()
         assert run.result(60) == MADE
 
@@ -186,15 +186,15 @@ def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
 def test_a_name_that_nothing_has_is_told(pin: Pin) -> None:
     with pytest.raises(UsageError) as caught:
         pin("top", "tip", "tap-*")
-    assert said(caught.value).startswith("error: no image, component or locked package matches `tip`\n")
-    assert "error: no image, component or locked package matches `tap-*`\n" in said(caught.value)
+    assert error_text(caught.value).startswith("error: no image, component or locked package matches `tip`\n")
+    assert "error: no image, component or locked package matches `tap-*`\n" in error_text(caught.value)
 
 
 def test_a_package_is_locked_anew_by_an_upgrade_alone(pin: Pin, tmp_path: Path) -> None:
     for ask in (pin, partial(_check, tmp_path)):
         with pytest.raises(UsageError) as caught:
             ask("openssh-server")
-        assert said(caught.value) == (
+        assert error_text(caught.value) == (
             "error: `openssh-server` is a locked package, not an image or component\n\n"
             "hint: run `bake lock --upgrade openssh-server` to lock it anew\n"
         )

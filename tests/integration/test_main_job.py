@@ -29,12 +29,12 @@ LIFE = 20.0
 """Seconds that a release lives for certain: the toolkit alone sleeps for 30 in a job of two hosts."""
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
-def bake(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(HOME / "bake"), *words]
+def bake(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(HOME / "bake"), *arguments]
     return subprocess.run(command, cwd=workspace.project.root, capture_output=True, text=True, check=False)
 
 
@@ -47,14 +47,14 @@ def test_a_stage_that_images_share_is_one_step_of_the_graph(fleet: Fleet) -> Non
     stages = {step.stage for step in fleet.steps if len(step.images) == len(FLEET)} - {"image"}
     assert {"toolchain", "venv", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"} <= stages
 
-    seen = Counter((step.stage, step.position, step.text) for step in fleet.steps if step.stage in stages)
-    assert {step: count for step, count in seen.items() if count > 1} == {}
+    steps = Counter((step.stage, step.position, step.text) for step in fleet.steps if step.stage in stages)
+    assert {step: count for step, count in steps.items() if count > 1} == {}
 
 
 def test_images_share_the_layers_of_shared_components(fleet: Fleet) -> None:
     shared = set.intersection(*(set(layers(f"bakehouse/{name}:latest")) for name in FLEET))
     stages = [{stage.key: stage.name for stage in fleet.images[name].image.stages} for name in FLEET]
-    common = set.intersection(*(set(found) for found in stages))
+    common = set.intersection(*(set(names) for names in stages))
 
     assert {"python", "sshd", "open-mpi", "mpi4py"} <= {stages[0][key] for key in common}
     # And the base's; a step of the image itself may give the same layer too.
@@ -68,7 +68,7 @@ def test_a_second_build_gives_the_same_digests_and_starts_no_container(
     again = workflow.build_images(workspace, FLEET, print, workflow.RunOptions())
     until = f"{time.time():.3f}"
 
-    assert [one.digest for one in again] == [fleet.images[name].digest for name in FLEET]
+    assert [image.digest for image in again] == [fleet.images[name].digest for name in FLEET]
     own = ("--filter", f"label={OWNER_LABEL}={tempdir.run_id()}")
     assert docker("events", "--since", since, "--until", until, "--filter", "event=start", *own) == ""
 
@@ -78,8 +78,8 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
     name: str, workspace: Workspace, fleet: Fleet
 ) -> None:
     project = workspace.project
-    with build_inputs(state=project.state, mirrors=(), ca=None, report=print) as given:
-        secrets = [f"--secret=id={key},src={path}" for key, path in given.secrets.items()]
+    with build_inputs(state=project.state, mirrors=(), ca=None, report=print) as inputs:
+        secrets = [f"--secret=id={key},src={path}" for key, path in inputs.secrets.items()]
         directory = str(project.images / name)
         command = [
             "docker",
@@ -90,24 +90,24 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
             f"bakehouse/plain-{name}:test",
             directory,
         ]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     try:
         # It has its layers below too. Of a step of those that another build runs meanwhile, this one tells.
-        last = re.search(r"^(#\d+) \[image (\d+)/\2\] ", told, re.MULTILINE)
-        assert last, told
-        assert f"\n{last[1]} CACHED\n" in told, told
+        last = re.search(r"^(#\d+) \[image (\d+)/\2\] ", log, re.MULTILINE)
+        assert last, log
+        assert f"\n{last[1]} CACHED\n" in log, log
         assert layers(f"bakehouse/plain-{name}:test") == layers(f"bakehouse/{name}:latest")
     finally:
         docker("image", "rm", f"bakehouse/plain-{name}:test")
 
 
 def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fleet) -> None:
-    ended = bake(workspace, "demo")
+    result = bake(workspace, "demo")
 
-    assert ended.returncode == 0, ended.stderr
+    assert result.returncode == 0, result.stderr
     uri = bake(workspace, "uri", "pytorch-cpu").stdout.strip()
     assert uri == f"127.0.0.1:{workspace.project.registry_port}/bakehouse/pytorch-cpu@" + uri.split("@")[1]
-    assert f'image_uri="{uri}"' in ended.stdout
+    assert f'image_uri="{uri}"' in result.stdout
     [record] = releases.load(workspace.project.images / "pytorch-cpu" / "releases.json")
     assert record.tested
     assert record.digest == fleet.images["pytorch-cpu"].digest
@@ -139,10 +139,10 @@ def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
         stderr=subprocess.PIPE,
         text=True,
     ) as last:
-        printed, said = last.communicate()
+        printed, errors = last.communicate()
         runs.append(last.pid)
 
-    assert last.returncode == 0, said
+    assert last.returncode == 0, errors
     assert [left for pid in runs for left in in_engine(pid)] == []
     ledger = workspace.project.images / "mpi-cpu" / "releases.json"
     assert [record.digest for record in releases.load(ledger)] == [fleet.images["mpi-cpu"].digest]
@@ -151,8 +151,8 @@ def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
 
 
 def test_an_image_is_not_pushed_before_it_is_tested(workspace: Workspace, fleet: Fleet) -> None:
-    ended = bake(workspace, "push", "tensorflow-cpu")
+    result = bake(workspace, "push", "tensorflow-cpu")
 
-    assert ended.returncode == 7
-    assert "tensorflow-cpu" in ended.stderr
+    assert result.returncode == 7
+    assert "tensorflow-cpu" in result.stderr
     assert not Path(workspace.project.images, "tensorflow-cpu", "releases.json").exists()

@@ -12,7 +12,7 @@ from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace, plan_images
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import EXAMPLES, Case, run_all, said
+from tests.integration.jobs import EXAMPLES, Case, log_text, run_all
 
 pytestmark = pytest.mark.engine
 
@@ -42,9 +42,9 @@ LAUNCHES = {
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
     is_there = has_horovod(workspace)
     cases = {name: case for name, case in LAUNCHES.items() if is_there or case.image != HOROVOD}
-    found = run_all(workspace, cases)
-    launch_matrix.note(__name__, LAUNCHES, found, f"compiling `{HOROVOD}` takes a quarter of an hour")
-    return found
+    reports = run_all(workspace, cases)
+    launch_matrix.note(__name__, LAUNCHES, reports, f"compiling `{HOROVOD}` takes a quarter of an hour")
+    return reports
 
 
 def has_horovod(workspace: Workspace) -> bool:
@@ -63,24 +63,24 @@ def report_of(reports: Mapping[str, JobReport], name: str) -> JobReport:
 def ranks(report: JobReport) -> dict[int, str]:
     """Where each rank said it was."""
     logs = (report.folder / "logs").glob("*-rank-*.log")
-    found = [re.search(r"rank (\d+) of \d+ on ([\w-]+)", log.read_text()) for log in logs]
-    return {int(one[1]): one[2] for one in found if one}
+    matches = [re.search(r"rank (\d+) of \d+ on ([\w-]+)", log.read_text()) for log in logs]
+    return {int(match[1]): match[2] for match in matches if match}
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
-    found = report_of(reports, name)
+    report = report_of(reports, name)
 
-    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
-    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+    assert (report.status, report.reason) == (Status.COMPLETED, ""), log_text(report)
+    assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
 @pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5", "horovod-one-host", "horovod"])
 def test_each_host_has_two_ranks(reports: dict[str, JobReport], name: str) -> None:
-    found = report_of(reports, name)
-    hosts = [one.host for one in found.hosts]
+    report = report_of(reports, name)
+    hosts = [host.host for host in report.hosts]
 
-    assert ranks(found) == dict(enumerate(host for host in hosts for _ in range(2)))
+    assert ranks(report) == dict(enumerate(host for host in hosts for _ in range(2)))
 
 
 @pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5"])
@@ -98,18 +98,18 @@ def test_options_for_mpirun_reach_the_ranks_of_every_host(reports: dict[str, Job
 
 
 def test_only_the_named_group_has_ranks(reports: dict[str, JobReport]) -> None:
-    found = reports["mpi-on-one-group"]
-    dnn = [one.host for one in found.hosts if one.group == "dnn"]
+    report = reports["mpi-on-one-group"]
+    dnn = [host.host for host in report.hosts if host.group == "dnn"]
 
-    assert ranks(found) == dict(enumerate(host for host in dnn for _ in range(2)))
+    assert ranks(report) == dict(enumerate(host for host in dnn for _ in range(2)))
 
 
 def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
     reports: dict[str, JobReport],
 ) -> None:
-    found = reports["mpi-on-one-group"]
-    [data] = [one.host for one in found.hosts if one.group == "data"]
-    log = said(found, data)
+    report = reports["mpi-on-one-group"]
+    [data] = [host.host for host in report.hosts if host.group == "data"]
+    log = log_text(report, data)
 
     assert log.count(f"{data} is in group data") == 1
     assert "mpirun" not in log
@@ -120,8 +120,8 @@ def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
 def test_horovod_averages_gradients_over_all_ranks(
     reports: dict[str, JobReport], name: str, size: int
 ) -> None:
-    found = report_of(reports, name)
-    logs = [log.read_text() for log in sorted((found.folder / "logs").glob("*-rank-*.log"))]
+    report = report_of(reports, name)
+    logs = [log.read_text() for log in sorted((report.folder / "logs").glob("*-rank-*.log"))]
 
     assert len(logs) == size
     for rank, log in enumerate(logs):

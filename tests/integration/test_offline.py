@@ -41,11 +41,11 @@ class Nowhere:
 
     def __enter__(self) -> "Nowhere":
         self._ip("netns", "add", self.name)
-        for words in (
+        for arguments in (
             f"link set lo up|link add {self.bridge} address {ADDRESS} type bridge|"
             f"addr add {SUBNET} dev {self.bridge}|link set {self.bridge} up"
         ).split("|"):
-            self._ip("-n", self.name, *words.split())
+            self._ip("-n", self.name, *arguments.split())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -56,8 +56,8 @@ class Nowhere:
         return ["nsenter", f"--net=/run/netns/{self.name}", "--", *command]
 
     @staticmethod
-    def _ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True)
+    def _ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True)
 
 
 @contextlib.contextmanager
@@ -73,8 +73,8 @@ def engine(nowhere: Nowhere, directory: Path) -> Iterator[str]:
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
-            asked = ["docker", "--host", host, "info"]
-            while subprocess.run(asked, capture_output=True).returncode:
+            info = ["docker", "--host", host, "info"]
+            while subprocess.run(info, capture_output=True).returncode:
                 assert process.poll() is None, (directory / "log").read_text()[-2000:]
                 time.sleep(0.2)
             yield host
@@ -83,22 +83,22 @@ def engine(nowhere: Nowhere, directory: Path) -> Iterator[str]:
             process.wait(60)
 
 
-def bake(*words: str, inside: Nowhere | None = None, environment: Mapping[str, str] | None = None) -> str:
-    command = inside.inside(*BAKE, *words) if inside else [*BAKE, *words]
+def bake(*arguments: str, inside: Nowhere | None = None, environment: Mapping[str, str] | None = None) -> str:
+    command = inside.inside(*BAKE, *arguments) if inside else [*BAKE, *arguments]
     variables = {**os.environ, "PYTHONPATH": str(HOME), **(environment or {})}
-    ended = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    return ended.stdout
+    result = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return result.stdout
 
 
 def contents(host: str = "") -> list[object]:
     """The images' layers, unpacked, and their configurations."""
     images = workspace.plan_images(workspace.open_workspace(HOME), IMAGES).images
     command = ["docker", *(("--host", host) if host else ()), "image", "inspect"]
-    ended = subprocess.run(
+    result = subprocess.run(
         [*command, *(image.reference for image in images)], check=True, capture_output=True, text=True
     )
-    return [(one["RootFS"], one["Config"]) for one in json.loads(ended.stdout)]
+    return [(image["RootFS"], image["Config"]) for image in json.loads(result.stdout)]
 
 
 def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: P
     directory.mkdir()
     try:
         with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere:
-            asked = nowhere.inside("ip", "route", "get", "192.0.2.1")
-            assert subprocess.run(asked, capture_output=True).returncode != 0
+            command = nowhere.inside("ip", "route", "get", "192.0.2.1")
+            assert subprocess.run(command, capture_output=True).returncode != 0
             with engine(nowhere, directory) as host:
                 bake(
                     "build", *IMAGES, "--offline", "--from", str(disk),

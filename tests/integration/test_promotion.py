@@ -45,15 +45,15 @@ TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """One whose recipe requires a GPU."""
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield replace(made, image=replace(made.image, required=("nccl_all_reduce",)))
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield replace(image, image=replace(image.image, required=("nccl_all_reduce",)))
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
-    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
-        yield replace(made, image=replace(made.image, name="mpi-cpu", required=("nccl_all_reduce",)))
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
+        yield replace(image, image=replace(image.image, name="mpi-cpu", required=("nccl_all_reduce",)))
 
 
 def report(image: BuiltImage, *checks: CheckResult) -> SmokeReport:
@@ -83,17 +83,17 @@ class Team:
 
     def stage(self, image: BuiltImage) -> ReleaseRecord:
         publication = replace(self.publication, candidate=True)
-        seen = report(image, TRAINED, NO_GPU)
-        published = publish(image, seen, self.registry, self.pusher, publication, self.lines.append)
-        return self.recorded(recording.record_of(published, image.image, seen, DAY))
+        smoke = report(image, TRAINED, NO_GPU)
+        published = publish(image, smoke, self.registry, self.pusher, publication, self.lines.append)
+        return self.recorded(recording.record_of(published, image.image, smoke, DAY))
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
         append(self.directory / "images" / "mpi-cpu" / "releases.json", record, self.directory / "locks")
         return record
 
     def promote(self, candidate: ReleaseRecord, image: BuiltImage, *checks: CheckResult) -> PublishedImage:
-        seen = report(image, *(checks or (TRAINED, GPU)))
-        return promote(candidate, image.image, seen, self.registry, self.publication, self.lines.append)
+        smoke = report(image, *(checks or (TRAINED, GPU)))
+        return promote(candidate, image.image, smoke, self.registry, self.publication, self.lines.append)
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_a_candidate_has_a_tag_of_its_own(ecr_stub: EcrStub, team: Team, image: 
 
 
 def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: BuiltImage) -> None:
-    seen = report(image, TRAINED, NO_GPU)
+    smoke = report(image, TRAINED, NO_GPU)
     with pytest.raises(PublishError) as caught:
-        publish(image, seen, team.registry, team.pusher, team.publication, team.lines.append)
+        publish(image, smoke, team.registry, team.pusher, team.publication, team.lines.append)
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
@@ -236,38 +236,38 @@ def test_an_alias_that_may_not_move_is_told_after_the_release(
     second = team.promote(team.stage(later), later)
     with pytest.raises(PublishError) as caught:
         move_tag(second, team.registry, team.publication)
-    answer = (
+    message = (
         f"The image tag 'mpi-cpu' already exists in the '{team.repository}' repository and cannot be "
         "overwritten because the tag is immutable."
     )
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` is released, but the moving tag `mpi-cpu` could not be set",
-            facts=(("answer", answer), ("released", second.image_uri)),
+            facts=(("answer", message), ("released", second.image_uri)),
             hint="except `mpi-cpu` from the immutability of tags, or omit `--move-tag`",
         ),
     )
 
 
-def asked(ecr_stub: EcrStub, path: str, accept: str) -> Any:
+def get(ecr_stub: EcrStub, path: str, accept: str) -> Any:
     """What the registry itself says, without any code of ours that reads manifests."""
     token = EcrRegistry(host=ecr_stub.host).credentials()
     login = base64.b64encode(f"{token.username}:{token.password}".encode()).decode()
     headers = {"Authorization": f"Basic {login}", "Accept": accept}
-    with urlopen(UrlRequest(f"http://{ecr_stub.host}/v2/{path}", headers=headers)) as answer:
-        return answer.headers, json.loads(answer.read())
+    with urlopen(UrlRequest(f"http://{ecr_stub.host}/v2/{path}", headers=headers)) as response:
+        return response.headers, json.loads(response.read())
 
 
 def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
     ecr_stub: EcrStub, team: Team, image: BuiltImage
 ) -> None:
     team.promote(team.stage(image), image)
-    headers, manifest = asked(ecr_stub, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
+    headers, manifest = get(ecr_stub, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
     assert headers["Docker-Content-Digest"] == image.digest
     assert (headers["Content-Type"], manifest["mediaType"]) == (DOCKER_MANIFEST, DOCKER_MANIFEST)
     kinds = {layer["mediaType"] for layer in manifest["layers"]}
     assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
-    _, config = asked(ecr_stub, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
+    _, config = get(ecr_stub, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
 
 
@@ -276,14 +276,14 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
     smoke_report.save(replace(report(image, TRAINED, NO_GPU), machine="builder"), tmp_path)
     smoke_report.write(replace(report(image, GPU), machine="gpu-1"), tmp_path / "handed-back.json")
     smoke_report.attach(tmp_path / "handed-back.json", "mpi-cpu", [image.digest], tmp_path)
-    seen = smoke_report.load_all(tmp_path, image.digest)
-    released = promote(staged, image.image, seen, team.registry, team.publication, print)
+    smoke = smoke_report.load_all(tmp_path, image.digest)
+    released = promote(staged, image.image, smoke, team.registry, team.publication, print)
     assert released.tags == (TAG,)
 
 
-@pytest.mark.parametrize(("status", "kept"), [("untagged", True), ("any", False)])
+@pytest.mark.parametrize(("status", "is_kept"), [("untagged", True), ("any", False)])
 def test_what_a_lifecycle_rule_would_expire_is_told(
-    ecr_stub: EcrStub, team: Team, image: BuiltImage, status: str, kept: bool
+    ecr_stub: EcrStub, team: Team, image: BuiltImage, status: str, is_kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
     team.registry.require_not_expiring(team.repository, released.tags, print)
@@ -291,7 +291,7 @@ def test_what_a_lifecycle_rule_would_expire_is_told(
     rule = {"rulePriority": 1, "selection": {"tagStatus": status, **counts}, "action": {"type": "expire"}}
     text = json.dumps({"rules": [rule]})
     ecr_stub.client.put_lifecycle_policy(repositoryName=team.repository, lifecyclePolicyText=text)
-    if kept:
+    if is_kept:
         team.registry.require_not_expiring(team.repository, released.tags, print)
         return
     with pytest.raises(PublishError) as caught:
@@ -312,19 +312,19 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
     gone = replace(staged, digest="sha256:" + "00" * 32)
     untagged = replace(staged, tags=("no-such-tag",))
     moved = replace(staged, tags=(*staged.tags, TAG))
-    asked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.retry_policy)
-    assert [one.missing for one in asked] == [
+    checked = verify([staged, gone, untagged, moved], lambda _: team.registry, team.publication.retry_policy)
+    assert [release.missing for release in checked] == [
         (),
         (f"{ecr_stub.host} no longer has sha256:000000000000",),
         ("tag `no-such-tag` is missing",),
         (f"tag `{TAG}` is missing",),
     ]
     with pytest.raises(PublishError) as caught:
-        require_all(asked)
-    assert [told.message for told in caught.value.diagnostics] == [
-        f"`mpi-cpu` of 2026-11-20: {one.missing[0]}" for one in asked[1:]
+        require_all(checked)
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        f"`mpi-cpu` of 2026-11-20: {release.missing[0]}" for release in checked[1:]
     ]
-    require_all(asked[:1])
+    require_all(checked[:1])
 
 
 def test_a_tag_that_means_something_else_is_told(
@@ -332,5 +332,5 @@ def test_a_tag_that_means_something_else_is_told(
 ) -> None:
     first, second = team.stage(image), team.stage(other)
     asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy)
-    told = f"tag `{second.tags[0]}` points to {short(other.digest)}, not {short(image.digest)}"
-    assert asked[0].missing == (told,)
+    message = f"tag `{second.tags[0]}` points to {short(other.digest)}, not {short(image.digest)}"
+    assert asked[0].missing == (message,)

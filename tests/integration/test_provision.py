@@ -33,8 +33,8 @@ print(daemon.version, daemon.buildx)
 
 
 def can_run() -> bool:
-    found = daemon_info.probe()
-    return os.geteuid() == 0 and isinstance(found, Daemon) and not daemon_info.missing_features(found)
+    daemon = daemon_info.probe()
+    return os.geteuid() == 0 and isinstance(daemon, Daemon) and not daemon_info.missing_features(daemon)
 
 
 pytestmark = [
@@ -53,15 +53,15 @@ class Bare:
 
     def run(self, script: str) -> str:
         """What the script printed, its error output included."""
-        done = subprocess.run(
+        result = subprocess.run(
             ["docker", "exec", self.container, "bash", "-ec", script],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=600,
         )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        assert result.returncode == 0, result.stdout
+        return result.stdout
 
     def python(self, program: str) -> str:
         return self.run(f"cd /; /clone/.venv/bin/python - <<'END'\n{program}\nEND")
@@ -103,14 +103,14 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
 
 
 def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
-    said = bare.run("cd /; /clone/bake --version")
+    output = bare.run("cd /; /clone/bake --version")
 
-    assert "bake: making .venv with Python 3.11" in said
-    assert said.splitlines()[-1].startswith("bake ")
+    assert "bake: making .venv with Python 3.11" in output
+    assert output.splitlines()[-1].startswith("bake ")
 
-    said = bare.python(ENSURE)
+    output = bare.python(ENSURE)
 
-    assert [line for line in said.splitlines() if not line.startswith("still ")][:7] == [
+    assert [line for line in output.splitlines() if not line.startswith("still ")][:7] == [
         "no `docker` command on PATH, so Bakehouse cannot use a container engine; Bakehouse will run"
         " these steps:",
         "  - apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of"
@@ -130,9 +130,9 @@ def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
     assert len(bare.python(ENSURE).splitlines()) == 1
 
     bare.run("kill -9 $(cat /var/run/docker.pid)")
-    said = bare.python(ENSURE)
+    output = bare.python(ENSURE)
 
-    assert said.splitlines()[:2] == [
+    assert output.splitlines()[:2] == [
         "no container engine answers at `unix:///var/run/docker.sock`; Bakehouse will run these steps:",
         "  - start dockerd with the containerd image store and its data in /var/lib/docker",
     ]

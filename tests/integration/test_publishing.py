@@ -49,8 +49,8 @@ def team(project: Project, tmp_path: Path) -> Project:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """One whose recipe requires a GPU."""
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield replace(made, image=replace(made.image, required=("gpu",)))
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield replace(image, image=replace(image.image, required=("gpu",)))
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +58,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BuiltImage]
     """Images that have a layer of 2 MB in common, and 0.1 MB each of their own."""
     shared = os.urandom(2_000_000)
     with contextlib.ExitStack() as stack:
-        made = [
+        builds = [
             built(tmp_path_factory.mktemp(name), name, bytes_=100_000, shared=shared)
             for name in ("mpi-cpu", "mpi5-cpu", "pytorch-cpu")
         ]
-        yield [stack.enter_context(one) for one in made]
+        yield [stack.enter_context(build) for build in builds]
 
 
 def report(image: BuiltImage, machine: str, *checks: CheckResult) -> SmokeReport:
@@ -130,9 +130,9 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
     )
     with pytest.raises(UsageError) as caught:
         workflow.pulled_image(workspace, "mpi-cpu", image.digest, print)
-    [told] = caught.value.diagnostics
-    assert told.message == f"`{image.digest}` was not built from this recipe of `mpi-cpu`"
-    assert told.facts[1] == ("key of the image", image.image.key)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"`{image.digest}` was not built from this recipe of `mpi-cpu`"
+    assert diagnostic.facts[1] == ("key of the image", image.image.key)
 
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:
@@ -145,14 +145,16 @@ def tags(project: Project) -> list[str]:
     """What the registry itself lists."""
     with EmbeddedRegistry(project.state / "registry", project.registry_port) as registry:
         url = f"http://{registry.host}/v2/bakehouse/mpi-cpu/tags/list"
-        with urllib.request.urlopen(url) as answer:
-            return sorted(json.loads(answer.read())["tags"])
+        with urllib.request.urlopen(url) as response:
+            return sorted(json.loads(response.read())["tags"])
 
 
 def sent(proxy: Proxy) -> int:
     """The bytes of layers that came to a registry."""
     return sum(
-        len(one.body) for one in proxy.requests if one.method in ("PUT", "PATCH") and "/uploads/" in one.path
+        len(request.body)
+        for request in proxy.requests
+        if request.method in ("PUT", "PATCH") and "/uploads/" in request.path
     )
 
 
@@ -164,7 +166,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     lines: list[str] = []
     terms = PublishOptions(registry=registry_proxy.host, candidate=True)
     records = publish.push_images(team, fleet, lines.append, terms)
-    assert [record.image for record in records] == [one.image.name for one in fleet]
+    assert [record.image for record in records] == [image.image.name for image in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
     assert sum(line.endswith(": 0.1 MB sent, 2.0 MB were there already") for line in lines) == 2
     assert lines[-1] == "3 images of 6.3 MB: 2.3 MB had to be sent"
@@ -180,13 +182,13 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
         publish.push_images(
             team, fleet, lines.append, PublishOptions(registry=registry_proxy.host, candidate=True)
         )
-    place = f"{registry_proxy.host}/{team.repository_prefix}"
-    [told] = caught.value.diagnostics
-    assert told.message == f"not allowed to push to `{place}/mpi5-cpu`"
-    for one in (fleet[0], fleet[2]):
-        uri = f"{place}/{one.image.name}@{one.digest}"
-        assert f"{one.image.name}: published as {uri}" in lines
-        assert [record.image_uri for record in open_ledger(team).records(one.image.name)] == [uri]
+    registry = f"{registry_proxy.host}/{team.repository_prefix}"
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"not allowed to push to `{registry}/mpi5-cpu`"
+    for image in (fleet[0], fleet[2]):
+        uri = f"{registry}/{image.image.name}@{image.digest}"
+        assert f"{image.image.name}: published as {uri}" in lines
+        assert [record.image_uri for record in open_ledger(team).records(image.image.name)] == [uri]
     assert open_ledger(team).images() == ("mpi-cpu", "pytorch-cpu")
 
 

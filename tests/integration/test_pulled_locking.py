@@ -53,8 +53,8 @@ NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
 Bake = Callable[..., str]
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True).stdout.strip()
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Mirror:
@@ -137,13 +137,13 @@ def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[
 def bake(tmp_path: Path) -> Bake:
     """Runs a task in the project, whose files are cached below it; gives what it prints."""
 
-    def run(*words: str, code: int = 0) -> str:
-        command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words]
+    def run(*arguments: str, code: int = 0) -> str:
+        command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
         cache = str(tmp_path / "cache")
         environment = {**os.environ, "PYTHONPATH": str(HOME), "BAKEHOUSE_CACHE": cache}
-        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ended.returncode == code, ended.stderr[-4000:]
-        return ended.stderr if code else ended.stdout
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert result.returncode == code, result.stderr[-4000:]
+        return result.stderr if code else result.stdout
 
     return run
 
@@ -155,10 +155,10 @@ def says(image: str, *command: str) -> str:
 def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has_moved_on(
     image: str, bake: Bake, mirror: Mirror, house: Mapping[str, str], tmp_path: Path
 ) -> None:
-    told = bake("lock", image)
+    output = bake("lock", image)
 
     [lock] = read_locks([tmp_path / "own"]).bases.values()
-    assert f"{lock.path.name}: 4 packages, 4 changed\n" in told
+    assert f"{lock.path.name}: 4 packages, 4 changed\n" in output
     assert lock.pinned == f"{house['reference']}@{house['digest']}"
     assert {step: [deb.name for deb in lock.adds(step)] for step in lock.steps} == {
         ("house-tools",): ["house-tools"],
@@ -192,9 +192,9 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
     assert "1 item is not locked" in bake("lock", image, "--check", code=4)
 
     bake("lock", image)
-    [kept] = read_locks([tmp_path / "own"]).bases.values()
-    assert {deb.version for deb in kept.debs} == {"1.0"}
-    assert kept.path.read_text() != before
+    [base] = read_locks([tmp_path / "own"]).bases.values()
+    assert {deb.version for deb in base.debs} == {"1.0"}
+    assert base.path.read_text() != before
 
     newer = bake("lock", image, "--check")
     assert "house-common 1.0 -> 2.0\n" in newer
@@ -212,9 +212,9 @@ def test_a_base_whose_apt_fails_is_told_in_its_words(
     image: str, bake: Bake, house: Mapping[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
-    told = bake("lock", image, code=5)
-    assert f"error: packages on `{house['reference']}` cannot be locked\n" in told
-    assert "Unable to locate package house-nowhere" in told
+    output = bake("lock", image, code=5)
+    assert f"error: packages on `{house['reference']}` cannot be locked\n" in output
+    assert "Unable to locate package house-nowhere" in output
     assert not (tmp_path / "own/apt").exists()
 
 

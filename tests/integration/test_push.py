@@ -41,15 +41,15 @@ UPLOADS = "/blobs/uploads/"
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """The same for all: each test has a proxy and a repository of its own, so that all of it is sent."""
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield image
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
-    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as made:
-        yield replace(made, image=replace(made.image, name="mpi-cpu"))
+    with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
+        yield replace(image, image=replace(image.image, name="mpi-cpu"))
 
 
 class Push:
@@ -82,7 +82,7 @@ def push(tmp_path: Path, registry_proxy: Proxy) -> Push:
     return Push(tmp_path, registry_proxy.host)
 
 
-def there(push: Push, image: BuiltImage, tag: str = TAG) -> Digest | None:
+def tag_digest(push: Push, image: BuiltImage, tag: str = TAG) -> Digest | None:
     manifest = push.repository(image).manifest(tag)
     return manifest.digest if manifest else None
 
@@ -140,16 +140,16 @@ class ByConfiguration:
 def test_where_the_engine_has_no_manifest_the_configuration_is_compared(
     push: Push, image: BuiltImage, other: BuiltImage, stage: bool
 ) -> None:
-    shown = push.pusher.manifest(image.digest)
-    assert shown
-    assert shown.config
-    known = replace(image, digest=shown.config.digest)
+    manifest = push.pusher.manifest(image.digest)
+    assert manifest
+    assert manifest.config
+    by_configuration = replace(image, digest=manifest.config.digest)
     push.publication = replace(push.publication, candidate=stage)
     push.pusher = ByConfiguration(push.pusher, image)
-    published = push(known)
-    assert (published.digest, published.config) == (image.digest, known.digest)
-    assert published.has_digest(known.digest)
-    assert push(known) == replace(published, was_there=True, sent=0)
+    published = push(by_configuration)
+    assert (published.digest, published.config) == (image.digest, by_configuration.digest)
+    assert published.has_digest(by_configuration.digest)
+    assert push(by_configuration) == replace(published, was_there=True, sent=0)
 
 
 def test_where_the_engine_has_no_manifest_another_image_is_told(
@@ -164,19 +164,19 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
     published = push(image)
     with pytest.raises(TagTakenError) as caught:
         push(other)
-    place = f"{published.registry}/{published.repository}"
+    repository = f"{published.registry}/{published.repository}"
     cause = "both have the build key 7c1e44b0 but different content: the build is not reproducible"
-    [told] = caught.value.diagnostics
-    assert told.message == f"tag `{TAG}` is taken by a different image"
-    assert told.reasons == (Reason(cause),)
-    assert [fact for fact in told.facts if fact[0] != "there, created"] == [
-        ("in repository", place),
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"tag `{TAG}` is taken by a different image"
+    assert diagnostic.reasons == (Reason(cause),)
+    assert [fact for fact in diagnostic.facts if fact[0] != "there, created"] == [
+        ("in repository", repository),
         ("there", image.digest),
         ("here", other.digest),
-        ("to use it", f"{place}@{image.digest}"),
+        ("to use it", f"{repository}@{image.digest}"),
     ]
-    assert told.hint == "use the existing image, or push under tomorrow's tag"
-    assert there(push, image) == image.digest
+    assert diagnostic.hint == "use the existing image, or push under tomorrow's tag"
+    assert tag_digest(push, image) == image.digest
 
 
 def test_who_is_overtaken_by_other_content_is_told(
@@ -209,13 +209,13 @@ def test_one_failure_of_the_registry_is_outlasted(
 ) -> None:
     fault = registry_proxy.fail(method, path, status, times=1)
     push(image)
-    assert (there(push, image), fault.seen) == (image.digest, 1)
+    assert (tag_digest(push, image), fault.seen) == (image.digest, 1)
 
 
 def test_a_broken_connection_is_outlasted(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
     fault = registry_proxy.do("PUT", UPLOADS, lambda _, __: LOST, 1)
     push(image)
-    assert (there(push, image), fault.seen) == (image.digest, 1)
+    assert (tag_digest(push, image), fault.seen) == (image.digest, 1)
     assert any(line.startswith("mpi-cpu: attempt 1 failed, retrying: ") for line in push.lines)
 
 
@@ -232,12 +232,12 @@ def test_failing_for_ever_ends_with_the_last_words_of_the_engine(
     registry_proxy.fail("PUT", UPLOADS, 500)
     with pytest.raises(PublishError) as caught:
         push(image)
-    (told,) = caught.value.diagnostics
-    place = f"{registry_proxy.host}/{push.repository(image).name}"
-    assert told.message == f"the push to `{place}` failed after 3 attempts"
-    assert told.facts[0][0] == "engine"
-    assert told.facts[0][1].startswith("unexpected status from PUT request to http://")
-    assert told.facts[0][1].endswith("500 Internal Server Error")
+    (diagnostic,) = caught.value.diagnostics
+    repository = f"{registry_proxy.host}/{push.repository(image).name}"
+    assert diagnostic.message == f"the push to `{repository}` failed after 3 attempts"
+    assert diagnostic.facts[0][0] == "engine"
+    assert diagnostic.facts[0][1].startswith("unexpected status from PUT request to http://")
+    assert diagnostic.facts[0][1].endswith("500 Internal Server Error")
 
 
 def test_a_stall_is_noticed_and_the_engine_let_go(
@@ -249,10 +249,10 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
     with pytest.raises(PublishError) as caught:
         push(image)
     assert time.monotonic() - began < 45
-    place = f"{registry_proxy.host}/{push.repository(image).name}"
+    repository = f"{registry_proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"the push to `{place}` stalled and was stopped: nothing moved for 3 s",
+            f"the push to `{repository}` stalled and was stopped: nothing moved for 3 s",
             hint="run `bake push mpi-cpu` again; uploaded layers are reused",
         ),
     )
@@ -284,10 +284,10 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
     )
     with pytest.raises(RegistryAuthError) as caught:
         push(image)
-    place = f"{registry_proxy.host}/{push.repository(image).name}"
+    repository = f"{registry_proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"not allowed to push to `{place}`",
+            f"not allowed to push to `{repository}`",
             reasons=(
                 Reason("not logged in: requested access to the resource is denied"),
                 Reason(f"no tag was set; the image is built as {short(image.digest)}"),
@@ -344,10 +344,12 @@ def test_what_sagemaker_would_refuse_is_not_pushed(
         pytest.raises(PublishError) as caught,
     ):
         push(image)
-    (told,) = caught.value.diagnostics
-    assert told.message == "`mpi-cpu` is not a single linux/amd64 Docker schema 2 image with gzip layers"
-    assert reason in told.reasons[0].text
-    assert told.facts == (("digest", image.digest), ("result", "nothing was pushed"))
+    (diagnostic,) = caught.value.diagnostics
+    assert (
+        diagnostic.message == "`mpi-cpu` is not a single linux/amd64 Docker schema 2 image with gzip layers"
+    )
+    assert reason in diagnostic.reasons[0].text
+    assert diagnostic.facts == (("digest", image.digest), ("result", "nothing was pushed"))
     assert registry_proxy.seen("POST|PUT|PATCH", "/v2/") == 0
 
 

@@ -62,7 +62,7 @@ def image(images: dict[str, BuiltImage]) -> BuiltImage:
 @pytest.fixture(scope="module")
 def layouts(images: dict[str, BuiltImage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layout]:
     directory = tmp_path_factory.mktemp("layouts")
-    return {name: push_faults.layout(directory / name, one.digest) for name, one in images.items()}
+    return {name: push_faults.layout(directory / name, image.digest) for name, image in images.items()}
 
 
 class Pushing:
@@ -94,8 +94,8 @@ class Pushing:
         with pytest.raises(kind) as caught:
             self(image)
         assert type(caught.value) is kind
-        [told] = caught.value.diagnostics
-        return told
+        [diagnostic] = caught.value.diagnostics
+        return diagnostic
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def under(fault: str) -> pytest.MarkDecorator:
 def lies_there(pushing: Pushing, image: BuiltImage) -> bool:
     """Asked of the registry itself."""
     path = f"http://127.0.0.1:{pushing.scene.registry.port}/v2/{REPOSITORY}/manifests/{TAG}"
-    with urlopen(UrlRequest(path, headers={"Accept": DOCKER_MANIFEST})) as answer:
-        return bool(answer.headers["Docker-Content-Digest"] == image.digest)
+    with urlopen(UrlRequest(path, headers={"Accept": DOCKER_MANIFEST})) as response:
+        return bool(response.headers["Docker-Content-Digest"] == image.digest)
 
 
 @under("corrupt byte, once")
@@ -126,10 +126,10 @@ def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: 
 
 @under("corrupt byte, always")
 def test_bytes_that_change_every_time_are_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
-    told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` received corrupted data in 3 attempts"
-    assert told.facts[0][1].endswith(" 400 Bad Request")
-    assert told.hint == "check the proxy and the network path to the registry"
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"`{pushing.place}` received corrupted data in 3 attempts"
+    assert diagnostic.facts[0][1].endswith(" 400 Bad Request")
+    assert diagnostic.hint == "check the proxy and the network path to the registry"
 
 
 @under("registry killed, restarted")
@@ -179,17 +179,17 @@ def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage
     pushing(image)
     assert time.monotonic() - began >= 2.0
     assert lies_there(pushing, image)
-    said = "mpi-cpu: attempt 1 failed, retrying in 2 s, as the registry asks: "
-    assert sum(line.startswith(said) for line in pushing.lines) == 1
+    message = "mpi-cpu: attempt 1 failed, retrying in 2 s, as the registry asks: "
+    assert sum(line.startswith(message) for line in pushing.lines) == 1
 
 
 def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
     push_faults.throttled(pushing.scene, 60.0, "3600")
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
-    told = pushing.refused(image)
-    assert told.message == f"the push to `{pushing.place}` failed"
-    assert told.facts[1:] == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
-    assert told.hint == f"check the registry's log and disk, then {AGAIN}"
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"the push to `{pushing.place}` failed"
+    assert diagnostic.facts[1:] == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
+    assert diagnostic.hint == f"check the registry's log and disk, then {AGAIN}"
 
 
 @under("token expires on the way")
@@ -200,8 +200,8 @@ def test_a_login_that_expires_on_the_way_is_renewed(pushing: Pushing, image: Bui
 
 @under("401, stale login")
 def test_a_login_that_is_too_old_is_told(pushing: Pushing, image: BuiltImage) -> None:
-    told = pushing.refused(image, RegistryAuthError)
-    assert told == Diagnostic(
+    diagnostic = pushing.refused(image, RegistryAuthError)
+    assert diagnostic == Diagnostic(
         f"`{pushing.scene.place}` does not accept the credentials",
         reasons=(Reason("it answered docker's login `ci`: authentication required"),),
         hint="log in, then run `bake push mpi-cpu`; the built image is reused",
@@ -221,9 +221,9 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
     pushing.publication = replace(
         pushing.publication, history=lambda name, digest: ledger if digest == other else ""
     )
-    told = pushing.refused(images["same"], TagTakenError)
-    assert told.message == f"tag `{TAG}` is taken by a different image"
-    facts = dict(told.facts)
+    diagnostic = pushing.refused(images["same"], TagTakenError)
+    assert diagnostic.message == f"tag `{TAG}` is taken by a different image"
+    facts = dict(diagnostic.facts)
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, created"))
     assert facts == {
         "in repository": pushing.place,
@@ -238,42 +238,42 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
 
 @under("quota")
 def test_a_quota_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
-    told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
-    assert told.facts[0][1].endswith("412 Precondition Failed")
-    assert told.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
+    assert diagnostic.facts[0][1].endswith("412 Precondition Failed")
+    assert diagnostic.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
 
 
 def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
     pushing: Pushing, image: BuiltImage
 ) -> None:
     """The engine keeps the words to itself: the manifest is offered once more to hear them."""
-    words = "the repository may hold 10,000 images: limit exceeded"
-    pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", words))
-    told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
-    assert told.facts[1] == ("registry", words)
+    message = "the repository may hold 10,000 images: limit exceeded"
+    pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", message))
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
+    assert diagnostic.facts[1] == ("registry", message)
 
 
 @under("registry's disk full")
 def test_a_full_disk_at_the_registry_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
-    told = pushing.refused(image)
-    assert told.message == f"`{pushing.place}` is out of space (quota or disk)"
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
 
 
 @under("repository missing")
 def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltImage) -> None:
-    told = pushing.refused(image)
-    assert told.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
-    assert ("registry", "The repository with that name does not exist in the registry") in told.facts
-    assert told.hint == "create it, then run `bake push mpi-cpu`"
+    diagnostic = pushing.refused(image)
+    assert diagnostic.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
+    assert ("registry", "The repository with that name does not exist in the registry") in diagnostic.facts
+    assert diagnostic.hint == "create it, then run `bake push mpi-cpu`"
 
 
 @under("name unknown to DNS")
 def test_a_name_that_nobody_knows(pushing: Pushing, image: BuiltImage) -> None:
     hint = "check the name; `getent hosts registry.invalid` looks it up"
-    told = Diagnostic("cannot resolve `registry.invalid`", hint=hint)
-    assert pushing.refused(image) == told
+    diagnostic = Diagnostic("cannot resolve `registry.invalid`", hint=hint)
+    assert pushing.refused(image) == diagnostic
 
 
 @under("TLS not trusted")
@@ -291,10 +291,10 @@ def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
     """What is asserted is that it ends: whatever is waited for here lasts a minute."""
     began = time.monotonic()
     pushing.publication = replace(pushing.publication, stall=60.0, until=began + seconds)
-    told = pushing.refused(image)
+    diagnostic = pushing.refused(image)
     assert time.monotonic() - began < 30
     message = f"the push to `{pushing.place}` was stopped: the deadline passed"
-    assert (told.message, told.hint) == (message, AGAIN)
+    assert (diagnostic.message, diagnostic.hint) == (message, AGAIN)
 
 
 @pytest.mark.parametrize(
@@ -366,18 +366,18 @@ def test_who_is_overtaken_after_the_first_look_is_told(
         return forward(request)
 
     scene.proxy.do("HEAD", "/blobs/", overtake)
-    told = pushing.refused(image, TagTakenError)
-    assert ("there", layouts["other"].manifest.digest) in told.facts
+    diagnostic = pushing.refused(image, TagTakenError)
+    assert ("there", layouts["other"].manifest.digest) in diagnostic.facts
 
 
 def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: BuiltImage) -> None:
-    shown = pushing.pusher.manifest(image.digest)
-    assert shown
-    lost = shown.layers[1].digest
+    manifest = pushing.pusher.manifest(image.digest)
+    assert manifest
+    lost = manifest.layers[1].digest
     pushing(image)
     pushing.scene.proxy.fail("HEAD", lost, 404)
-    told = pushing.refused(image)
-    assert told == Diagnostic(
+    diagnostic = pushing.refused(image)
+    assert diagnostic == Diagnostic(
         f"`{pushing.place}` accepted the push, but lacks 1 of 3 blobs",
         facts=(("digest", image.digest), ("blob 1", lost)),
         hint="run `bake push mpi-cpu` again to upload the missing blobs",
@@ -386,9 +386,9 @@ def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: Built
 
 def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
-    shown = pushing.pusher.manifest(image.digest)
-    assert shown
-    lost = shown.layers[0].digest
+    manifest = pushing.pusher.manifest(image.digest)
+    assert manifest
+    lost = manifest.layers[0].digest
     name = lost.removeprefix("sha256:")
     [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
     blob.unlink()
@@ -400,9 +400,9 @@ def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, imag
 
 def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
-    shown = pushing.pusher.manifest(image.digest)
-    assert shown
-    name = shown.layers[0].digest.removeprefix("sha256:")
+    manifest = pushing.pusher.manifest(image.digest)
+    assert manifest
+    name = manifest.layers[0].digest.removeprefix("sha256:")
     [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
     blob.unlink()
     pushing.scene.proxy.fail("POST", "/blobs/uploads/", 500, times=1)
@@ -420,11 +420,11 @@ def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
     command = Wanted(pushing.scene.place, image.digest, directory).command()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ended:
-        while not stall.seen and ended.poll() is None:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not stall.seen and process.poll() is None:
             time.sleep(0.05)
-        ended.send_signal(blow)
-    assert ended.returncode == (130 if blow is signal.SIGINT else -blow)
+        process.send_signal(blow)
+    assert process.returncode == (130 if blow is signal.SIGINT else -blow)
     assert proxy.hung_up.wait(20), "the engine went on pushing"
     reference = f"{pushing.place}:{TAG}"
     assert (reference in _names(image)) == (blow is signal.SIGKILL)

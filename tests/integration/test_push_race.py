@@ -15,8 +15,8 @@ def test_where_tags_are_immutable_one_wins_and_all_others_know(tmp_path: Path) -
     with push_races.immutable(tmp_path) as course, push_races.racers(course, 8, tmp_path) as race:
         for pushers, rounds in ((2, 5), (8, 5)):
             for number in range(rounds):
-                ended = race(number, random, pushers)
-                assert ended.is_decided, ended
+                result = race(number, random, pushers)
+                assert result.is_decided, result
 
 
 def test_where_tags_can_be_overwritten_the_losers_are_told(tmp_path: Path) -> None:
@@ -28,5 +28,5 @@ def test_where_tags_can_be_overwritten_the_losers_are_told(tmp_path: Path) -> No
     with push_races.contested(tmp_path, settle="3") as course, push_races.racers(course, 8, tmp_path) as race:
         for pushers, rounds in ((2, 5), (8, 5)):
             for number in range(rounds):
-                ended = race(number, random, pushers)
-                assert (ended.lied_to, ended.failed) == (0, 0), ended
+                result = race(number, random, pushers)
+                assert (result.lied_to, result.failed) == (0, 0), result

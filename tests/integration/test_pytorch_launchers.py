@@ -19,7 +19,7 @@ from bakehouse.engine import usage_lock
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
 
 pytestmark = pytest.mark.engine
 
@@ -128,14 +128,14 @@ def stubs(fleet: Fleet) -> Iterator[str]:
 def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
         workflow.build_images(workspace, IMAGES, progress.report, workflow.RunOptions(), progress)
-    found = run_all(workspace, LAUNCHES)
-    launch_matrix.note(__name__, LAUNCHES, found)
-    return found
+    reports = run_all(workspace, LAUNCHES)
+    launch_matrix.note(__name__, LAUNCHES, reports)
+    return reports
 
 
 def launch_command(report: JobReport) -> list[str]:
     """What the toolkit of the first host started, word by word."""
-    [line] = re.findall(r"^(?:mpirun|torchrun) .*$", said(report), re.MULTILINE)
+    [line] = re.findall(r"^(?:mpirun|torchrun) .*$", log_text(report), re.MULTILINE)
     return shlex.split(line)
 
 
@@ -147,10 +147,10 @@ def exported(command: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - {"pytorch-lost"}))
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
-    found = reports[name]
+    report = reports[name]
 
-    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
-    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+    assert (report.status, report.reason) == (Status.COMPLETED, ""), log_text(report)
+    assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
 @pytest.mark.parametrize(
@@ -160,40 +160,40 @@ def test_torchrun_starts_the_ranks_of_a_host(reports: dict[str, JobReport], name
     expected = ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
 
     assert launch_command(reports[name])[:6] == expected
-    assert f"rank 0 of 2 on {where}" in said(reports[name])
-    assert f"rank 1 of 2 on {where}" in said(reports[name])
+    assert f"rank 0 of 2 on {where}" in log_text(reports[name])
+    assert f"rank 1 of 2 on {where}" in log_text(reports[name])
 
 
 @pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
 def test_each_rank_holds_a_part_of_the_weights(reports: dict[str, JobReport], name: str) -> None:
-    counts = re.findall(r"rank \d of 2 on algo-1 holds (\d+) of 641 weights", said(reports[name]))
+    counts = re.findall(r"rank \d of 2 on algo-1 holds (\d+) of 641 weights", log_text(reports[name]))
     held = [int(count) for count in counts]
 
     assert len(held) == 2
     # DeepSpeed fills the last part up
     assert 641 <= sum(held) <= 643
-    assert all(0 < one < 400 for one in held)
+    assert all(0 < count < 400 for count in held)
 
 
 def test_dali_decodes_jpegs_without_a_gpu(reports: dict[str, JobReport]) -> None:
-    assert "decoded 32 JPEGs an epoch on the CPU, 32 classified correctly" in said(reports["dali"])
+    assert "decoded 32 JPEGs an epoch on the CPU, 32 classified correctly" in log_text(reports["dali"])
 
 
 def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["pytorch-groups"]
-    hosts = {one.group: one.host for one in found.hosts}
+    report = reports["pytorch-groups"]
+    hosts = {host.group: host.host for host in report.hosts}
 
-    assert "1 data hosts" in said(found, hosts["dnn"])
-    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
+    assert "1 data hosts" in log_text(report, hosts["dnn"])
+    assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["pytorch-lost"]
-    ends = {one.group: one for one in found.hosts}
+    report = reports["pytorch-lost"]
+    ends = {host.group: host for host in report.hosts}
 
-    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
+    assert report.reason == f"InternalServerError: {ends['data'].host} was lost"
     assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
-    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
+    assert f"data host {ends['data'].host} was lost" in log_text(report, ends["dnn"].host)
 
 
 SMDDP_EXPORTS = {
@@ -215,12 +215,12 @@ def test_smddp_on_one_host_is_started_by_mpirun_and_smddprun(reports: dict[str, 
     own = {"SMDATAPARALLEL_USE_SINGLENODE=1", "NCCL_DEBUG=WARN", "TRIED=1"}
     assert exported(command) == SMDDP_EXPORTS | own
     assert command[-5:] == ["smddprun", "/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
-    assert "rank 1 of 2 on algo-1, smddp" in said(reports["smddp"])
+    assert "rank 1 of 2 on algo-1, smddp" in log_text(reports["smddp"])
 
 
 def test_smddp_on_two_hosts_is_told_slots_and_a_server(reports: dict[str, JobReport]) -> None:
-    found = reports["smddp-two-hosts"]
-    command = launch_command(found)
+    report = reports["smddp-two-hosts"]
+    command = launch_command(report)
 
     assert command[:5] == ["mpirun", "--host", "algo-1:2,algo-2:2", "-np", "4"]
     assert command[command.index("plm_rsh_num_concurrent") + 1] == "2"
@@ -232,7 +232,7 @@ def test_smddp_on_two_hosts_is_told_slots_and_a_server(reports: dict[str, JobRep
         "NCCL_DEBUG=INFO",
     }
     for rank, host in enumerate(("algo-1", "algo-1", "algo-2", "algo-2")):
-        log = (found.folder / "logs" / f"{host}-rank-{rank}.log").read_text()
+        log = (report.folder / "logs" / f"{host}-rank-{rank}.log").read_text()
         assert f"rank {rank}, several hosts at algo-1:7592 ml.p4d.24xlarge" in log
         assert f"rank {rank} of 4 on {host}, smddp" in log
 
@@ -243,25 +243,25 @@ def test_pytorchddp_starts_without_the_library(reports: dict[str, JobReport]) ->
     assert command[:5] == ["mpirun", "--host", "algo-1", "-np", "2"]
     assert command[-4:] == ["/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
     assert "smddprun" not in command
-    assert "rank 1 of 2 on algo-1, gloo" in said(reports["pytorchddp"])
+    assert "rank 1 of 2 on algo-1, gloo" in log_text(reports["pytorchddp"])
 
 
 def test_smp_1_gets_its_parameters_in_ranks_of_mpi(reports: dict[str, JobReport]) -> None:
-    found = reports["smp-1"]
-    command = launch_command(found)
+    report = reports["smp-1"]
+    command = launch_command(report)
 
     assert command[:5] == ["mpirun", "--host", "algo-1:2", "-np", "2"]
     start = command.index("smddpmprun")
     assert command[start : start + 4] == ["smddpmprun", "-i", "ml.p4d.24xlarge", "--allow-bypass"]
     assert command[start + 4 : start + 8] == ["/opt/venv/bin/python", "-m", "mpi4py", "train.py"]
     assert {"NCCL_PROTO=simple", "NCCL_ALGO=ring"} <= exported(command)
-    told = f"stub for smdistributed.modelparallel: {json.dumps(SMP, sort_keys=True)}"
-    assert said(found).count(told) == 2
-    assert "rank 1 of 2 on algo-1" in said(found)
+    line = f"stub for smdistributed.modelparallel: {json.dumps(SMP, sort_keys=True)}"
+    assert log_text(report).count(line) == 2
+    assert "rank 1 of 2 on algo-1" in log_text(report)
 
 
 def test_smp_2_gets_its_parameters_in_ranks_of_torchrun(reports: dict[str, JobReport]) -> None:
     command = launch_command(reports["smp-2"])
 
     assert command[:6] == ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
-    assert "rank 1 of 2 on algo-1, 2 shards" in said(reports["smp-2"])
+    assert "rank 1 of 2 on algo-1, 2 shards" in log_text(reports["smp-2"])

@@ -34,15 +34,15 @@ TO_TEAM = PublishOptions(registry="team", create=True)
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as made:
-        yield made
+    with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
+        yield image
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    with built(tmp_path_factory.mktemp("newer"), "mpi-cpu-newer") as made:
-        key = replace(made.image, name="mpi-cpu", key=ImageKey("ab" * 32))
-        yield replace(made, image=key)
+    with built(tmp_path_factory.mktemp("newer"), "mpi-cpu-newer") as image:
+        key = replace(image.image, name="mpi-cpu", key=ImageKey("ab" * 32))
+        yield replace(image, image=key)
 
 
 @pytest.fixture
@@ -91,22 +91,22 @@ def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
     project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     text = "User: x is not authorized to perform: ecr:InitiateLayerUpload"
-    there = ecr_stub.registries[US]
-    there.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    registry = ecr_stub.registries[US]
+    registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
     with pytest.raises(RegistryAuthError) as caught:
         push(project, image)
-    [told] = caught.value.diagnostics
-    assert told.message == f"not allowed to push to `{there.host}/{repository(project)}`"
-    assert told.facts == (("region", US), ("published in", EU))
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"not allowed to push to `{registry.host}/{repository(project)}`"
+    assert diagnostic.facts == (("region", US), ("published in", EU))
     [record] = open_ledger(project).records("mpi-cpu")
-    assert [one.region for one in record.regions] == [EU]
+    assert [region.region for region in record.regions] == [EU]
 
-    there.faults.clear()
+    registry.faults.clear()
     lines: list[str] = []
     push(project, image, lines)
     assert any(line.startswith("mpi-cpu: already published as") for line in lines)
     records = open_ledger(project).records("mpi-cpu")
-    assert [[one.region for one in record.regions] for record in records] == [[EU], [EU, US]]
+    assert [[region.region for region in record.regions] for record in records] == [[EU], [EU, US]]
 
 
 def test_where_the_first_region_fails_the_other_is_recorded(
@@ -124,17 +124,17 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     push(project, image, terms=replace(TO_TEAM, candidate=True))
-    there = ecr_stub.registries[US]
-    there.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
+    registry = ecr_stub.registries[US]
+    registry.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
     with pytest.raises(PublishError):
         publish.promote_image(project, image.image, print, PublishOptions())
-    there.faults.clear()
+    registry.faults.clear()
     released = publish.promote_image(project, image.image, print, PublishOptions())
-    assert [one.region for one in released.regions] == [EU, US]
+    assert [region.region for region in released.regions] == [EU, US]
     [tag] = released.tags
     assert all(tag in ecr_stub.images(repository(project), region)[image.digest] for region in REGIONS)
     assert publish.promote_image(project, image.image, print, PublishOptions()) == released
-    assert [one.candidate for one in open_ledger(project).records("mpi-cpu")] == [True, False, False]
+    assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, False, False]
 
 
 def test_what_ecr_replicates_is_not_pushed_twice(
@@ -143,18 +143,18 @@ def test_what_ecr_replicates_is_not_pushed_twice(
     lines: list[str] = []
     with replicated(ecr_stub, US, repository(project)):
         push(project, image, lines)
-    there = ecr_stub.registries[US]
-    assert there.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
+    registry = ecr_stub.registries[US]
+    assert registry.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
     assert f"mpi-cpu: waiting for Amazon ECR to replicate it to {US}" in lines
     [record] = open_ledger(project).records("mpi-cpu")
-    assert [one.region for one in record.regions] == [EU, US]
+    assert [region.region for region in record.regions] == [EU, US]
 
 
 def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
     project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
-    one = replace(project.registries["team"], regions=(EU,))
-    push(replace(project, registries={"team": one}), image)
+    registry = replace(project.registries["team"], regions=(EU,))
+    push(replace(project, registries={"team": registry}), image)
     with replicated(ecr_stub, US, repository(project)):
         push(project, image)
     assert ecr_stub.images(repository(project), US).keys() == {image.digest}
@@ -179,7 +179,7 @@ def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, i
         ),
     )
     [record] = open_ledger(project).records("mpi-cpu")
-    assert [one.region for one in record.regions] == [EU]
+    assert [region.region for region in record.regions] == [EU]
 
 
 def test_a_replication_that_takes_too_long_is_told(
@@ -241,13 +241,13 @@ def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the
     lines: list[str] = []
     push(project, image, lines)
     [record] = open_ledger(project).records("mpi-cpu")
-    assert [one.region for one in record.regions] == [EU, US]
-    place = f"`{ecr_stub.host}/{repository(project)}`"
-    told = {
-        "GetLifecyclePolicy": f"could not read the lifecycle policy of {place}; not checked: ",
-        "DescribeRepositories": f"{place}: not compared with the settings: ",
+    assert [region.region for region in record.regions] == [EU, US]
+    location = f"`{ecr_stub.host}/{repository(project)}`"
+    warnings = {
+        "GetLifecyclePolicy": f"could not read the lifecycle policy of {location}; not checked: ",
+        "DescribeRepositories": f"{location}: not compared with the settings: ",
     }
-    assert any(line.startswith(f"mpi-cpu: warning: {told[operation]}") for line in lines)
+    assert any(line.startswith(f"mpi-cpu: warning: {warnings[operation]}") for line in lines)
 
 
 def test_a_damaged_ledger_is_told_before_anything_is_pushed(
@@ -276,7 +276,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
 
 def test_no_secret_is_in_the_ledger(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
     push(project, image)
-    told = "".join(path.read_text() for path in project.root.rglob("*.json"))
+    ledgers = "".join(path.read_text() for path in project.root.rglob("*.json"))
     secrets = (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])
     assert secrets[:-1]
-    assert not any(secret in told for secret in secrets)
+    assert not any(secret in ledgers for secret in secrets)

@@ -27,8 +27,8 @@ REAL = "mpi-cpu"
 """An image of real parts alone: its stages have the very same text as a build's."""
 
 
-def docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +50,27 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def outcome(project: Workspace) -> Iterator[Outcome]:
-    found = workflow.rehearse_images(
+    outcome = workflow.rehearse_images(
         project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"], print, workflow.RunOptions()
     )
-    for failure in found.failures:
+    for failure in outcome.failures:
         print(failure_text(failure))
-    yield found
-    for one in found.rehearsed:
-        docker("image", "rm", "--force", one.rehearsal.reference)
+    yield outcome
+    for result in outcome.rehearsed:
+        docker("image", "rm", "--force", result.rehearsal.reference)
 
 
-def one(outcome: Outcome, name: str) -> Rehearsed:
-    return next(found for found in outcome.rehearsed if found.rehearsal.real.name == name)
+def rehearsed(outcome: Outcome, name: str) -> Rehearsed:
+    return next(result for result in outcome.rehearsed if result.rehearsal.real.name == name)
 
 
 def read(outcome: Outcome, name: str, *command: str) -> str:
-    reference = one(outcome, name).rehearsal.reference
+    reference = rehearsed(outcome, name).rehearsal.reference
     return docker("run", "--rm", "--network=none", "--entrypoint=", reference, *command)
 
 
 def test_all_that_can_go_through_does(outcome: Outcome) -> None:
-    assert sorted(found.rehearsal.real.name for found in outcome.rehearsed) == sorted(
+    assert sorted(result.rehearsal.real.name for result in outcome.rehearsed) == sorted(
         [SMP, EFA, EXTENDED, REAL, "right"]
     )
     assert outcome.failed == ["wrong"]
@@ -88,15 +88,15 @@ def test_a_failing_step_is_told_with_its_line_and_what_it_printed(outcome: Outco
 
 def test_the_installer_got_its_real_options(outcome: Outcome) -> None:
     for name in (SMP, EFA):
-        [stage] = [stage for stage in one(outcome, name).rehearsal.real.stages if stage.name == "efa"]
+        [stage] = [stage for stage in rehearsed(outcome, name).rehearsal.real.stages if stage.name == "efa"]
         noted = read(outcome, name, "cat", "/opt/amazon/efa-installer-options").split()
         mpi = stage.facts.get("mpi")
         assert noted == [*stage.facts["flags"].split(), *([f"--mpi={mpi}"] if mpi else [])]
 
 
 def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
-    told = read(outcome, SMP, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
-    assert told.startswith("3.8.99 (rehearsal")
+    version = read(outcome, SMP, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
+    assert version.startswith("3.8.99 (rehearsal")
     assert "cp38" in read(
         outcome, SMP, "sh", "-c", "cat /opt/venv/lib/python3.8/site-packages/smdistributed*/WHEEL"
     )
@@ -104,35 +104,37 @@ def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
 
 
 def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> None:
-    for found in outcome.rehearsed:
-        [inspected] = json.loads(docker("image", "inspect", found.rehearsal.reference))
+    for result in outcome.rehearsed:
+        [inspected] = json.loads(docker("image", "inspect", result.rehearsal.reference))
         assert inspected["Config"]["Labels"]["org.bakehouse.rehearsed"] == "rehearsed, not built"
-        said = read(outcome, found.rehearsal.real.name, "cat", "/etc/bakehouse-rehearsal")
-        assert said.endswith("for rehearsals\n")
-        assert (": a stub" in said) == (found.rehearsal.real.name != REAL)
+        note = read(outcome, result.rehearsal.real.name, "cat", "/etc/bakehouse-rehearsal")
+        assert note.endswith("for rehearsals\n")
+        assert (": a stub" in note) == (result.rehearsal.real.name != REAL)
 
 
 def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outcome) -> None:
-    assert {"efa", "open-mpi", "smddp", "smp", "pytorch", "nccl", "python"} <= set(one(outcome, SMP).agree)
+    assert {"efa", "open-mpi", "smddp", "smp", "pytorch", "nccl", "python"} <= set(
+        rehearsed(outcome, SMP).agree
+    )
     # Of the distribution, whose place Debian 12 takes
-    assert {answer.component for answer in one(outcome, SMP).differ} <= {"sshd", "jit", "glibc"}
+    assert {check.component for check in rehearsed(outcome, SMP).differ} <= {"sshd", "jit", "glibc"}
 
 
 def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
-    known = run_log.load_runs(project.project.state)
-    assert set(known) == {"right"}
+    runs = run_log.load_runs(project.project.state)
+    assert set(runs) == {"right"}
     [image] = plan_images(project, ["right"]).images
-    assert run_log.level(image, known) is Level.REHEARSED
-    assert known["right"].stubs == ("aws-dlc-pytorch",)
+    assert run_log.level(image, runs) is Level.REHEARSED
+    assert runs["right"].stubs == ("aws-dlc-pytorch",)
 
 
 def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outcome: Outcome) -> None:
-    found = one(outcome, REAL)
-    assert found.differ == ()
-    assert found.rehearsal.stubs == ("sagemaker-training",) or found.rehearsal.stubs == ()
+    result = rehearsed(outcome, REAL)
+    assert result.differ == ()
+    assert result.rehearsal.stubs == ("sagemaker-training",) or result.rehearsal.stubs == ()
     real = plan_images(project, [REAL]).images[0].base.reference
     [base] = json.loads(docker("image", "inspect", real))
-    [own] = json.loads(docker("image", "inspect", found.rehearsal.bases[0][1]))
+    [own] = json.loads(docker("image", "inspect", result.rehearsal.bases[0][1]))
     assert own["RootFS"]["Layers"][: len(base["RootFS"]["Layers"])] == base["RootFS"]["Layers"]
     assert len(own["RootFS"]["Layers"]) > len(base["RootFS"]["Layers"])
 
@@ -141,7 +143,7 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
     project: Workspace, outcome: Outcome
 ) -> None:
     [image] = plan_images(project, ["right"]).images
-    docker("tag", one(outcome, "right").rehearsal.reference, image.reference)
+    docker("tag", rehearsed(outcome, "right").rehearsal.reference, image.reference)
     try:
         built = workflow.built_images(project, ["right"], print)
         with pytest.raises(SmokeError, match="rehearsed, not built"):
@@ -163,7 +165,7 @@ def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
     ],
 )
 def test_tasks_refuse_the_name_of_a_rehearsal(task: str, reason: str, project: Workspace) -> None:
-    ended = subprocess.run(
+    result = subprocess.run(
         [str(HOME / "bake"), task, f"rehearsal/{SMP}"],
         cwd=project.project.root,
         capture_output=True,
@@ -171,11 +173,11 @@ def test_tasks_refuse_the_name_of_a_rehearsal(task: str, reason: str, project: W
         check=False,
     )
 
-    assert ended.returncode == 64
-    assert ended.stderr.startswith(f"error: `rehearsal/{SMP}` {reason}\n")
+    assert result.returncode == 64
+    assert result.stderr.startswith(f"error: `rehearsal/{SMP}` {reason}\n")
 
 
 def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: Outcome) -> None:
     again = workflow.rehearse_images(project, [EXTENDED], print, workflow.RunOptions())
 
-    assert [found.digest for found in again.rehearsed] == [one(outcome, EXTENDED).digest]
+    assert [result.digest for result in again.rehearsed] == [rehearsed(outcome, EXTENDED).digest]

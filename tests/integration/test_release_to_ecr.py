@@ -51,25 +51,25 @@ def released(
     session_ecr.reset()
     directory = tmp_path_factory.mktemp("certificate")
     command = [str(HOME / "bake"), "release", IMAGE, "--registry", f"{HOST}/team", "--create"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with at_address(HOST, session_ecr.host, directory) as certificate:
         trust = {"REQUESTS_CA_BUNDLE": str(certificate)}
-        environment = {**kept, **session_ecr.environment, **trust}
+        environment = {**inherited, **session_ecr.environment, **trust}
         keys = (session_ecr.environment["AWS_SECRET_ACCESS_KEY"], PASSWORD)
-        with _watched(lambda: (*keys, *session_ecr.aws.issued)) as told:
-            done = subprocess.run(
+        with _watched(lambda: (*keys, *session_ecr.aws.issued)) as lines:
+            result = subprocess.run(
                 command, cwd=workspace.project.root, env=environment, capture_output=True, text=True
             )
-        printed = done.stdout + done.stderr
-        assert done.returncode == 0, printed[-3000:]
+        printed = result.stdout + result.stderr
+        assert result.returncode == 0, printed[-3000:]
         record = open_ledger(workspace.project).records(IMAGE)[-1]
-        yield Released(record, printed, (*keys, *session_ecr.aws.issued), told)
+        yield Released(record, printed, (*keys, *session_ecr.aws.issued), lines)
 
 
 @contextlib.contextmanager
 def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
     """The command lines of all processes that hold a secret, looked at as often as one can."""
-    found: list[str] = []
+    lines: list[str] = []
     ended = threading.Event()
 
     def watch() -> None:
@@ -77,12 +77,12 @@ def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    found.extend(line for secret in secrets() if secret in line)
+                    lines.extend(line for secret in secrets() if secret in line)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield found
+        yield lines
     finally:
         ended.set()
         thread.join()
@@ -99,17 +99,17 @@ def test_the_digest_lies_at_ecrs_address(released: Released, fleet: Fleet, sessi
 def test_the_code_for_each_sdk_starts_a_job_with_that_digest(
     released: Released, workspace: Workspace, tmp_path: Path, sdk: str, lock: Path
 ) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [str(HOME / "bake"), "estimator", IMAGE, "--sdk", sdk, "--region", REGION, "--role", ROLE],
         cwd=workspace.project.root,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert ("ModelTrainer(" if sdk == "v3" else "PyTorch(") in told.stdout
+    assert ("ModelTrainer(" if sdk == "v3" else "PyTorch(") in result.stdout
     (tmp_path / "train.py").write_text("print('training')\n")
     # Nobody waits for a job that moto does not run.
-    (tmp_path / "job.py").write_text(told.stdout.replace("trainer.train()", "trainer.train(wait=False)"))
+    (tmp_path / "job.py").write_text(result.stdout.replace("trainer.train()", "trainer.train(wait=False)"))
     with moto_for_aws(tmp_path) as aws:
         aws.run(installed(lock), ["job.py"], tmp_path)
         [job] = aws.jobs().values()
@@ -125,15 +125,15 @@ def test_no_secret_is_told(released: Released, workspace: Workspace) -> None:
 def test_no_secret_is_written_down(released: Released, workspace: Workspace) -> None:
     files = [path for path in workspace.project.root.rglob("*") if path.is_file()]
     assert any(path.name == "releases.json" for path in files)
-    wanted = [secret.encode() for secret in released.secrets]
-    assert [path for path in files if any(secret in path.read_bytes() for secret in wanted)] == []
+    secrets = [secret.encode() for secret in released.secrets]
+    assert [path for path in files if any(secret in path.read_bytes() for secret in secrets)] == []
 
 
 def test_no_secret_is_in_a_layer(released: Released, fleet: Fleet, tmp_path: Path) -> None:
     archive = tmp_path / "image.tar"
     with archive.open("wb") as file:
         subprocess.run(["docker", "save", f"bakehouse/{IMAGE}:latest"], stdout=file, check=True)
-    wanted = [secret.encode() for secret in released.secrets]
+    secrets = [secret.encode() for secret in released.secrets]
     looked_at = 0
     with tarfile.open(archive) as content:
         for entry in content:
@@ -143,7 +143,7 @@ def test_no_secret_is_in_a_layer(released: Released, fleet: Fleet, tmp_path: Pat
                 before = b""
                 while chunk := opened.read(1 << 20):
                     looked_at += len(chunk)
-                    assert not any(secret in before + chunk for secret in wanted), entry.name
+                    assert not any(secret in before + chunk for secret in secrets), entry.name
                     before = chunk[-100:]
     # The layers were read unpacked: they hold more than what is pushed.
     assert looked_at > released.record.bytes

@@ -34,11 +34,13 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
     (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
     (tmp_path / "own/images").mkdir(parents=True)
     (tmp_path / "own/images/noisy.yaml").write_text(recipe + _NOISY)
-    told: list[str] = []
+    messages: list[str] = []
 
-    found = reproduce.reproduce(open_workspace(tmp_path), ["mpi-cpu", "noisy"], told.append, ["overlay2"])
+    reproductions = reproduce.reproduce(
+        open_workspace(tmp_path), ["mpi-cpu", "noisy"], messages.append, ["overlay2"]
+    )
 
-    same, different = found
+    same, different = reproductions
     assert (same.image, same.differing, same.store) == ("mpi-cpu", (), "overlay2")
     assert same.layers > 5
     (layer,) = different.differing
@@ -51,5 +53,5 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
     }
     assert days["only in the second",] - days["only in the first",] >= timedelta(AHEAD_DAYS)
     with pytest.raises(DifferenceError, match="image `noisy` differs when an engine with the"):
-        reproduce.require_same(found)
-    assert "note: noisy is not fully locked: its own steps may download anything" in told
+        reproduce.require_same(reproductions)
+    assert "note: noisy is not fully locked: its own steps may download anything" in messages

@@ -16,7 +16,7 @@ from bakehouse.sagemaker.local_job import RunRequest
 from bakehouse.util.format import format_seconds
 from tests.integration import jobs
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, Case, run_all, said
+from tests.integration.jobs import DATA_AND_DNN, Case, log_text, run_all
 from tests.integration.killed_clusters import in_engine
 
 pytestmark = pytest.mark.engine
@@ -157,53 +157,53 @@ def reports(
 def test_a_failure_is_told_with_host_rank_cause_hint_and_log(
     reports: dict[str, JobReport], name: str, rank: int | None, host: str | None, cause: str, hint: str
 ) -> None:
-    found = reports[name]
+    report = reports[name]
 
-    assert found.status is Status.FAILED
-    assert (found.failed_rank, found.cause, found.hint) == (rank, cause, hint), text(found)
-    assert found.failed_host == (host or found.failed_host)
-    assert found.log is not None
-    assert found.tail[-1] in found.log.read_text()
-    assert found.seconds < CASES[name].deadline
+    assert report.status is Status.FAILED
+    assert (report.failed_rank, report.cause, report.hint) == (rank, cause, hint), text(report)
+    assert report.failed_host == (host or report.failed_host)
+    assert report.log is not None
+    assert report.tail[-1] in report.log.read_text()
+    assert report.seconds < CASES[name].deadline
 
 
 def test_the_code_that_a_rank_exited_with(reports: dict[str, JobReport]) -> None:
     """Open MPI 4 sometimes loses its own message, and with it the rank."""
-    found = reports["exits-3-mpi"]
+    report = reports["exits-3-mpi"]
 
-    assert (found.failed_rank in (1, None), found.failed_host) == (True, "algo-1")
-    assert found.cause == "the script exited with 3"
+    assert (report.failed_rank in (1, None), report.failed_host) == (True, "algo-1")
+    assert report.cause == "the script exited with 3"
 
 
 @pytest.mark.parametrize("name", ["raises", "syntax", "missing-module"])
 def test_sagemaker_s_own_words_come_first(reports: dict[str, JobReport], name: str) -> None:
-    found = reports[name]
+    report = reports[name]
 
-    assert found.reason.startswith("AlgorithmError: ExecuteUserScriptError:")
-    assert found.reason.endswith(", exit code: 1")
+    assert report.reason.startswith("AlgorithmError: ExecuteUserScriptError:")
+    assert report.reason.endswith(", exit code: 1")
 
 
 @pytest.mark.parametrize("name", ["killed-mpi", "killed-torchrun"])
 def test_a_host_that_is_killed_is_noticed_by_the_other(reports: dict[str, JobReport], name: str) -> None:
-    found = reports[name]
-    [loss] = found.losses
+    report = reports[name]
+    [loss] = report.losses
     [other] = loss.others
 
-    assert found.reason == "InternalServerError: algo-2 was lost"
+    assert report.reason == "InternalServerError: algo-2 was lost"
     assert (loss.what, other.host, other.end) == ("algo-2 was killed", "algo-1", "exit 1")
     assert 0 < other.seconds < 60
-    assert f"    algo-1  exit 1, {format_seconds(other.seconds)} later\n" in text(found)
+    assert f"    algo-1  exit 1, {format_seconds(other.seconds)} later\n" in text(report)
 
 
 def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, JobReport]) -> None:
-    found = reports["cut-off"]
-    [loss] = found.losses
+    report = reports["cut-off"]
+    [loss] = report.losses
 
-    assert found.status is Status.FAILED
+    assert report.status is Status.FAILED
     assert loss.what == "data and dnn were cut off from each other"
-    assert {(one.host, one.end) for one in loss.others} == {("algo-1", "exit 1"), ("algo-2", "exit 1")}
-    assert (found.cause, found.hint) == (
-        f"a connection from {found.failed_host} timed out",
+    assert {(other.host, other.end) for other in loss.others} == {("algo-1", "exit 1"), ("algo-2", "exit 1")}
+    assert (report.cause, report.hint) == (
+        f"a connection from {report.failed_host} timed out",
         "this run caused the failure: data and dnn were cut off from each other",
     )
 
@@ -215,25 +215,25 @@ def test_what_was_written_before_a_disk_was_full_comes_back(reports: dict[str, J
 
 
 def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) -> None:
-    found = reports["hangs"]
+    report = reports["hangs"]
 
-    assert (found.status, found.reason) == (
+    assert (report.status, report.reason) == (
         Status.STOPPED,
         "MaxRuntimeExceeded: the job did not end within 20 s",
     )
-    assert found.hosts[0].end == "still running"
-    assert (found.failed_host, found.tail[-1]) == ("algo-1", "waiting")
-    assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"
+    assert report.hosts[0].end == "still running"
+    assert (report.failed_host, report.tail[-1]) == ("algo-1", "waiting")
+    assert report.hint == "read the log of algo-1, or allow more time with `--timeout`"
 
 
 def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:
     """The toolkit is the first process of its host and hands SIGTERM on to nobody."""
-    found = reports["ends-well"]
+    report = reports["ends-well"]
 
-    assert (found.status, found.reason) == (Status.STOPPED, "stopped after 20 s")
-    assert found.hosts[0].end == "still running"
-    assert "ready" in said(found)
-    assert "ending well" not in said(found)
+    assert (report.status, report.reason) == (Status.STOPPED, "stopped after 20 s")
+    assert report.hosts[0].end == "still running"
+    assert "ready" in log_text(report)
+    assert "ending well" not in log_text(report)
 
 
 def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> None:
@@ -241,7 +241,7 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "message"),
     [
         (
             Case(distribution={"mpi": {"enabled": True, "processes_per_host": 0}}),
@@ -264,14 +264,14 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
     ],
 )
 def test_what_sagemaker_would_refuse_starts_nothing(
-    workspace: Workspace, tmp_path: Path, case: Case, told: str
+    workspace: Workspace, tmp_path: Path, case: Case, message: str
 ) -> None:
     (tmp_path / "train.py").write_text("")
 
     with pytest.raises(UsageError) as caught:
         jobs.run(workspace, "refused", replace(case, source=tmp_path))
 
-    assert failure_text(caught.value.diagnostics[0]).startswith(told)
+    assert failure_text(caught.value.diagnostics[0]).startswith(message)
 
 
 def test_an_image_that_nobody_has(workspace: Workspace) -> None:

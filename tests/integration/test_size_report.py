@@ -71,25 +71,25 @@ def test_a_small_image_is_read_as_it_is_stored(
     try:
         stored = engine.image(reference)
         with engine.export_image(reference) as chunks:
-            found = image_archive.read(chunks, contents)
+            archive = image_archive.read(chunks, contents)
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
 
     sha256 = hashlib.sha256(content).hexdigest()
-    assert [contents[one.digest].files for one in found.layers] == [
+    assert [contents[layer.digest].files for layer in archive.layers] == [
         (LayerFile("/opt/data", 300_000, sha256),),
         (LayerFile("/opt/data", 5),),
         (LayerFile("/opt/again", 300_000, sha256),),
     ]
-    assert [made.partition(" #")[0] for made in found.made_by] == [
+    assert [created_by.partition(" #")[0] for created_by in archive.made_by] == [
         "COPY content /opt/data",
         "COPY small /opt/data",
         "COPY content /opt/again",
     ]
-    if found.is_as_pushed:
+    if archive.is_as_pushed:
         assert stored is not None
-        assert [one.compression for one in found.layers] == [compression] * 3
-        assert found.bytes == stored.bytes
+        assert [layer.compression for layer in archive.layers] == [compression] * 3
+        assert archive.bytes == stored.bytes
 
 
 def test_an_image_that_is_not_there_is_told(engine: DockerEngine) -> None:
@@ -107,30 +107,30 @@ def test_every_byte_of_a_built_image_has_an_owner(
     document = json.loads(size_report.run(workspace, ["mpi-cpu"], print, limit=10, json=True))
 
     [size] = document["images"]
-    parts = {one["name"]: one for one in size["parts"]}
+    parts = {part["name"]: part for part in size["parts"]}
     assert set(parts) == {
         *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
     }
-    assert {one["layers"] for name, one in parts.items() if name != "debian"} == {1}
+    assert {part["layers"] for name, part in parts.items() if name != "debian"} == {1}
     assert size["digest"] == built.digest
-    assert sum(one["unpacked"] for one in size["layers"]) == size["unpacked"]
+    assert sum(layer["unpacked"] for layer in size["layers"]) == size["unpacked"]
     assert size["unpacked"] > 300_000_000
     if size["is_as_pushed"]:
         assert size["stored"] == built.bytes
     # What the package's daemon is renamed to is all that is shipped of it.
-    assert not [one for one in size["unseen"] if one["path"].endswith("/sshd")]
+    assert not [file for file in size["unseen"] if file["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
     with engine.export_image(built.digest) as chunks:
         contents: dict[str, LayerContents] = {}
         saved = image_archive.read(chunks, contents)
-    for layer, told in zip(saved.layers, size["layers"], strict=True):
+    for layer, row in zip(saved.layers, size["layers"], strict=True):
         listed = [
-            one.path.rpartition("/")[2]
-            for one in contents[layer.digest].files
-            if one.path.startswith("/usr/share/bakehouse/")
+            file.path.rpartition("/")[2]
+            for file in contents[layer.digest].files
+            if file.path.startswith("/usr/share/bakehouse/")
         ]
-        assert listed in ([], [told["owner"]])
-        assert listed or told["owner"] in ("debian", "apt")
+        assert listed in ([], [row["owner"]])
+        assert listed or row["owner"] in ("debian", "apt")
 
 
 def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
@@ -143,7 +143,7 @@ def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
     with pytest.raises(BuildError) as caught:
         workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
 
-    assert [one.message for one in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "`sagemaker-training` of image `mpi-cpu` exceeds its size budget"
     ]
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
@@ -160,7 +160,9 @@ def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[I
     with pytest.raises(BuildError) as caught:
         workflow.push_images(own, built, print, workflow.RunOptions())
 
-    assert [one.message for one in caught.value.diagnostics] == ["image `mpi-cpu` exceeds its size budget"]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "image `mpi-cpu` exceeds its size budget"
+    ]
 
 
 def test_an_image_is_compared_with_its_last_release(
@@ -173,9 +175,9 @@ def test_an_image_is_compared_with_its_last_release(
     ledger.parent.mkdir(parents=True)
     ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
 
-    told = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, limit=10, against="release")
+    report = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, limit=10, against="release")
 
-    lines = told.splitlines()
+    lines = report.splitlines()
     change = f"1.0 MB → {format_bytes(mpi_cpu[1].bytes)}"
     assert lines[0].startswith(f"mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): {change} (+")
     assert [line.split() for line in lines if "torch" in line] == [["torch", "2.8.0", "→", "-"]]
@@ -187,6 +189,8 @@ def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) ->
     with pytest.raises(UsageError) as caught:
         size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, limit=10)
 
-    [told] = caught.value.diagnostics
-    assert told.message == "image `nobody-built-this` is missing: it was not built from its current recipe"
-    assert told.hint == "run `bake build nobody-built-this`"
+    [diagnostic] = caught.value.diagnostics
+    assert (
+        diagnostic.message == "image `nobody-built-this` is missing: it was not built from its current recipe"
+    )
+    assert diagnostic.hint == "run `bake build nobody-built-this`"

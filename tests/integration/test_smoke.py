@@ -55,8 +55,8 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJo
     """A check of the image, with another script in place of ours."""
     check = next(check for check in job_checks(built.image, built.digest) if check.name == name)
     assert check.job is not None
-    ours = Path(check.source).name
-    source = {ours: script.encode(), "job_record.py": (PROBES / "job_record.py").read_bytes()}
+    script_name = Path(check.source).name
+    source = {script_name: script.encode(), "job_record.py": (PROBES / "job_record.py").read_bytes()}
     return check, replace(check.job, source=source)
 
 
@@ -68,11 +68,13 @@ def left_behind(pid: int) -> list[str]:
     """Containers and networks in the engine that a process made."""
     with contextlib.closing(docker.from_env()) as client:
         filters: dict[str, str | list[str] | bool] = {"label": OWNER_LABEL}
-        made = [
+        containers = [
             *client.api.containers(all=True, filters=filters),
             *client.api.networks(filters=filters),
         ]
-    return [str(one["Id"]) for one in made if f"-{pid}-" in one["Labels"][OWNER_LABEL]]
+    return [
+        str(container["Id"]) for container in containers if f"-{pid}-" in container["Labels"][OWNER_LABEL]
+    ]
 
 
 def test_an_image_passes_every_check_that_applies(
@@ -216,10 +218,10 @@ def spoilt(mpi_cpu: Built) -> Iterator[BuiltImage]:
     _, built = mpi_cpu
     key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
     with contextlib.closing(docker.from_env()) as client:
-        made = client.containers.create(built.digest)
-        made.put_archive("/", tar.pack({"/root/.ssh/id_rsa": key}))
-        image = made.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
-        made.remove()
+        container = client.containers.create(built.digest)
+        container.put_archive("/", tar.pack({"/root/.ssh/id_rsa": key}))
+        image = container.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
+        container.remove()
         yield replace(built, digest=Digest(str(image.id)))
         client.images.remove(str(image.id), force=True)
 

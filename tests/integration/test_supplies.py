@@ -67,24 +67,24 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def bake(
     project: Project, name: str, environment: dict[str, str], file: RequiredFile, *mirrors: Path
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     machine = projects.Project(
         project.root, (), mirrors=tuple(map(str, mirrors)), cache=project.root / "cache"
     )
     plan = RequiredFiles((file,), {file: (name,)}, ((file,),))
     with (
-        prefetch.open_fetcher(machine, said.append, environment=environment) as fetcher,
+        prefetch.open_fetcher(machine, messages.append, environment=environment) as fetcher,
         build_inputs(
             state=project.root,
             mirrors=machine.mirrors,
             ca=None,
-            report=said.append,
+            report=messages.append,
             environment=environment,
             downloads=Downloads(plan, fetcher),
-        ) as given,
+        ) as inputs,
     ):
-        project.bake(name, secrets=given.secrets)
-    assert said == []
+        project.bake(name, secrets=inputs.secrets)
+    assert messages == []
 
 
 def archive(digest: str) -> RequiredFile:

@@ -10,7 +10,7 @@ from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, run_all, said
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
 
 pytestmark = pytest.mark.engine
 
@@ -47,24 +47,24 @@ LAUNCHES = {
 
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
-    found = run_all(workspace, LAUNCHES)
-    launch_matrix.note(__name__, LAUNCHES, found)
-    return found
+    reports = run_all(workspace, LAUNCHES)
+    launch_matrix.note(__name__, LAUNCHES, reports)
+    return reports
 
 
 def tf_config(report: JobReport, host: str) -> object:
     """What the toolkit told the script on a host."""
-    found = re.search(r"TF_CONFIG (\{.*\})", said(report, host))
-    assert found, said(report, host)
-    return json.loads(found[1])
+    match = re.search(r"TF_CONFIG (\{.*\})", log_text(report, host))
+    assert match, log_text(report, host)
+    return json.loads(match[1])
 
 
 @pytest.mark.parametrize("name", [name for name, case in LAUNCHES.items() if not case.kills])
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
-    found = reports[name]
+    report = reports[name]
 
-    assert (found.status, found.reason) == (Status.COMPLETED, ""), said(found)
-    assert [one.end for one in found.hosts] == ["exit 0"] * len(found.hosts)
+    assert (report.status, report.reason) == (Status.COMPLETED, ""), log_text(report)
+    assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
 @pytest.mark.parametrize(("host", "task"), [("algo-1", ("master", 0)), ("algo-2", ("worker", 0))])
@@ -85,7 +85,7 @@ def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_o
 
 
 def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -> None:
-    log = said(reports["tensorflow-parameter-server"])
+    log = log_text(reports["tensorflow-parameter-server"])
 
     assert dict(re.findall(r"(weights|offset):0 is on /job:(\w+/replica:0/task:\d)", log)) == {
         "weights": "ps/replica:0/task:0",
@@ -95,15 +95,15 @@ def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -
 
 def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobReport]) -> None:
     model = reports["tensorflow-parameter-server"].folder / "model/algo-1/weights.json"
-    found = json.loads(model.read_text())
+    weights = json.loads(model.read_text())
 
     # The examples are the sum of 8 numbers, and 1
-    assert found["weights"] == [[pytest.approx(1.0, abs=0.3)]] * 8
-    assert found["offset"] == pytest.approx(1.0, abs=0.3)
+    assert weights["weights"] == [[pytest.approx(1.0, abs=0.3)]] * 8
+    assert weights["offset"] == pytest.approx(1.0, abs=0.3)
 
 
 def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
-    log = said(reports["tensorflow-parameter-server"], "algo-2")
+    log = log_text(reports["tensorflow-parameter-server"], "algo-2")
 
     assert "worker 0: the chief has exited" in log
     assert "master algo-1 is down, stopping parameter server" in log
@@ -113,28 +113,28 @@ def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
 def test_the_toolkit_makes_all_hosts_workers_that_mirror(
     reports: dict[str, JobReport], host: str, index: int
 ) -> None:
-    found = reports["tensorflow-mirrored"]
+    report = reports["tensorflow-mirrored"]
 
-    assert tf_config(found, host) == {
+    assert tf_config(report, host) == {
         "cluster": {"worker": ["algo-1:8890", "algo-2:8890"]},
         "environment": "cloud",
         "task": {"type": "worker", "index": index},
     }
-    assert f"worker {index} of 2 workers" in said(found, host)
+    assert f"worker {index} of 2 workers" in log_text(report, host)
 
 
 def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["tensorflow-groups"]
-    hosts = {one.group: one.host for one in found.hosts}
+    report = reports["tensorflow-groups"]
+    hosts = {host.group: host.host for host in report.hosts}
 
-    assert "1 data hosts" in said(found, hosts["dnn"])
-    assert f"{hosts['data']}: training is over" in said(found, hosts["data"])
+    assert "1 data hosts" in log_text(report, hosts["dnn"])
+    assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
-    found = reports["tensorflow-lost"]
-    ends = {one.group: one for one in found.hosts}
+    report = reports["tensorflow-lost"]
+    ends = {host.group: host for host in report.hosts}
 
-    assert found.reason == f"InternalServerError: {ends['data'].host} was lost"
+    assert report.reason == f"InternalServerError: {ends['data'].host} was lost"
     assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
-    assert f"data host {ends['data'].host} was lost" in said(found, ends["dnn"].host)
+    assert f"data host {ends['data'].host} was lost" in log_text(report, ends["dnn"].host)

@@ -63,20 +63,20 @@ def built(
         os.utime(directory / "one", (0, 0))
     (directory / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
-    told = directory / "told.json"
+    metadata = directory / "told.json"
     labels = {"bakehouse": f"tests-{os.getpid()}", KEY_LABEL: image(name).key}
     if revision:
         labels["org.opencontainers.image.revision"] = revision
     command = [
         *("docker", "buildx", "build", "--quiet", "--platform", platform),
         *(word for label in labels.items() for word in ("--label", "=".join(label))),
-        *("--metadata-file", str(told)),
+        *("--metadata-file", str(metadata)),
         f"--provenance={'mode=min' if provenance else 'false'}",
         *("--output", f"type=image,name={reference},{exporter}", str(directory)),
     ]
     with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
-    digest = Digest(json.loads(told.read_text())["containerimage.digest"])
+    digest = Digest(json.loads(metadata.read_text())["containerimage.digest"])
     try:
         yield BuiltImage(image(name), digest, 2 * bytes_)
     finally:

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
 from bakehouse.errors import ConflictError
 from bakehouse.lock.apt import locked_fields, merged_versions, package_changes, preferences
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.locked_debian import index, stanza
 
 
@@ -52,7 +52,7 @@ def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
     assert merged_versions("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
     with pytest.raises(ConflictError) as caught:
         merged_versions("sid", [{"vim": "1"}, {"vim": "2"}])
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: steps on Debian sid need `vim` in two versions, 1 and 2\n\n"
         "hint: a lock holds one version of each package: name the same in `apt` of all images on that suite\n"
     )

@@ -10,7 +10,7 @@ from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import BuildError, ConflictError
 from bakehouse.lock import apt_base_image
 from bakehouse.lock.apt_base_image import LockedSteps, VendorBase
-from tests.conftest import said
+from tests.conftest import error_text
 from tests.support.locked_debian import stanza
 
 PINNED = f"house/base:1@sha256:{'ab' * 32}"
@@ -81,8 +81,10 @@ def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
 def test_a_package_without_a_file_that_is_known_is_reported(packages: str) -> None:
     with pytest.raises(BuildError) as caught:
         read(packages=packages)
-    assert said(caught.value).startswith("error: apt of `house/base:1` has no usable file of package `")
-    assert ("hint: its sources need a sha256 of the file and an http or https URL\n") in said(caught.value)
+    assert error_text(caught.value).startswith("error: apt of `house/base:1` has no usable file of package `")
+    assert ("hint: its sources need a sha256 of the file and an http or https URL\n") in error_text(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("files", [FILES.replace("https://tools.example", "cdrom://tools"), FILES[:120]])
@@ -94,7 +96,7 @@ def test_a_package_on_no_web_is_reported(files: str) -> None:
 def test_two_steps_with_one_package_in_two_versions_are_refused() -> None:
     with pytest.raises(ConflictError) as caught:
         apt_base_image.read_output(BASE, {}, {**TEXTS, "2.steps": STEPS.replace("4:13.2.0-7 ", "4:12.0 ")})
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: steps on `house/base:1` need `g++` in two versions, 4:13.2.0-7 and 4:12.0\n\n"
         "hint: a lock holds one version of each package: name the same in `apt` of all images on that base\n"
     )
@@ -117,7 +119,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
     with pytest.raises(ConflictError) as caught:
         read(steps=f"Remv libc6-plugin [1.0]\n{STEPS}")
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: a step on `house/base:1` would remove its package `libc6-plugin`: g++ libc6\n\n"
         "hint: name versions in `apt` that fit the packages of the base, or use another base\n"
     )

@@ -7,7 +7,7 @@ from bakehouse.errors import ConflictError, StaleError
 from bakehouse.lock import apt_base_image, drift
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
-from tests.conftest import COMPONENTS, IMAGE, Tree, said
+from tests.conftest import COMPONENTS, IMAGE, Tree, error_text
 from tests.support.locked_debian import index
 
 
@@ -102,7 +102,7 @@ def test_a_base_that_is_pulled(project: Tree) -> None:
     ]
     with pytest.raises(StaleError) as caught:
         locking.require_locked(open_points(project))
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: 1 item is not locked\n\n"
         "hint: run `bake lock` and commit the result; "
         "write the digest of a base into its component\n"
@@ -126,7 +126,7 @@ def test_a_recipe_that_nothing_fits_for_is_reported_where_it_is_meant_and_left_o
     for task in (locking.run, locking.check):
         with pytest.raises(ConflictError) as caught:
             task(project.root, ["bad"], told.append)
-        assert "no versions satisfy image `bad` on linux/amd64" in said(caught.value)
+        assert "no versions satisfy image `bad` on linux/amd64" in error_text(caught.value)
     assert locking.run(project.root, ["small"], told.append) == ("everything is locked",)
 
 
@@ -147,6 +147,6 @@ def test_what_is_left_open_fails_and_what_is_newer_does_not() -> None:
     locking.require_locked([Drift(DriftKind.NEWER_SYSTEM, "bookworm", "vim 1 -> 2")])
     with pytest.raises(StaleError) as caught:
         locking.require_locked([Drift(DriftKind.UNKNOWN, "a", "b"), Drift(DriftKind.OLDER, "a", "b")])
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: 2 items are not locked\n\nhint: run `bake lock` and commit the result\n"
     )

@@ -8,7 +8,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.plan.dockerfile import layer_owners, render_image
 from bakehouse.plan.model import BootstrappedBase, Image
-from tests.conftest import IMAGE, Tree, said, templates
+from tests.conftest import IMAGE, Tree, error_text, templates
 from tests.support.locked_debian import PACKAGES, index
 
 LOCK = "apt/bookworm.packages"
@@ -129,7 +129,7 @@ def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
     locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
     with pytest.raises(RecipeError) as caught:
         locked.dockerfile()
-    assert said(caught.value) == (
+    assert error_text(caught.value) == (
         "error: `ENV` in the `runtime` block of `metis` has no effect on the image\n"
         "  --> components/metis/install.j2:1:1\n\n"
         "hint: set `environment` or `path` in its component.yaml instead\n"
@@ -211,7 +211,7 @@ def test_a_package_that_is_not_locked_is_a_mistake(
     tree.image(IMAGE + f"apt: [{asked}]\n")
     with pytest.raises(RecipeError) as caught:
         tree.plan()
-    text = said(caught.value)
+    text = error_text(caught.value)
     assert f"error: {message}\n" in text
     assert "hint: run `bake lock small`" in text
 

@@ -12,7 +12,7 @@ from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile, image_lock
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
-from tests.conftest import Tree, said, templates
+from tests.conftest import Tree, error_text, templates
 from tests.plan.test_apt_packages import stage
 from tests.support.locked_debian import stanza
 
@@ -71,7 +71,7 @@ def names(debs: tuple[Deb, ...]) -> list[str]:
 def mistakes(tree: Tree) -> str:
     with pytest.raises(RecipeError) as caught:
         tree.plan()
-    return said(caught.value)
+    return error_text(caught.value)
 
 
 def key(image: Image) -> tuple[str, str]:

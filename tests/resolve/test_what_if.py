@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.errors import ConflictError, UsageError
 from bakehouse.resolve import what_if
-from tests.conftest import Tree, said
+from tests.conftest import Tree, error_text
 
 CUDA = """\
 summary: CUDA images
@@ -53,7 +53,7 @@ def asked(tree: Tree, *words: str) -> str:
     try:
         found = what_if.resolve_on_bases(what_if.parse_assumptions(words, catalog), catalog)
     except ConflictError as error:
-        return said(error)
+        return error_text(error)
     return "\n".join(", ".join(str(one.candidate) for one in (each.base, *each.choices)) for each in found)
 
 
@@ -64,14 +64,14 @@ def asked_of_image(tree: Tree, *words: str) -> str:
             tree.recipes()["small"], what_if.parse_assumptions(words, catalog), catalog
         )
     except ConflictError as error:
-        return said(error)
+        return error_text(error)
     return ", ".join(str(one.candidate) for one in (found.base, *found.choices))
 
 
 def mistaken(tree: Tree, *words: str) -> str:
     with pytest.raises(UsageError) as caught:
         what_if.parse_assumptions(words, tree.catalog())
-    return said(caught.value)
+    return error_text(caught.value)
 
 
 def test_a_base_is_found_for_what_is_asked_for(shop: Tree) -> None:

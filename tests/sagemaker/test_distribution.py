@@ -12,7 +12,7 @@ from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework, LaunchSettings, Training, launch_settings
 from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
 from bakehouse.sagemaker.model_trainer import driver_settings, is_for_model_trainer, train_script
-from tests.conftest import said
+from tests.conftest import error_text
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
 A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)
@@ -40,7 +40,7 @@ def settings(distribution: Mapping[str, object], training: Training | None = Non
 def mistakes(distribution: Mapping[str, Any], training: Training | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         launch_settings(distribution, training or job())
-    return said(caught.value).strip()
+    return error_text(caught.value).strip()
 
 
 def test_nothing_is_sent_without_a_distribution() -> None:
@@ -451,7 +451,7 @@ def test_a_mistake_gets_its_answer(name: str) -> None:
 def drivers(distributed: Mapping[str, Any], training: Training | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         driver_settings(distributed, training or job(), "src")
-    return said(caught.value).strip()
+    return error_text(caught.value).strip()
 
 
 def test_a_driver_of_version_3() -> None:

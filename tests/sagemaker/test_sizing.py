@@ -9,7 +9,7 @@ from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.sizing import Mix, Need, Recommendation, Row, gain, read_numbers, recommend, text
-from tests.conftest import said
+from tests.conftest import error_text
 
 KNOWN = {
     one.name: one
@@ -47,7 +47,7 @@ def named(sizing: Recommendation) -> list[tuple[str, bool]]:
 def mistake(**words: Any) -> str:
     with pytest.raises(UsageError) as caught:
         sized(**words)
-    return said(caught.value).strip()
+    return error_text(caught.value).strip()
 
 
 def test_helpers_bring_the_ratio_up() -> None:

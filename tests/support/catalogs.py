@@ -49,19 +49,19 @@ class Dice:
         self._random = Random(seed)
 
     def catalog(self) -> Catalog:
-        found = [self._component(name) for name in PARTS]
-        return Catalog({one.name: one for one in (*found, self._component("ground", is_base=True))})
+        parts = [self._component(name) for name in PARTS]
+        return Catalog({part.name: part for part in (*parts, self._component("ground", is_base=True))})
 
     def recipe(self) -> Recipe:
-        asked = {one.name: one for one in self._requirements(3, least=1)}
-        patterns = {one: self._one("v0", "v*", "v1") for one in PARTS if self._is_rare()}
+        requirements = {requirement.name: requirement for requirement in self._requirements(3, least=1)}
+        patterns = {name: self._one("v0", "v*", "v1") for name in PARTS if self._is_rare()}
         return Recipe(
             name="random",
             family="random",
             summary="random",
             status="current",
             base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
-            components=tuple(asked.values()),
+            components=tuple(requirements.values()),
             variants={name: Scalar(pattern, NOWHERE) for name, pattern in patterns.items()},
             exclude=frozenset([self._one(*NAMES)] if self._is_rare() else []),
             content=Content(packages=self._lock()),
@@ -93,8 +93,8 @@ class Dice:
 
     def _conflicts(self) -> tuple[Incompatibility, ...]:
         parts = self._requirements(3, least=2)
-        found = Incompatibility(parts, "", "", is_certain=self._is_even(), location=NOWHERE)
-        return (found,) if self._is_rare() else ()
+        incompatibility = Incompatibility(parts, "", "", is_certain=self._is_even(), location=NOWHERE)
+        return (incompatibility,) if self._is_rare() else ()
 
     def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:
         count = self._random.randint(least, most)
@@ -119,7 +119,7 @@ def selections(recipe: Recipe, catalog: Catalog) -> Iterator[tuple[Candidate, ..
     options: list[list[Candidate | None]] = [[*candidates(recipe, catalog, "ground")]]
     options += [[None, *candidates(recipe, catalog, name)] for name in PARTS]
     for picked in product(*options):
-        chosen = tuple(one for one in picked if one)
+        chosen = tuple(candidate for candidate in picked if candidate)
         if is_answer(recipe, chosen):
             yield chosen
 
@@ -139,49 +139,67 @@ def candidates(recipe: Recipe, catalog: Catalog, name: str) -> list[Candidate]:
     ]
 
 
-def brought(recipe: Recipe, one: Candidate) -> list[Requirement]:
-    return [*one.spec.requires, *(other for other in one.spec.recommends if other.name not in recipe.exclude)]
+def brought(recipe: Recipe, candidate: Candidate) -> list[Requirement]:
+    return [
+        *candidate.spec.requires,
+        *(other for other in candidate.spec.recommends if other.name not in recipe.exclude),
+    ]
 
 
 def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     """Whether all demands on what is there are met, and nothing contradicts anything."""
     demands = [recipe.base, *recipe.components]
-    for one in chosen:
-        demands += [*brought(recipe, one), *one.spec.constraints]
+    for candidate in chosen:
+        demands += [*brought(recipe, candidate), *candidate.spec.constraints]
     versions: dict[str, list[str]] = {}
-    for one in chosen:
-        for name, version in one.provided.items():
+    for candidate in chosen:
+        for name, version in candidate.provided.items():
             versions.setdefault(name, []).append(version)
-    if not all(one.allows(version) for one in demands for version in versions.get(one.name, ())):
+    if not all(
+        requirement.allows(version)
+        for requirement in demands
+        for version in versions.get(requirement.name, ())
+    ):
         return False
     for several in versions.values():
         if not all(agree(first, second) for first in several for second in several):
             return False
-    known = [other for one in chosen for other in one.spec.conflicts if other.is_certain]
-    if any(all(any(map(one.allows, versions.get(one.name, ()))) for one in other.parts) for other in known):
+    certain = [other for candidate in chosen for other in candidate.spec.conflicts if other.is_certain]
+    if any(
+        all(any(map(requirement.allows, versions.get(requirement.name, ()))) for requirement in other.parts)
+        for other in certain
+    ):
         return False
-    locked = [*recipe.content.packages, *(package for one in chosen for package in one.spec.packages)]
+    locked = [
+        *recipe.content.packages,
+        *(package for candidate in chosen for package in candidate.spec.packages),
+    ]
     return len({package.version for package in locked}) < 2
 
 
 def agree(first: str, second: str) -> bool:
-    one, two = first.split("."), second.split(".")
-    return all(left == right for left, right in zip(one, two, strict=False))
+    components, others = first.split("."), second.split(".")
+    return all(left == right for left, right in zip(components, others, strict=False))
 
 
 def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     """Whether every name asked for is provided, and no part is there that nobody asked for by its name."""
-    by_name = {one.name: one for one in chosen}
-    provided = {name for one in chosen for name in one.provided}
-    asked, left = set(), [recipe.base, *recipe.components]
+    by_name = {candidate.name: candidate for candidate in chosen}
+    provided = {name for candidate in chosen for name in candidate.provided}
+    visited, left = set(), [recipe.base, *recipe.components]
     while left:
         name = left.pop().name
-        if name not in asked:
-            asked.add(name)
+        if name not in visited:
+            visited.add(name)
             left += brought(recipe, by_name[name]) if name in by_name else []
-    return asked <= provided and by_name.keys() <= asked
+    return visited <= provided and by_name.keys() <= visited
 
 
 def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:
     """Whether a part is there although another one answers for it."""
-    return any(one.name in other.spec.provides for one in chosen for other in chosen if other is not one)
+    return any(
+        candidate.name in other.spec.provides
+        for candidate in chosen
+        for other in chosen
+        if other is not candidate
+    )

@@ -19,7 +19,7 @@ class Instruction:
 
 def instructions(text: str) -> list[Instruction]:
     """What BuildKit would do with a Dockerfile. A heredoc that does not end is a ValueError."""
-    found = []
+    instructions = []
     lines = iter(text.split("\n"))
     for line in lines:
         if not line.strip() or line.lstrip().startswith("#"):
@@ -36,14 +36,14 @@ def instructions(text: str) -> list[Instruction]:
         if word.upper() in ("RUN", "COPY", "ADD"):
             for chomp, end in heredocs(rest):
                 bodies.append(_body(lines, end, is_chomped=bool(chomp)))
-        found.append(Instruction(word.upper(), rest.strip(), tuple(bodies)))
-    return found
+        instructions.append(Instruction(word.upper(), rest.strip(), tuple(bodies)))
+    return instructions
 
 
 def heredocs(rest: str) -> list[tuple[str, str]]:
     """The words that end the heredocs of a line; what stands inside of other quotes is none."""
-    bare = _QUOTED.sub(lambda found: found[0] if rest[: found.start()].endswith(("<<", "<<-")) else " ", rest)
-    return [(found["chomp"], found["word"].strip("\"'")) for found in _HEREDOC.finditer(bare)]
+    bare = _QUOTED.sub(lambda match: match[0] if rest[: match.start()].endswith(("<<", "<<-")) else " ", rest)
+    return [(match["chomp"], match["word"].strip("\"'")) for match in _HEREDOC.finditer(bare)]
 
 
 def _body(lines: Iterator[str], end: str, *, is_chomped: bool) -> str:
@@ -51,7 +51,7 @@ def _body(lines: Iterator[str], end: str, *, is_chomped: bool) -> str:
     for line in lines:
         bare = line.rstrip("\r")
         if (bare.lstrip("\t") if is_chomped else bare) == end:
-            return "".join(f"{one}\n" for one in body)
+            return "".join(f"{line}\n" for line in body)
         body.append(line)
     message = f"the heredoc {end} does not end"
     raise ValueError(message)

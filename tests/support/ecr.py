@@ -62,8 +62,8 @@ class EcrFront(Proxy):
             if reply.status == 201 and "subject" not in json.loads(request.body):
                 self._list(repository, reference, request, reply)
         if reply.status == 201:
-            for told in self.stored:
-                told(repository, reference, request)
+            for callback in self.stored:
+                callback(repository, reference, request)
         return reply
 
     def _pass_below(self, request: Request) -> Reply:
@@ -103,10 +103,10 @@ class EcrFront(Proxy):
 
     def _repository(self, name: str) -> dict[str, Any] | None:
         try:
-            found = self._ecr.describe_repositories(repositoryNames=[name])["repositories"]
+            repositories = self._ecr.describe_repositories(repositoryNames=[name])["repositories"]
         except self._ecr.exceptions.RepositoryNotFoundException:
             return None
-        return dict(found[0])
+        return dict(repositories[0])
 
     def _check_repository(self, request: Request) -> Reply | None:
         named = re.match(r"/v2/(.+?)/(?:manifests|blobs|tags)/", request.path)
@@ -116,10 +116,10 @@ class EcrFront(Proxy):
         return Reply(404, {"Content-Type": "application/json"}, error_body("NAME_UNKNOWN", text))
 
     def _refuse_tag(self, repository: str, reference: str) -> Reply | None:
-        known = self._repository(repository) or {}
-        filters = [rule["filter"] for rule in known.get("imageTagMutabilityExclusionFilters", ())]
+        settings = self._repository(repository) or {}
+        filters = [rule["filter"] for rule in settings.get("imageTagMutabilityExclusionFilters", ())]
         is_excepted = any(fnmatch.fnmatchcase(reference, pattern) for pattern in filters)
-        immutable = str(known.get("imageTagMutability", "")).startswith("IMMUTABLE") and not is_excepted
+        immutable = str(settings.get("imageTagMutability", "")).startswith("IMMUTABLE") and not is_excepted
         if reference.startswith("sha256:") or not immutable:
             return None
         try:

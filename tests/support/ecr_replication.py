@@ -31,12 +31,12 @@ def replicated(stub: EcrStub, region: str, prefix: str, outcome: str = "COMPLETE
     def answer(request: Request) -> Reply | None:
         if not request.headers.get("X-Amz-Target", "").endswith(".DescribeImageReplicationStatus"):
             return None
-        asked = json.loads(request.body)
-        status = statuses.get((asked["repositoryName"], asked["imageId"]["imageDigest"]))
-        told = {"region": region, "registryId": ACCOUNT, "status": status}
+        query = json.loads(request.body)
+        status = statuses.get((query["repositoryName"], query["imageId"]["imageDigest"]))
+        replication = {"region": region, "registryId": ACCOUNT, "status": status}
         if status == "FAILED":
-            told["failureCode"] = "REPOSITORY_NOT_FOUND"
-        document = {**asked, "replicationStatuses": [told] if status else []}
+            replication["failureCode"] = "REPOSITORY_NOT_FOUND"
+        document = {**query, "replicationStatuses": [replication] if status else []}
         return Reply(200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode())
 
     rule = {
@@ -54,16 +54,16 @@ def replicated(stub: EcrStub, region: str, prefix: str, outcome: str = "COMPLETE
 
 def _copy(stub: EcrStub, region: str, repository: str, reference: str, request: Request) -> None:
     """Put a manifest into the other region, with what it names."""
-    here, there = (f"{one}/{repository}" for one in (stub.region, region))
+    source, destination = (f"{name}/{repository}" for name in (stub.region, region))
     manifest = json.loads(request.body)
-    for one in (manifest["config"], *manifest["layers"]):
-        mount = f"{there}/blobs/uploads/?mount={one['digest']}&from={here.replace('/', '%2F')}"
+    for blob in (manifest["config"], *manifest["layers"]):
+        mount = f"{destination}/blobs/uploads/?mount={blob['digest']}&from={source.replace('/', '%2F')}"
         _ask(stub, "POST", mount)
     client = stub.client_in(region)
     with contextlib.suppress(client.exceptions.RepositoryAlreadyExistsException):
         client.create_repository(repositoryName=repository)
     kind = {"Content-Type": request.headers["Content-Type"]}
-    _ask(stub, "PUT", f"{there}/manifests/{reference}", request.body, kind)
+    _ask(stub, "PUT", f"{destination}/manifests/{reference}", request.body, kind)
     client.put_image(
         repositoryName=repository,
         imageManifest=request.body.decode(),
@@ -82,5 +82,5 @@ def _ask(
     """A request to the registry behind all regions."""
     login = base64.b64encode(f"AWS:{PASSWORD}".encode()).decode()
     url = f"http://127.0.0.1:{stub.registry.upstream}/v2/{path}"
-    told = {"Authorization": f"Basic {login}", **(headers or {})}
-    urlopen(UrlRequest(url, body, told, method=method)).close()
+    all_headers = {"Authorization": f"Basic {login}", **(headers or {})}
+    urlopen(UrlRequest(url, body, all_headers, method=method)).close()

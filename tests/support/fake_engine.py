@@ -28,10 +28,10 @@ class Run:
     refused: list[str] = field(default_factory=list)
     netem: str = ""
 
-    def start(self, log: Path, heard: Callable[[bytes], None] = lambda chunk: None) -> None:
+    def start(self, log: Path, listen: Callable[[bytes], None] = lambda chunk: None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.prints)
-        heard(self.prints.encode())
+        listen(self.prints.encode())
 
     def wait(self, seconds: float) -> ContainerExit | None:
         return None if self.exit_code is None else ContainerExit(self.exit_code)
@@ -105,7 +105,7 @@ class FakeEngine:
     def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
         yield (self.archives[reference],)
 
-    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         return ()
 
     def close(self) -> None:

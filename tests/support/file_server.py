@@ -53,7 +53,7 @@ class FileServer:
 
     def put(self, content: bytes, name: str = "part-1.0.tar.gz", path: str = "") -> RequiredFile:
         """Hold a file at its place of a mirror, or at another one."""
-        file = wanted(content, name)
+        file = required_file(content, name)
         self.files[path or f"/{file.sha256}/{name}"] = content
         return file
 
@@ -65,7 +65,7 @@ class FileServer:
         return [headers.get("Range", "") for _, headers in self.asked]
 
 
-def wanted(
+def required_file(
     content: bytes,
     name: str = "part-1.0.tar.gz",
     kind: FileKind = "sdist",
@@ -80,8 +80,8 @@ def wanted(
 @contextlib.contextmanager
 def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iterator[FileServer]:
     """A server on a free port; with TLS where a certificate is given, whose key lies beside it."""
-    told = FileServer()
-    handler = type("Handler", (_Handler,), {"told": told})
+    file_server = FileServer()
+    handler = type("Handler", (_Handler,), {"file_server": file_server})
     with _Quiet((address, 0), handler) as server:
         scheme = "http"
         if certificate:
@@ -89,25 +89,25 @@ def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iter
             context.load_cert_chain(certificate, certificate.with_name("key.pem"))
             server.socket = context.wrap_socket(server.socket, server_side=True)
             scheme = "https"
-        told.url = f"{scheme}://{address}:{server.server_port}"
+        file_server.url = f"{scheme}://{address}:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
-            yield told
+            yield file_server
         finally:
-            if told.gate:
-                told.gate.set()
+            if file_server.gate:
+                file_server.gate.set()
             server.shutdown()
             thread.join()
 
 
 def company_certificate(directory: Path) -> Path:
     """A certificate for 127.0.0.1 that nobody's system trusts, and its key beside it."""
-    found, key = directory / "company.pem", directory / "key.pem"
+    certificate, key = directory / "company.pem", directory / "key.pem"
     subject = ["-subj", "/CN=a company", "-addext", "subjectAltName=IP:127.0.0.1"]
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*openssl, "-keyout", str(key), "-out", str(found)], check=True, capture_output=True)
-    return found
+    subprocess.run([*openssl, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return certificate
 
 
 def basic(login: str) -> str:
@@ -124,29 +124,29 @@ class _Quiet(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    told: FileServer
+    file_server: FileServer
 
     def log_message(self, format: str, *args: Any) -> None:
         return
 
     def do_GET(self) -> None:
-        told = self.told
-        told.asked.append((self.path, self.headers))
-        header = "Proxy-Authorization" if told.is_proxy else "Authorization"
-        if told.login and self.headers.get(header) != basic(told.login):
-            self._end(407 if told.is_proxy else 401)
-        elif told.statuses:
-            self._end(told.statuses.pop(0))
-        elif told.is_proxy:
-            with build_opener(ProxyHandler({})).open(self.path) as answer:
-                self._give(answer.read())
-        elif to := told.redirects.get(self.path):
+        server = self.file_server
+        server.asked.append((self.path, self.headers))
+        header = "Proxy-Authorization" if server.is_proxy else "Authorization"
+        if server.login and self.headers.get(header) != basic(server.login):
+            self._end(407 if server.is_proxy else 401)
+        elif server.statuses:
+            self._end(server.statuses.pop(0))
+        elif server.is_proxy:
+            with build_opener(ProxyHandler({})).open(self.path) as response:
+                self._give(response.read())
+        elif to := server.redirects.get(self.path):
             self.send_response(302)
             self.send_header("Location", to)
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            content = told.files.get(urlsplit(self.path).path)
+            content = server.files.get(urlsplit(self.path).path)
             if content is None:
                 self._end(404)
             else:
@@ -158,46 +158,46 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _give(self, content: bytes) -> None:
-        told, start = self.told, 0
-        asked = self.headers.get("Range", "")
-        is_same = self.headers.get("If-Range", told.etag) == told.etag
-        if asked and told.knows_ranges and is_same:
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        server, start = self.file_server, 0
+        requested = self.headers.get("Range", "")
+        is_same = self.headers.get("If-Range", server.etag) == server.etag
+        if requested and server.knows_ranges and is_same:
+            start = int(requested.removeprefix("bytes=").removesuffix("-"))
         if start and start >= len(content):
             self._end(416)
             return
-        if told.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
+        if server.packs and "gzip" in self.headers.get("Accept-Encoding", ""):
             content = gzip.compress(content)
         self.send_response(206 if start else 200)
         total, end = len(content), len(content)
         if start:
-            start += told.shift
-            end = min(start + told.most, total) if told.most else total
+            start += server.shift
+            end = min(start + server.most, total) if server.most else total
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
         if content[:2] == b"\x1f\x8b":
             self.send_header("Content-Encoding", "gzip")
-        if told.etag:
-            self.send_header("ETag", told.etag)
-        self.send_header("Content-Type", told.kinds.get(self.path, "application/octet-stream"))
+        if server.etag:
+            self.send_header("ETag", server.etag)
+        self.send_header("Content-Type", server.kinds.get(self.path, "application/octet-stream"))
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
         body = content[start:end]
-        if told.cuts:
-            self.wfile.write(body[: told.cuts.pop(0)])
+        if server.cuts:
+            self.wfile.write(body[: server.cuts.pop(0)])
             self.close_connection = True
             self.connection.close()
             return
-        if told.gate:
+        if server.gate:
             half = len(body) // 2
             self.wfile.write(body[:half])
             self.wfile.flush()
-            told.half_sent.set()
-            told.gate.wait()
+            server.half_sent.set()
+            server.gate.wait()
             body = body[half:]
-        if told.pause:
+        if server.pause:
             for byte in body:
                 self.wfile.write(bytes([byte]))
                 self.wfile.flush()
-                threading.Event().wait(told.pause)
+                threading.Event().wait(server.pause)
             return
         self.wfile.write(body)

@@ -115,11 +115,11 @@ class Case:
     def is_local(self) -> bool:
         return any(kind.startswith("local") for _, kind, _ in self.groups)
 
-    def request(self, known: Mapping[str, Instance], directory: Path) -> TrainingRequest:
+    def request(self, instances: Mapping[str, Instance], directory: Path) -> TrainingRequest:
         """The same, as we are asked."""
         return TrainingRequest(
             self.sender,  # type: ignore[arg-type]
-            tuple(instance_group(known, kind, count, name) for name, kind, count in self.groups),
+            tuple(instance_group(instances, kind, count, name) for name, kind, count in self.groups),
             self.extra_instance_type,
             json.loads(json.dumps(self.distribution or {})),
             self.entry_point,
@@ -250,36 +250,36 @@ def _on(dice: Random, **more: Any) -> Any:
 def _distribution(dice: Random, is_tensorflow: bool, groups: list[str]) -> Any:
     if dice.random() < 0.06:
         return None
-    found: dict[str, Any] = {}
+    distribution: dict[str, Any] = {}
     usual = ("mpi", "mpi", "smddp", "smp-mpi")
     own = ("parameter_server", "multi_worker_mirrored_strategy")
     theirs = ("torch_distributed", "torch_distributed", "pytorchddp", "smp-torch", "smddp-torch")
     first, other = (own, theirs) if is_tensorflow else (theirs, own)
     name = dice.choices((*usual, *first, *other), [6] * (len(usual) + len(first)) + [1] * len(other))[0]
-    for one in (name, *((dice.choice((*usual, *own, *theirs)),) if dice.random() < 0.15 else ())):
-        _add(dice, one, found)
+    for launcher in (name, *((dice.choice((*usual, *own, *theirs)),) if dice.random() < 0.15 else ())):
+        _add(dice, launcher, distribution)
     if dice.random() < 0.05:
-        found[dice.choice(("pytorchxla", "horovod", "torchrun"))] = {"enabled": True}
+        distribution[dice.choice(("pytorchxla", "horovod", "torchrun"))] = {"enabled": True}
     if dice.random() < 0.04:
-        found[dice.choice(list(found))] = dice.choice((True, [], "mpi"))
+        distribution[dice.choice(list(distribution))] = dice.choice((True, [], "mpi"))
     if groups and dice.random() < 0.75:
-        found["instance_groups"] = _often(dice, groups[-1:], groups[:2], ["nowhere"], [])
+        distribution["instance_groups"] = _often(dice, groups[-1:], groups[:2], ["nowhere"], [])
     elif dice.random() < 0.04:
-        found["instance_groups"] = ["train"]
-    return found
+        distribution["instance_groups"] = ["train"]
+    return distribution
 
 
-def _add(dice: Random, name: str, found: dict[str, Any]) -> None:
+def _add(dice: Random, name: str, distribution: dict[str, Any]) -> None:
     if name.startswith("smp"):
         # At a time several mistakes would hide each other.
         parameters = dice.choice(PARAMETERS) if dice.random() < 0.7 else {}
-        found["smdistributed"] = {"modelparallel": _on(dice, parameters=parameters)}
+        distribution["smdistributed"] = {"modelparallel": _on(dice, parameters=parameters)}
         name = {"smp-mpi": "mpi", "smp-torch": "torch_distributed"}[name]
         if dice.random() < 0.15:
             return
     if name.startswith("smddp"):
         libraries = {"dataparallel": _on(dice, custom_mpi_options=dice.choice(OPTIONS))}
-        found["smdistributed"] = _often(
+        distribution["smdistributed"] = _often(
             dice,
             libraries,
             libraries | {"modelparallel": {"enabled": True}},
@@ -288,33 +288,33 @@ def _add(dice: Random, name: str, found: dict[str, Any]) -> None:
             chance=0.1,
         )
         if name == "smddp-torch":
-            found["torch_distributed"] = {"enabled": True}
+            distribution["torch_distributed"] = {"enabled": True}
     elif name == "mpi":
         number = _often(dice, 1, 8, 0, "4", chance=0.3)
         more: dict[str, Any] = {"custom_mpi_options": dice.choice(OPTIONS)} if dice.random() < 0.4 else {}
         more |= {"process_per_host": 1} if dice.random() < 0.05 else {}
-        found["mpi"] = _on(dice, processes_per_host=number, **more)
+        distribution["mpi"] = _on(dice, processes_per_host=number, **more)
     else:
-        found[name] = _on(dice)
+        distribution[name] = _on(dice)
 
 
 def _driver(dice: Random, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    driver: dict[str, Any] = {}
     if dice.random() < 0.6:
-        found["process_count_per_node"] = _often(dice, 1, 8, 0, "many", 1.5, chance=0.4)
+        driver["process_count_per_node"] = _often(dice, 1, 8, 0, "many", 1.5, chance=0.4)
     if name == "MPI" and dice.random() < 0.5:
-        words: tuple[Any, ...] = (
+        options: tuple[Any, ...] = (
             ["-x", "A=b"],
             ["-x A=b"],
             "-x A=b",
             ["-x", "FI_EFA_USE_DEVICE_RDMA=1"],
             [1],
         )
-        words = (*words, ["--mca", "btl_vader_single_copy_mechanism", "none"])
-        found["mpi_additional_options"] = dice.choice(words)
+        options = (*options, ["--mca", "btl_vader_single_copy_mechanism", "none"])
+        driver["mpi_additional_options"] = dice.choice(options)
     if name == "Torchrun" and dice.random() < 0.4:
         smps: tuple[Any, ...] = ({"hybrid_shard_degree": 4}, {"random_seed": "x"}, {"shard_degree": 4}, "smp")
-        found["smp"] = dice.choice(smps)
+        driver["smp"] = dice.choice(smps)
     if dice.random() < 0.06:
-        found["processes"] = 4
-    return found
+        driver["processes"] = 4
+    return driver

@@ -62,16 +62,21 @@ def saved(layers: Sequence[bytes], made_by: Iterable[str] = (), form: Form = "gz
         blobs[digest] = content
         return digest
 
-    stored = [put(compressed(one, form)) for one in layers]
-    history = [{"created_by": "ENV A=1", "empty_layer": True}, *({"created_by": one} for one in made_by)]
+    stored = [put(compressed(layer, form)) for layer in layers]
+    history = [
+        {"created_by": "ENV A=1", "empty_layer": True},
+        *({"created_by": created_by} for created_by in made_by),
+    ]
     config = put(json.dumps({"os": "linux", "history": history}).encode())
     manifest = {
         "schemaVersion": 2,
         "config": {"mediaType": "c", "digest": f"sha256:{config}", "size": len(blobs[config])},
-        "layers": [{"mediaType": "l", "digest": f"sha256:{one}", "size": len(blobs[one])} for one in stored],
+        "layers": [
+            {"mediaType": "l", "digest": f"sha256:{digest}", "size": len(blobs[digest])} for digest in stored
+        ],
     }
     put(json.dumps(manifest).encode())
-    listed = [{"Config": f"blobs/sha256/{config}", "Layers": [f"blobs/sha256/{one}" for one in stored]}]
+    listed = [{"Config": f"blobs/sha256/{config}", "Layers": [f"blobs/sha256/{digest}" for digest in stored]}]
     members = [Member(f"blobs/sha256/{name}", content) for name, content in sorted(blobs.items())]
     return layer(
         Member("blobs/sha256", directory=True), *members, Member("manifest.json", json.dumps(listed).encode())

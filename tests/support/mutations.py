@@ -114,7 +114,7 @@ class Outcome:
 
     @property
     def is_placed(self) -> bool:
-        return all(one.location for one in self.diagnostics)
+        return all(diagnostic.location for diagnostic in self.diagnostics)
 
 
 class Mutations:
@@ -153,8 +153,8 @@ class Mutations:
     def _parts(self, text: str) -> tuple[str, ...]:
         """What the first image of a recipe is made of."""
         recipe = self._load(text, self._catalog)[0]
-        found = resolve(recipe, self._catalog)
-        return tuple(choice.name for choice in (found.base, *found.choices))
+        resolution = resolve(recipe, self._catalog)
+        return tuple(choice.name for choice in (resolution.base, *resolution.choices))
 
     def run(self, seed: int) -> Outcome:
         """One case: the same number gives the same one. Only what is no BakehouseError is raised."""
@@ -172,8 +172,8 @@ class Mutations:
         try:
             self.take(text, name)
         except BakehouseError as error:
-            for one in error.diagnostics:
-                failure_text(one)
+            for diagnostic in error.diagnostics:
+                failure_text(diagnostic)
             return Outcome(text, error.diagnostics, time.process_time() - began)
         return Outcome(text, (), time.process_time() - began)
 
@@ -189,7 +189,7 @@ class Mutations:
         root = load(directory / "component.yaml")
         component = read_component(Fields(root, f"component `{name}`", problems), directory)
         user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
-        others = {one: self._catalog.components[one] for one in parts}
+        others = {part: self._catalog.components[part] for part in parts}
         catalog = checked({**others, name: component}, self._catalog.provided_names - {name}, problems)
         problems.raise_as(RecipeError)
         self._image(self._load(user, catalog)[0], catalog)
@@ -232,8 +232,8 @@ def mutated(text: str, random: Random) -> str:
 
 def _change_tree(tree: list[Any], random: Random) -> None:
     """Change one value, key or item; what is below is as likely as what is above."""
-    places = list(_places(tree))
-    holder, key = random.choice(places)
+    nodes = list(_places(tree))
+    holder, key = random.choice(nodes)
     match random.choice(
         ("word", "version", "version", "version", "take out", "exchange", "rename", "again", "add")
     ):
@@ -244,15 +244,15 @@ def _change_tree(tree: list[Any], random: Random) -> None:
         case "take out" if holder is not tree:
             del holder[key]
         case "exchange":
-            other, its = random.choice(places)
+            other, its = random.choice(nodes)
             holder[key] = copy.deepcopy(other[its])
         case "rename" if isinstance(holder, dict):
             holder[random.choice((*KEYS, *WORDS))] = holder.pop(key)
         case "again" if isinstance(holder, list) and holder is not tree:
             holder.extend([holder[key]] * random.choice((1, 2, 50)))
         case "add" if isinstance(holder[key], dict):
-            there = random.choice(places)
-            holder[key][random.choice(KEYS)] = copy.deepcopy(there[0][there[1]])
+            node = random.choice(nodes)
+            holder[key][random.choice(KEYS)] = copy.deepcopy(node[0][node[1]])
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -267,13 +267,13 @@ def _other_version(text: str, random: Random) -> str:
     numbers = list(re.finditer(r"[0-9]+|[<>=!~]=?", text))
     if not numbers:
         return text + random.choice(("*", "-1", ".1", " "))
-    one = random.choice(numbers)
+    number = random.choice(numbers)
     put = (
-        str(max(0, int(one[0][:9]) + random.choice((-1, 1, 10))))
-        if one[0].isdigit()
+        str(max(0, int(number[0][:9]) + random.choice((-1, 1, 10))))
+        if number[0].isdigit()
         else random.choice(("<", ">=", "=="))
     )
-    return text[: one.start()] + put + text[one.end() :]
+    return text[: number.start()] + put + text[number.end() :]
 
 
 def _spot(lines: list[str], random: Random) -> int:
@@ -292,51 +292,51 @@ def _duplicate(lines: list[str], random: Random) -> None:
 
 
 def _swap(lines: list[str], random: Random) -> None:
-    one, other = _spot(lines, random), _spot(lines, random)
-    lines[one], lines[other] = lines[other], lines[one]
+    number, other = _spot(lines, random), _spot(lines, random)
+    lines[number], lines[other] = lines[other], lines[number]
 
 
 def _indent(lines: list[str], random: Random) -> None:
-    spot = _spot(lines, random)
-    lines[spot] = random.choice((" ", "  ", "\t", "- ", "    ")) + lines[spot]
+    number = _spot(lines, random)
+    lines[number] = random.choice((" ", "  ", "\t", "- ", "    ")) + lines[number]
 
 
 def _outdent(lines: list[str], random: Random) -> None:
-    spot = _spot(lines, random)
-    lines[spot] = lines[spot].removeprefix(" " * random.choice((1, 2, 4)))
+    number = _spot(lines, random)
+    lines[number] = lines[number].removeprefix(" " * random.choice((1, 2, 4)))
 
 
 def _word(lines: list[str], random: Random) -> None:
     """Another value, or another key, in the place of one."""
-    spot = _spot(lines, random)
-    found = list(_SCALAR.finditer(lines[spot]))
-    if found:
-        one = random.choice(found)
+    number = _spot(lines, random)
+    scalars = list(_SCALAR.finditer(lines[number]))
+    if scalars:
+        scalar = random.choice(scalars)
         word = random.choice(KEYS if random.random() < 0.25 else WORDS)
-        lines[spot] = lines[spot][: one.start()] + word + lines[spot][one.end() :]
+        lines[number] = lines[number][: scalar.start()] + word + lines[number][scalar.end() :]
 
 
 def _exchange(lines: list[str], random: Random) -> None:
     """A value of this file in the place of another one."""
-    spot, other = _spot(lines, random), _spot(lines, random)
-    here, there = _SCALAR.findall(lines[spot]), _SCALAR.findall(lines[other])
-    if here and there:
-        lines[spot] = lines[spot].replace(random.choice(here), random.choice(there), 1)
+    number, other = _spot(lines, random), _spot(lines, random)
+    old, new = _SCALAR.findall(lines[number]), _SCALAR.findall(lines[other])
+    if old and new:
+        lines[number] = lines[number].replace(random.choice(old), random.choice(new), 1)
 
 
 def _insert(lines: list[str], random: Random) -> None:
-    spot = _spot(lines, random)
-    depth = len(lines[spot]) - len(lines[spot].lstrip(" "))
-    lines.insert(spot, f"{' ' * depth}{random.choice(KEYS)}: {random.choice(WORDS)}\n")
+    number = _spot(lines, random)
+    depth = len(lines[number]) - len(lines[number].lstrip(" "))
+    lines.insert(number, f"{' ' * depth}{random.choice(KEYS)}: {random.choice(WORDS)}\n")
 
 
 def _axis(lines: list[str], random: Random) -> None:
     """Axes of all sizes, some whose product is far too large."""
     count, size = random.choice(((1, 1), (1, 3), (3, 2), (3, 40), (12, 10)))
-    axes = [f"a{number}: [{', '.join(str(one) for one in range(size))}]" for number in range(count)]
-    spot = _spot(lines, random)
-    depth = len(lines[spot]) - len(lines[spot].lstrip(" "))
-    lines.insert(spot, f"{' ' * depth}matrix: {{{', '.join(axes)}}}\n")
+    axes = [f"a{number}: [{', '.join(str(value) for value in range(size))}]" for number in range(count)]
+    number = _spot(lines, random)
+    depth = len(lines[number]) - len(lines[number].lstrip(" "))
+    lines.insert(number, f"{' ' * depth}matrix: {{{', '.join(axes)}}}\n")
 
 
 def _cut(lines: list[str], random: Random) -> None:
@@ -346,11 +346,11 @@ def _cut(lines: list[str], random: Random) -> None:
 
 
 def _characters(lines: list[str], random: Random) -> None:
-    spot = _spot(lines, random)
-    line = lines[spot]
+    number = _spot(lines, random)
+    line = lines[number]
     position = random.randrange(len(line) + 1)
     put = chr(random.choice((*range(0x20, 0x7F), 0, 9, 0x85, 0x2028, 0xFEFF, 0x1F600, 0xD800)))
-    lines[spot] = line[:position] + put + line[position + random.choice((0, 1)) :]
+    lines[number] = line[:position] + put + line[position + random.choice((0, 1)) :]
 
 
 _MUTATIONS: tuple[Mutation, ...] = (

@@ -158,11 +158,11 @@ class Proxy:
         try:
             headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
             connection.request(request.method, request.path, request.body, headers)
-            answer = connection.getresponse()
-            kept = {name: value for name, value in answer.getheaders() if name.lower() not in _OWN}
+            response = connection.getresponse()
+            forwarded = {name: value for name, value in response.getheaders() if name.lower() not in _OWN}
             if request.method == "HEAD":
-                kept["Content-Length"] = answer.getheader("Content-Length", "0")
-            return Reply(answer.status, kept, answer.read())
+                forwarded["Content-Length"] = response.getheader("Content-Length", "0")
+            return Reply(response.status, forwarded, response.read())
         finally:
             connection.close()
 

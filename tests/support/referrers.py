@@ -23,8 +23,8 @@ class Referrers:
 
     def answer(self, request: Request) -> Reply | None:
         """Lists, and notes what is pushed; nothing to all else."""
-        if request.method == "GET" and (asked := _REFERRERS.fullmatch(request.path)):
-            return self._list(asked["repository"], asked["digest"])
+        if request.method == "GET" and (match := _REFERRERS.fullmatch(request.path)):
+            return self._list(match["repository"], match["digest"])
         stored = _MANIFEST.fullmatch(request.path) if request.method == "PUT" else None
         subject = json.loads(request.body).get("subject") if stored else None
         if stored is None or subject is None:

@@ -95,8 +95,8 @@ class TrainingFront(Proxy):
         return dict(self.client("sagemaker").describe_training_job(TrainingJobName=name))
 
     def jobs(self) -> list[str]:
-        found = self.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
-        return [one["TrainingJobName"] for one in found]
+        summaries = self.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
+        return [summary["TrainingJobName"] for summary in summaries]
 
     def asked(self, operation: str) -> int:
         """How often an operation was asked for."""

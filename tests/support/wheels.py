@@ -15,7 +15,7 @@ def wheel(
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     contents = {
         f"{name}.py": f'__version__ = "{version}"\n',
-        f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {one}\n" for one in requires),
+        f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {requirement}\n" for requirement in requires),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     rows = [f"{file},sha256={_digest(text)},{len(text)}" for file, text in contents.items()]

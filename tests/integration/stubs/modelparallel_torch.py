@@ -69,7 +69,7 @@ class StepOutput:
 
 def step(function: Callable[..., Any]) -> Callable[..., StepOutput]:
     def in_microbatches(model: Any, *batch: Any) -> StepOutput:
-        parts = zip(*(torch.chunk(one, _settings["microbatches"]) for one in batch), strict=True)
+        parts = zip(*(torch.chunk(tensor, _settings["microbatches"]) for tensor in batch), strict=True)
         return StepOutput([function(model, *part) for part in parts])
 
     return in_microbatches
