@@ -1,9 +1,9 @@
-"""The job that `estimator` and `launch` get from the command line, and its validation for a release."""
+"""The job of `bake estimator` and `bake launch`, and its validation for a release."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NoReturn
+from typing import NoReturn
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import instances
@@ -16,9 +16,13 @@ from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest, launch_image
 from bakehouse.sagemaker.validate import training_of, validate
 
-Sdk = Literal["v2", "v3", "boto3"]
-SDKS: tuple[Sdk, ...] = ("v2", "v3", "boto3")
+SDKS = {
+    "v2": "version 2 of the SageMaker SDK",
+    "v3": "version 3 of the SageMaker SDK",
+    "boto3": "boto3",
+}
 S3 = "s3://"
+_INSTANCE_COUNT = 2
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
 _STRATEGIES = {
     "mpirun": "mpi",
@@ -32,67 +36,29 @@ _DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
 class JobSpec:
     """Settings of a SageMaker job."""
 
-    sdk: Sdk = "v2"
+    sdk: str = "v2"
+    """One of `SDKS`."""
     entry_point: str = "train.py"
     """Script to send; ignored for an image that contains its own."""
     source_dir: str = ""
+    """Directory of the script, or S3 URI of an archive; empty means to send the script alone."""
     role: str = ""
     """ARN of the execution role; empty means the role of the caller within SageMaker."""
     instance_type: str = ""
-    instance_count: int = 2
-    groups: tuple[tuple[str, str, int], ...] = ()
-    """Name, type and count of each group, instead of one type and count."""
+    """Empty means a type that suits the image."""
+    instance_count: int = 0
+    """0 means 2."""
+    groups: tuple[Group, ...] = ()
+    """Instance groups, instead of one type and count."""
     launcher: str = ""
-    processes_per_host: int | None = None
-    """None means one for each GPU, or one on hosts without GPUs."""
+    processes_per_host: int = 0
+    """0 means one for each GPU, or one on hosts without GPUs."""
     distribution: Mapping[str, object] = field(default_factory=dict)
     """Replaces the launcher."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    keep_alive: int | None = None
-
-
-def job_spec_from_options(
-    *,
-    sdk: str,
-    source_dir: str,
-    instance_type: str,
-    instance_count: int,
-    groups: Sequence[Group],
-    launcher: str,
-    processes_per_host: int,
-    distribution: Mapping[str, object],
-    keep_alive: int,
-    **others: Any,
-) -> JobSpec:
-    """Return the job of a command line; raise UsageError if options contradict each other."""
-
-    if sdk not in SDKS:
-        _refuse(f"unknown SDK `{sdk}`", f"set `--sdk` to one of {', '.join(SDKS)}")
-    if groups and (instance_type or instance_count):
-        hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
-        _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
-    if distribution and (launcher or processes_per_host):
-        message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
-        _refuse(message, "set them in the distribution")
-    if source_dir and not source_dir.startswith(S3) and not Path(source_dir).is_dir():
-        hint = "set `--source-dir` to the directory with the entry point, or to an archive in S3"
-        _refuse(f"the directory `{source_dir}` does not exist", hint)
-    if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
-        hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
-        _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
-    return JobSpec(
-        sdk=sdk,
-        source_dir=source_dir,
-        instance_type=instance_type,
-        instance_count=instance_count or JobSpec().instance_count,
-        groups=tuple((group.name, group.instance_type, group.count) for group in groups),
-        launcher=launcher,
-        processes_per_host=processes_per_host or None,
-        distribution=distribution,
-        keep_alive=keep_alive or None,
-        **others,
-    )
+    keep_alive: int = 0
+    """Seconds to keep the instances for the next job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +80,7 @@ def check_job(
     Raises UsageError with all errors in the job.
     """
     image = launch_image(record, catalog)
-    if job.sdk == "boto3" and not job.role:
-        message = "a boto3 request needs the execution role"
-        _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
+    _check_options(image, job)
     request = _request(image, job, catalog, code_root)
     if job.sdk == "boto3" and request.is_local:
         _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
@@ -132,20 +96,45 @@ def check_job(
     return CheckedJob(image, replace(request, hyperparameters=hyperparameters, entry_point=script), findings)
 
 
+def _check_options(image: LaunchImage, job: JobSpec) -> None:
+    """Raise UsageError if settings are missing or contradict each other."""
+    source_dir = job.source_dir
+    if job.sdk not in SDKS:
+        _refuse(f"unknown SDK `{job.sdk}`", f"set `--sdk` to one of {', '.join(SDKS)}")
+    if job.sdk == "boto3" and not job.role:
+        message = "a boto3 request needs the execution role"
+        _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
+    if job.groups and (job.instance_type or job.instance_count):
+        hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
+        _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
+    if job.distribution and (job.launcher or job.processes_per_host):
+        message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
+        _refuse(message, "set them in the distribution")
+    if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
+        message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
+        _refuse(message, "remove `--entry-point` and `--source-dir`")
+    if source_dir and not source_dir.startswith(S3) and not Path(source_dir).is_dir():
+        hint = "set `--source-dir` to the directory with the entry point, or to an archive in S3"
+        _refuse(f"the directory `{source_dir}` does not exist", hint)
+    if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
+        hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
+        _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
+
+
 def _request(
     image: LaunchImage, job: JobSpec, catalog: Catalog | None, code_root: Path | None
 ) -> TrainingRequest:
     """Return the request to check. It contains an entry point even if the image has its own."""
-    known = instances(catalog) if catalog else {}
+    instance_types = instances(catalog) if catalog else {}
     default_type = "ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"
-    specs = job.groups or (("", job.instance_type or default_type, job.instance_count),)
-    groups = tuple(instance_group(known, instance_type, count, name) for name, instance_type, count in specs)
+    single_group = Group("", job.instance_type or default_type, job.instance_count or _INSTANCE_COUNT)
+    groups = tuple(
+        instance_group(instance_types, group.instance_type, group.count, group.name)
+        for group in job.groups or (single_group,)
+    )
     sender: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
-    if image.entry_point and (job.source_dir or job.entry_point != JobSpec().entry_point):
-        message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
-        _refuse(message, "remove `--entry-point` and `--source-dir`")
     source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
     script = PurePosixPath(entry_point)
     if sender == "ModelTrainer" and not source_dir:
@@ -159,7 +148,7 @@ def _request(
         hyperparameters=job.hyperparameters,
         environment=job.environment,
         framework_version=image.versions["tensorflow"] if sender == "TensorFlow" else "",
-        keep_alive=job.keep_alive,
+        keep_alive=job.keep_alive or None,
         code_root=None if image.entry_point else code_root,
     )
 

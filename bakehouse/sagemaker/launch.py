@@ -227,7 +227,7 @@ def _check(request: LaunchRequest) -> None:
     if not job.groups and not job.instance_type:
         hint = "set `--instance-type` and `--instance-count`, or `--group`"
         report("no instance type given", hint)
-    if {job.instance_type, *(instance_type for _, instance_type, _ in job.groups)} & {*LOCAL}:
+    if {job.instance_type, *(group.instance_type for group in job.groups)} & {*LOCAL}:
         report("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
     if request.name and not (_NAME.fullmatch(request.name) and len(request.name) <= _MAX_NAME):
         report(f"`{request.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")

@@ -16,16 +16,10 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker.create_training_job import api_request, script_path, toolkit_parameters
-from bakehouse.sagemaker.job_spec import JobSpec, check_job
+from bakehouse.sagemaker.job_spec import SDKS, JobSpec, check_job
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.oci import is_loopback, region_of
-
-_SDK_NAMES = {
-    "v2": "version 2 of the SageMaker SDK",
-    "v3": "version 3 of the SageMaker SDK",
-    "boto3": "boto3",
-}
 
 
 class Code(str):
@@ -65,7 +59,7 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
 
 def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
     tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
-    comments = [f"# {record.image}, published {record.date}, {tested}; for {_SDK_NAMES[job.sdk]}"]
+    comments = [f"# {record.image}, published {record.date}, {tested}; for {SDKS[job.sdk]}"]
     if is_loopback(record.registry):
         comments.append(
             f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR."

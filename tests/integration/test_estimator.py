@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bakehouse.cluster.job import Group
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker import snippets
 from bakehouse.sagemaker.job_spec import JobSpec
@@ -58,7 +59,7 @@ TENSORFLOW = {
     "parts": (ReleasedComponent("tensorflow", "2.21.0", "cpu"),),
     "training_module": "sagemaker_tensorflow_container.training:main",
 }
-GROUPS = (("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1))
+GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge"))
 DEFAULTS = JobSpec()
 IN_A_GROUP = {"mpi": {"enabled": True, "processes_per_host": 2}, "instance_groups": ["train"]}
 

@@ -1,52 +1,34 @@
-"""The words of `./bake estimator` and `launch` as a job."""
-
-from typing import Any
+"""Settings of `bake estimator` and `bake launch` that are missing or contradict each other."""
 
 import pytest
 
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
-from bakehouse.sagemaker import job_spec
-from bakehouse.sagemaker.job_spec import JobSpec
-
-NO_WORDS: dict[str, Any] = {
-    "sdk": "v2",
-    "source_dir": "",
-    "instance_type": "",
-    "instance_count": 0,
-    "groups": (),
-    "launcher": "",
-    "processes_per_host": 0,
-    "distribution": {},
-    "keep_alive": 0,
-}
+from bakehouse.sagemaker.job_spec import JobSpec, check_job
+from tests.publish.test_releases import a_record
 
 
-def test_words_that_are_not_there_mean_the_defaults() -> None:
-    assert job_spec.job_spec_from_options(**NO_WORDS) == JobSpec()
-
-
-def test_code_may_lie_in_s3() -> None:
-    address = "s3://code/sourcedir.tar.gz"
-    assert job_spec.job_spec_from_options(**{**NO_WORDS, "source_dir": address}).source_dir == address
+def test_code_may_be_in_s3() -> None:
+    uri = "s3://code/sourcedir.tar.gz"
+    assert check_job(a_record(), JobSpec(source_dir=uri)).request.source_dir == uri
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("job", "message"),
     [
-        ({"sdk": "v4"}, "unknown SDK `v4`"),
+        (JobSpec(sdk="v4"), "unknown SDK `v4`"),
         (
-            {"groups": [Group("data")], "instance_count": 2},
+            JobSpec(groups=(Group("data"),), instance_count=2),
             "`--group` replaces `--instance-type` and `--instance-count`",
         ),
         (
-            {"distribution": {"mpi": {}}, "launcher": "mpirun"},
+            JobSpec(distribution={"mpi": {}}, launcher="mpirun"),
             "`--distribution` replaces `--launcher` and `--processes-per-host`",
         ),
-        ({"source_dir": "nowhere"}, "the directory `nowhere` does not exist"),
-        ({"source_dir": "s3://code/src"}, "`--source-dir s3://code/src` is not an archive"),
+        (JobSpec(source_dir="nowhere"), "the directory `nowhere` does not exist"),
+        (JobSpec(source_dir="s3://code/src"), "`--source-dir s3://code/src` is not an archive"),
     ],
 )
-def test_words_that_do_not_go_together(words: dict[str, object], message: str) -> None:
+def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        job_spec.job_spec_from_options(**{**NO_WORDS, **words})
+        check_job(a_record(), job)

@@ -19,6 +19,7 @@ import pytest
 
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.catalog.project import HOME
+from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status
 from bakehouse.errors import Diagnostic, LaunchError, UsageError
 from bakehouse.plan.workspace import Workspace, open_workspace
@@ -328,7 +329,7 @@ def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
 def test_a_job_in_groups(session: Session) -> None:
     job = JobSpec(
         role=ROLE,
-        groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)),
+        groups=(Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge")),
         distribution={"mpi": {"enabled": True}, "instance_groups": ["train"]},
     )
     session.launch("groups", job=job, detach=True)

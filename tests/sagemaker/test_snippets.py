@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker import snippets
@@ -282,7 +283,7 @@ def test_a_local_job_is_no_request_of_boto3() -> None:
 
 
 def test_groups_of_version_2() -> None:
-    groups = (("data", "ml.c5.18xlarge", 2), ("train", "ml.p4d.24xlarge", 1))
+    groups = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.p4d.24xlarge"))
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["train"]}
     code = snippet(MPI, JobSpec(groups=groups, distribution=distribution))
     assert 'groups = {\n    "data": InstanceGroup("data", "ml.c5.18xlarge", 2),\n' in code
@@ -291,7 +292,7 @@ def test_groups_of_version_2() -> None:
 
 
 def test_groups_without_a_launch_group() -> None:
-    job = JobSpec(groups=(("data", "ml.c5.18xlarge", 2), ("train", "ml.c5.2xlarge", 1)))
+    job = JobSpec(groups=(Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge")))
     [found] = refused(MPI, job)
     assert found == Diagnostic(
         "`distribution` does not name its instance group",

@@ -1,7 +1,7 @@
 """Tasks for jobs on SageMaker: code that starts them, launching, logs, choice of instances."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -11,7 +11,6 @@ from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
 from bakehouse.util import terminal
 
 if TYPE_CHECKING:
-    from bakehouse.sagemaker.job_spec import JobSpec
     from bakehouse.sagemaker.launch import JobCallbacks
     from bakehouse.sagemaker.launch_report import LaunchReport
 
@@ -34,22 +33,6 @@ _FOLLOW_HELP = {
     "stop-on-interrupt": "Ctrl-C also stops the job",
     "verbose": "also print the environment that the SageMaker Training Toolkit reports",
 }
-
-
-def _job(
-    group: list[str], hyperparameter: list[str], environment: list[str], distribution: str, **others: Any
-) -> "JobSpec":
-    """Return the job that the options of `estimator` and `launch` describe."""
-    from bakehouse.cli import job_options
-    from bakehouse.sagemaker import job_spec
-
-    return job_spec.job_spec_from_options(
-        groups=job_options.named_groups(group),
-        hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.environment(environment),
-        distribution=job_options.distribution(distribution),
-        **others,
-    )
 
 
 def _callbacks(verbose: bool) -> "JobCallbacks":
@@ -110,19 +93,21 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.catalog.instance_gpus import find_gpus
+    from bakehouse.cli import job_options
     from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import image_uris
     from bakehouse.sagemaker import snippets
+    from bakehouse.sagemaker.job_spec import JobSpec
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
     wanted = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, wanted)
-    job = _job(
-        group,
-        hyperparameter,
-        environment,
-        distribution,
+    job = JobSpec(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        distribution=job_options.distribution(distribution),
         sdk=sdk,
         entry_point=entry_point,
         source_dir=source_dir,
@@ -191,12 +176,13 @@ def launch(
     from bakehouse.cli import job_options
     from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import launch as launching
+    from bakehouse.sagemaker.job_spec import JobSpec
 
-    job = _job(
-        group,
-        hyperparameter,
-        environment,
-        distribution,
+    job = JobSpec(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.environment(environment),
+        distribution=job_options.distribution(distribution),
         sdk="boto3",
         entry_point=entry_point,
         source_dir=source_dir,
