@@ -50,9 +50,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(tmp_path)
 
 
-def ensure(engine: Engine, directory: Path, said: list[str] | None = None) -> None:
-    say = (said if said is not None else []).append
-    base_image.ensure_base(BASE, engine=engine, state=directory, report=say, get=feeds.get)
+def ensure(engine: Engine, directory: Path, messages: list[str] | None = None) -> None:
+    report = (messages if messages is not None else []).append
+    base_image.ensure_base(BASE, engine=engine, state=directory, report=report, get=feeds.get)
 
 
 def failure(engine: Engine, directory: Path) -> tuple[BakehouseError, str]:
@@ -75,8 +75,8 @@ def test_a_silent_step_of_mmdebstrap_is_reported() -> None:
 
 
 def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: Engine, tmp_path: Path) -> None:
-    said: list[str] = []
-    ensure(engine, tmp_path, said)
+    messages: list[str] = []
+    ensure(engine, tmp_path, messages)
     with tarfile.open(engine.loaded) as archive:
         contents = {entry.name: archive.extractfile(entry) for entry in archive}
         texts = {name: stream.read() for name, stream in contents.items() if stream}
@@ -97,7 +97,7 @@ def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: En
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(b'layer').hexdigest()}"]},
         "history": [{"created": "2026-01-01T00:00:00Z", "created_by": "mmdebstrap bookworm"}],
     }
-    assert said == [
+    assert messages == [
         "base bakehouse/debian:12-12345678: bootstrapping Debian bookworm with ca-certificates, python3",
         "base bakehouse/debian:12-12345678: extracting archives",
         "base bakehouse/debian:12-12345678: 5 bytes, 25 bytes compressed; loading",
@@ -133,14 +133,14 @@ def test_a_base_that_is_there_is_not_made(
 
 def test_of_two_at_once_one_makes_it(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, monkeypatch, mmdebstrap=f"echo made >> {tmp_path}/made; sleep 0.5; printf layer")
-    said: list[str] = []
-    threads = [threading.Thread(target=ensure, args=(engine, tmp_path, said)) for _ in range(2)]
+    messages: list[str] = []
+    threads = [threading.Thread(target=ensure, args=(engine, tmp_path, messages)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (tmp_path / "made").read_text() == "made\n"
-    assert "waiting for another run that bootstraps a base" in said
+    assert "waiting for another run that bootstraps a base" in messages
 
 
 def test_nothing_is_left_of_a_making_that_failed(
@@ -163,8 +163,8 @@ error: base `bakehouse/debian:12-12345678` could not be bootstrapped
 def test_a_mirror_that_does_not_answer(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "Err:1 http://mirror.example bookworm InRelease\\n  Could not resolve 'mirror.example'"
-    put(tmp_path, monkeypatch, mmdebstrap=f'printf "%b\\n" "{said}" >&2; exit 1')
+    message = "Err:1 http://mirror.example bookworm InRelease\\n  Could not resolve 'mirror.example'"
+    put(tmp_path, monkeypatch, mmdebstrap=f'printf "%b\\n" "{message}" >&2; exit 1')
     _, text = failure(engine, tmp_path)
     assert text == (
         """\

@@ -145,7 +145,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     with pytest.raises(BuildError, match="image `b` failed to build"):
         bakehouse.build(IMAGE, replace(IMAGE, name="b"))
 
-    assert [one.image.name for one in bakehouse.verified] == ["a"]
+    assert [image.image.name for image in bakehouse.verified] == ["a"]
 
 
 def test_all_that_differs_from_what_is_declared_is_reported() -> None:
@@ -156,7 +156,7 @@ def test_all_that_differs_from_what_is_declared_is_reported() -> None:
     built = [BuiltImage(replace(IMAGE, name=name), fake_engine.DIGEST, 42) for name in "abc"]
     with pytest.raises(BuildError) as caught:
         verify_all(built, verify, print)
-    assert [one.message for one in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
 
 
 def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
@@ -186,26 +186,26 @@ def test_a_stage_that_images_share_is_weighed_once_and_one_that_is_here_not_at_a
 def test_an_image_that_differs_keeps_no_other_from_being_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def differs(*asked: object) -> None:
+    def differs(*arguments: object) -> None:
         raise BuildError(Diagnostic("`known` is not as declared"))
 
     built: list[str] = []
 
     def build_new(
-        project: object, images: list[Image], *more: object, **words: object
+        project: object, images: list[Image], *more: object, **options: object
     ) -> tuple[BuiltImage, ...]:
         built.extend(image.name for image in images)
         return (BuiltImage(new, fake_engine.DIGEST, 42),)
 
-    known, new = fake_engine.image("known"), fake_engine.image("new")
-    recalled = (BuiltImage(known, fake_engine.DIGEST, 42),)
-    monkeypatch.setattr("bakehouse.build.build.up_to_date.find_up_to_date", lambda *asked: recalled)
+    old, new = fake_engine.image("known"), fake_engine.image("new")
+    recalled = (BuiltImage(old, fake_engine.DIGEST, 42),)
+    monkeypatch.setattr("bakehouse.build.build.up_to_date.find_up_to_date", lambda *arguments: recalled)
     monkeypatch.setattr("bakehouse.build.build.verify_image", differs)
     monkeypatch.setattr("bakehouse.build.build._build", build_new)
     with pytest.raises(BuildError, match="`known` is not as declared"):
         build_images(
             cast(Project, SimpleNamespace(root=tmp_path, state=tmp_path)),
-            [known, new],
+            [old, new],
             FakeEngine(lambda spec: Run()),
             Progress(io.StringIO(), Mode.LINES),
             source="",

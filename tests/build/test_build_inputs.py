@@ -106,12 +106,12 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\nproxy = http://u:word@proxy.example\n")
     machine.environment["PIP_EXTRA_INDEX_URL"] = "https://user:word@other.example/simple"
     fed = Fed(machine)
-    with machine.inputs("https://user:word@mirror.example", feed=fed.feed) as given:
-        url = given.texts["mirrors"].removesuffix("/sha256\n")
-        assert given.texts["pip"] == (
+    with machine.inputs("https://user:word@mirror.example", feed=fed.feed) as files:
+        url = files.texts["mirrors"].removesuffix("/sha256\n")
+        assert files.texts["pip"] == (
             f"[global]\nindex-url = {url}/simple/\ntrusted-host = {url.split('/')[2]}\ntimeout = 86400\n"
         )
-        assert "word" not in "".join(given.texts.values())
+        assert "word" not in "".join(files.texts.values())
         with urllib.request.urlopen(f"{url}/sha256/{fed.file.sha256}/{fed.file.file}") as response:
             assert response.read() == b"six"
     assert machine.said == []
@@ -124,8 +124,8 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
     source = apt_config.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
     monkeypatch.setattr(apt_config, "sources", lambda: (source,))
     feed = Fed(machine).feed if is_fed else None
-    with machine.inputs(feed=feed, suites=("bookworm",)) as given:
-        assert "https://mirror.example/debian bookworm main\n" in given.texts["sources"]
+    with machine.inputs(feed=feed, suites=("bookworm",)) as files:
+        assert "https://mirror.example/debian bookworm main\n" in files.texts["sources"]
 
 
 def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
@@ -133,9 +133,9 @@ def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
 ) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")
     put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
-    with machine.inputs(feed=Fed(machine).feed) as given:
-        assert "https://user:word@index.example/simple" in given.texts["pip"]
-        assert given.inputs.address == ""
+    with machine.inputs(feed=Fed(machine).feed) as files:
+        assert "https://user:word@index.example/simple" in files.texts["pip"]
+        assert files.inputs.address == ""
     assert machine.said == [
         "build steps cannot reach this machine (the engine runs on another machine); they download directly"
     ]
@@ -161,11 +161,11 @@ hint: build without `--offline`
 
 def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")
-    with machine.inputs() as given:
-        paths = list(given.inputs.secrets.values())
+    with machine.inputs() as files:
+        paths = list(files.inputs.secrets.values())
         assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
         assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
-        assert "https://user:word@index.example/simple" in given.texts["pip"]
+        assert "https://user:word@index.example/simple" in files.texts["pip"]
     assert not any(path.exists() for path in paths)
     assert machine.said == []
 
@@ -175,8 +175,8 @@ def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
         "extra-index-url = https://index.example/simple\nfind-links = https://links.example/\n"
         "trusted-host = index.example\ntimeout = 90\n"
     )
-    with machine.inputs() as given:
-        assert given.texts["pip"] == (
+    with machine.inputs() as files:
+        assert files.texts["pip"] == (
             "[global]\n"
             "extra-index-url = https://index.example/simple\n"
             "find-links = https://links.example/\n"
@@ -192,34 +192,34 @@ def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(mac
         f"find-links = {machine.directory}/wheels\n"
     )
     mirrors = ("https://mirror.example/by-hash/", str(machine.directory / "wheels"), "s3://bucket/files")
-    with machine.inputs(*mirrors) as given:
-        assert given.texts["mirrors"] == "https://mirror.example/by-hash\n"
-        assert given.texts["pip"] == (
+    with machine.inputs(*mirrors) as files:
+        assert files.texts["mirrors"] == "https://mirror.example/by-hash\n"
+        assert files.texts["pip"] == (
             "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
         )
-    places = [f"file://{machine.directory}/simple", f"{machine.directory}/wheels", "s3://bucket/files"]
-    assert machine.said == [f"build steps cannot reach `{place}`; skipped" for place in places]
+    sources = [f"file://{machine.directory}/simple", f"{machine.directory}/wheels", "s3://bucket/files"]
+    assert machine.said == [f"build steps cannot reach `{source}`; skipped" for source in sources]
 
 
 def test_certificates_come_once_and_alone(machine: Machine) -> None:
     machine.pip("")
-    with machine.inputs() as given:
-        assert given.texts["ca"] == CERTIFICATE
+    with machine.inputs() as files:
+        assert files.texts["ca"] == CERTIFICATE
 
 
 def test_what_a_machine_does_not_have_is_no_secret(machine: Machine) -> None:
     machine.pip("")
-    with machine.inputs() as given:
-        assert sorted(given.texts) == ["apt", "ca", "pip"]
-        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
+    with machine.inputs() as files:
+        assert sorted(files.texts) == ["apt", "ca", "pip"]
+        assert files.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
 
 
 def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
     machine.pip("")
     large = machine.directory / "large.pem"
     large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
-    with machine.inputs(ca=large) as given:
-        assert list(given.texts) == []
+    with machine.inputs(ca=large) as files:
+        assert list(files.texts) == []
     assert machine.said == [f"`{large}` is not passed to build steps: BuildKit's limit for secrets is 500 kB"]
 
 
@@ -228,8 +228,8 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
 ) -> None:
     machine.pip("")
     put(tmp_path, monkeypatch, apt_config="echo 'Acquire::http::Proxy \"http://proxy.example:3142\";'")
-    with machine.inputs() as given:
-        assert given.texts["apt"] == (
+    with machine.inputs() as files:
+        assert files.texts["apt"] == (
             'Acquire::http::Proxy "http://proxy.example:3142";\n'
             'Acquire::https::CaInfo "/run/secrets/ca";\n'
             'APT::Sandbox::User "root";\n'
@@ -240,10 +240,10 @@ def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again
     machine: Machine,
 ) -> None:
     deb = required_file(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
-    with machine.inputs(feed=Fed(machine).feed) as given:
-        assert "Timeout" not in given.texts["apt"]
-    with machine.inputs(feed=Fed(machine, "", deb).feed) as given:
-        assert given.texts["apt"] == (
+    with machine.inputs(feed=Fed(machine).feed) as files:
+        assert "Timeout" not in files.texts["apt"]
+    with machine.inputs(feed=Fed(machine, "", deb).feed) as files:
+        assert files.texts["apt"] == (
             'Acquire::https::CaInfo "/run/secrets/ca";\nAPT::Sandbox::User "root";\n'
             'Acquire::http::Proxy::127.0.0.1 "DIRECT";\nAcquire::http::Timeout "600";\n'
         )
@@ -255,8 +255,8 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
         "https_proxy": "http://user:word@proxy.example:3128",
         "NO_PROXY": "intern.example",
     }
-    with machine.inputs(feed=Fed(machine).feed) as given:
-        assert given.inputs.arguments == {
+    with machine.inputs(feed=Fed(machine).feed) as files:
+        assert files.inputs.arguments == {
             "https_proxy": "http://user:word@proxy.example:3128",
             "HTTPS_PROXY": "http://user:word@proxy.example:3128",
             "no_proxy": "intern.example,127.0.0.1",
@@ -267,9 +267,9 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
 def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) -> None:
     machine.pip("index-url = http://localhost:3141/root/pypi\n")
     machine.environment["HTTP_PROXY"] = "http://127.0.0.1:3128"
-    with machine.inputs() as given:
-        assert given.inputs.arguments == {}
-        assert given.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
+    with machine.inputs() as files:
+        assert files.inputs.arguments == {}
+        assert files.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
     assert machine.said == [
         "build steps cannot reach the loopback address `localhost:3141`; skipped",
         "build steps cannot reach the loopback address `127.0.0.1:3128`; skipped",

@@ -45,7 +45,7 @@ class Steps:
 @pytest.fixture
 def steps(tmp_path: Path) -> Iterator[Steps]:
     stages: tuple[tuple[RequiredFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST))
-    files = tuple(one for stage in stages for one in stage)
+    files = tuple(file for stage in stages for file in stage)
     plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), stages)
     with serving() as mirror:
         for file, content in ((ONE, b"one"), (TWO, b"two"), (ARCHIVE, b"archive")):
@@ -59,10 +59,10 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
 
 
 def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
-    one, two = ONE.sha256, TWO.sha256
+    first, two = ONE.sha256, TWO.sha256
     assert steps.get("/simple/Tiny_Part/").decode() == (
         "<!DOCTYPE html><html><body>\n"
-        f'<a href="../../sha256/{one}/Tiny.Part-1.0%2Bcpu-py3-none-any.whl#sha256={one}">'
+        f'<a href="../../sha256/{first}/Tiny.Part-1.0%2Bcpu-py3-none-any.whl#sha256={first}">'
         "Tiny.Part-1.0+cpu-py3-none-any.whl</a><br>\n"
         f'<a href="../../sha256/{two}/tiny_part-2.0.tar.gz#sha256={two}">tiny_part-2.0.tar.gz</a><br>\n'
         "</body></html>\n"
@@ -73,15 +73,15 @@ def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
 def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Steps) -> None:
     assert steps.get(f"/sha256/{ONE.sha256}/{ONE.file.replace('+', '%2B')}") == b"one"
     transfers = steps.fetcher.transfers
-    assert {one.file for one in transfers} == {ONE, TWO}
-    for one in transfers:
-        assert one.done.wait(30)
+    assert {transfer.file for transfer in transfers} == {ONE, TWO}
+    for transfer in transfers:
+        assert transfer.done.wait(30)
     assert len(steps.mirror.asked) == 2
 
 
 def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
     assert steps.status(f"/sha256/{LOST.sha256}/{LOST.file}") == 404
-    assert [one.file for one in steps.fetcher.take_failures()] == [LOST]
+    assert [failure.file for failure in steps.fetcher.take_failures()] == [LOST]
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,17 @@ def test_six_images_are_planned(images: tuple[Image, ...]) -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_monolith_installs_what_its_image_holds(images: tuple[Image, ...], name: str) -> None:
-    image = next(one for one in images if one.name == name)
+    image = next(image for image in images if image.name == name)
     stages = image.stages
-    packages = {one.name: one.version for stage in stages for one in (*stage.wheels, *stage.sdists)}
-    wheels = [one.file for stage in stages for one in stage.artifacts.values() if one.file.endswith(".whl")]
+    packages = {
+        package.name: package.version for stage in stages for package in (*stage.wheels, *stage.sdists)
+    }
+    wheels = [
+        artifact.file
+        for stage in stages
+        for artifact in stage.artifacts.values()
+        if artifact.file.endswith(".whl")
+    ]
     packages |= {file.split("-")[0]: file.split("-")[1].replace("%2B", "+") for file in wheels}
     files = [MONOLITHS / "common.txt", MONOLITHS / name / "requirements.txt"]
     lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
@@ -47,7 +54,7 @@ def test_a_monolith_installs_what_its_image_holds(images: tuple[Image, ...], nam
 
 def test_five_images_share_layers_so_that_one_of_them_is_exported_first(images: tuple[Image, ...]) -> None:
     assert leaders(images) == {"fleet-mpi"}
-    assert leaders([one for one in images if one.name in ("fleet-mpi", "fleet-pytorch")]) == frozenset()
+    assert leaders([image for image in images if image.name in ("fleet-mpi", "fleet-pytorch")]) == frozenset()
 
 
 def test_stages_build_on_those_they_start_from_and_copy_from() -> None:

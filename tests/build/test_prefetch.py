@@ -57,9 +57,9 @@ def stage(name: str, *packages: Package, artifacts: tuple[Artifact, ...] = ()) -
         part=InstalledComponent(name, "1", ""),
         source=Path(),
         template="",
-        artifacts={one.name: one for one in artifacts},
-        wheels=tuple(one for one in packages if not one.is_sdist),
-        sdists=tuple(one for one in packages if one.is_sdist),
+        artifacts={artifact.name: artifact for artifact in artifacts},
+        wheels=tuple(package for package in packages if not package.is_sdist),
+        sdists=tuple(package for package in packages if package.is_sdist),
         build_apt=(),
         facts={},
         files={},
@@ -128,8 +128,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gatheri
 
 
 def test_each_file_stands_once_with_all_images_that_want_it(machine: Gathering) -> None:
-    found = required_files(machine.images)
-    assert [(one.kind, one.file, found.images[one]) for one in found.files] == [
+    required = required_files(machine.images)
+    assert [(file.kind, file.file, required.images[file]) for file in required.files] == [
         ("wheel", "tiny-1-py3-none-any.whl", ("one", "two")),
         ("url", "part.tgz", ("two",)),
         ("sdist", "src-2.tar.gz", ("two",)),
@@ -259,11 +259,11 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
     fetcher = prefetch.open_fetcher(
         Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"}
     )
-    with fetcher as found:
+    with fetcher as opened:
         with pytest.raises(BuildError) as caught:
-            prefetch.require_here([image], engine, found, "")
+            prefetch.require_here([image], engine, opened, "")
         engine.here = (base.pinned, "vendor/cuda:1-devel")
-        prefetch.require_here([image], engine, found, "")
+        prefetch.require_here([image], engine, opened, "")
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
 error: 2 files or bases of the build are missing on this machine
@@ -319,11 +319,11 @@ def test_no_credential_is_reported_or_kept(machine: Gathering, tmp_path: Path) -
         prefetch.open_fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
     ):
         prefetch.download_all(required_files(machine.images), fetcher, machine.show)
-    told = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
-    assert "index" in told
-    assert CANARY not in told
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert [path for path in kept if CANARY.encode() in path.read_bytes()] == []
+    output = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
+    assert "index" in output
+    assert CANARY not in output
+    paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in paths if CANARY.encode() in path.read_bytes()] == []
 
 
 def test_lines_without_a_terminal(machine: Gathering) -> None:
@@ -386,13 +386,13 @@ def test_a_store_removes_what_it_has_put_there_alone(tmp_path: Path) -> None:
 
 
 def test_a_store_leaves_what_is_being_received(tmp_path: Path) -> None:
-    store, one = FileCache(tmp_path, print), Sha256(sha256(b"x"))
-    with store.claim(one, lambda: None) as part:
+    store, digest = FileCache(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(digest, lambda: None) as part:
         with part.writing(0, "", ""):
             part.write(b"x")
         FileCache(tmp_path, print).clear()
-        assert store.keep(part, one, "x.tgz").read_bytes() == b"x"
-    with store.claim(one, lambda: None) as part, part.writing(0, "", ""):
+        assert store.keep(part, digest, "x.tgz").read_bytes() == b"x"
+    with store.claim(digest, lambda: None) as part, part.writing(0, "", ""):
         part.write(b"x")
     store.clear()
     assert not (tmp_path / ".parts").exists()
@@ -406,13 +406,13 @@ def test_a_disk_without_links_and_rights_has_files_all_the_same(
 
     monkeypatch.setattr(Path, "chmod", refuse)
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    store, one = FileCache(tmp_path, print), Sha256(sha256(b"x"))
-    with store.claim(one, lambda: None) as part:
+    store, digest = FileCache(tmp_path, print), Sha256(sha256(b"x"))
+    with store.claim(digest, lambda: None) as part:
         with part.writing(0, "", ""):
             part.write(b"x")
-        store.keep(part, one, "x.tgz")
-    assert store.find(one, "y.tgz") == tmp_path / one / "y.tgz"
-    assert sorted(path.name for path in (tmp_path / one).iterdir()) == ["x.tgz", "y.tgz"]
+        store.keep(part, digest, "x.tgz")
+    assert store.find(digest, "y.tgz") == tmp_path / digest / "y.tgz"
+    assert sorted(path.name for path in (tmp_path / digest).iterdir()) == ["x.tgz", "y.tgz"]
 
 
 def test_a_file_that_was_changed_and_given_its_old_time_is_hashed_again(tmp_path: Path) -> None:

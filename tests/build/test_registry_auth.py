@@ -28,17 +28,19 @@ def docker(tmp_path: Path) -> Path:
     return directory
 
 
-def given(docker: Path, config: object, said: list[str] | None = None) -> dict[str, object]:
+def merged_config(docker: Path, config: object, messages: list[str] | None = None) -> dict[str, object]:
     """Return the configuration that docker reads."""
     docker.joinpath("config.json").write_text(json.dumps(config))
     environment = {"DOCKER_CONFIG": str(docker)}
-    say = (said if said is not None else []).append
+    report = (messages if messages is not None else []).append
     state = docker.parent / "state"
-    with docker_logins([HOST], lambda _: AWS, state=state, report=say, environment=environment) as found:
-        directory = Path(found["DOCKER_CONFIG"])
+    with docker_logins(
+        [HOST], lambda _: AWS, state=state, report=report, environment=environment
+    ) as variables:
+        directory = Path(variables["DOCKER_CONFIG"])
         assert (directory / "config.json").stat().st_mode & 0o077 == 0
         assert (directory / "contexts").resolve() == docker / "contexts"
-        assert found["BUILDX_CONFIG"] == str(docker / "buildx")
+        assert variables["BUILDX_CONFIG"] == str(docker / "buildx")
         read = dict(json.loads((directory / "config.json").read_text()))
     assert list((state / "private").iterdir()) == []
     assert docker.joinpath("contexts").is_dir()
@@ -47,16 +49,16 @@ def given(docker: Path, config: object, said: list[str] | None = None) -> dict[s
 
 def test_the_user_s_own_logins_stay(docker: Path) -> None:
     own = {"auths": {"registry.example.com": {"auth": "eDp5"}}, "currentContext": "far"}
-    assert given(docker, own) == {
+    assert merged_config(docker, own) == {
         "auths": {"registry.example.com": {"auth": "eDp5"}, HOST: {"auth": "QVdTOnRva2VuLTE="}},
         "currentContext": "far",
     }
 
 
 def test_a_store_of_credentials_is_not_asked_for_what_is_in_the_file(docker: Path) -> None:
-    found = given(docker, {"credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}})
-    assert found["credHelpers"] == {"gcr.io": "gcloud", HOST: ""}
-    assert found["credsStore"] == "desktop"
+    config = merged_config(docker, {"credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}})
+    assert config["credHelpers"] == {"gcr.io": "gcloud", HOST: ""}
+    assert config["credsStore"] == "desktop"
 
 
 def test_a_helper_that_the_user_has_set_up_is_left_to_it(docker: Path) -> None:
@@ -66,30 +68,34 @@ def test_a_helper_that_the_user_has_set_up_is_left_to_it(docker: Path) -> None:
         raise AssertionError(host)
 
     environment = {"DOCKER_CONFIG": str(docker)}
-    with docker_logins([HOST], never, state=docker.parent, report=print, environment=environment) as found:
-        assert found == {}
+    with docker_logins(
+        [HOST], never, state=docker.parent, report=print, environment=environment
+    ) as variables:
+        assert variables == {}
 
 
 def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def refuse(host: str) -> Credentials:
         raise RegistryAuthError(Diagnostic("no AWS credentials were found", reasons=(Reason("nowhere"),)))
 
     environment = {"DOCKER_CONFIG": str(docker)}
     with docker_logins(
-        [HOST], refuse, state=docker.parent, report=said.append, environment=environment
+        [HOST], refuse, state=docker.parent, report=messages.append, environment=environment
     ) as found:
         assert found == {}
-    assert said == [f"no login to `{HOST}`, the registry of a base: no AWS credentials were found; nowhere"]
+    assert messages == [
+        f"no login to `{HOST}`, the registry of a base: no AWS credentials were found; nowhere"
+    ]
 
 
 def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    hosts = []
 
     @contextlib.contextmanager
-    def registry(project: Project, host: str, say: object) -> Iterator[NamedRegistry]:
-        asked.append(host)
+    def registry(project: Project, host: str, report: object) -> Iterator[NamedRegistry]:
+        hosts.append(host)
         yield NamedRegistry(host, lambda _: AWS)
 
     monkeypatch.setattr(destination, "registry", registry)
@@ -98,4 +104,4 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     images = [replace(fake_engine.image("a"), base=base) for base in bases]
     with base_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
-    assert asked == [HOST]
+    assert hosts == [HOST]

@@ -57,11 +57,11 @@ ANSWER = json.dumps({"component": "part", "installed": "1.0"})
 class Engine(FakeEngine):
     """Engine that answers for the image's component, and records removed images."""
 
-    def __init__(self, answer: str = ANSWER) -> None:
-        super().__init__(lambda spec: Run(prints=answer))
+    def __init__(self, printed: str = ANSWER) -> None:
+        super().__init__(lambda spec: Run(prints=printed))
         self.removed: list[str] = []
 
-    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         self.removed.append(prefix)
         return (prefix,)
 
@@ -97,7 +97,9 @@ class Rehearsals:
                 inputs=BuildInputs(self.secrets, address="127.0.0.1"),
                 progress=progress,
                 restart=lambda: False,
-                done=lambda made: self.done.append([one.rehearsal.real.name for one in made]),
+                done=lambda rehearsals: self.done.append(
+                    [rehearsal.rehearsal.real.name for rehearsal in rehearsals]
+                ),
             )
 
     def given(self, name: str) -> str:
@@ -110,8 +112,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearsals:
     return Rehearsals(tmp_path)
 
 
-def names(made: list[Rehearsed]) -> list[str]:
-    return sorted(one.rehearsal.real.name for one in made)
+def names(rehearsals: list[Rehearsed]) -> list[str]:
+    return sorted(rehearsal.rehearsal.real.name for rehearsal in rehearsals)
 
 
 def test_an_image_that_fails_does_not_keep_others_from_being_tried(machine: Rehearsals) -> None:
@@ -130,9 +132,9 @@ def test_many_images_come_in_groups_and_neither_they_nor_their_bases_are_kept(ma
     assert len(outcome.rehearsed) == 10
     assert [len(group) for group in machine.done] == [8, 2]
     *removed, base = machine.engine.removed
-    assert sorted(removed) == sorted(one.rehearsal.reference for one in outcome.rehearsed)
+    assert sorted(removed) == sorted(result.rehearsal.reference for result in outcome.rehearsed)
     # Both groups are on it
-    assert {name for one in outcome.rehearsed for _, name in one.rehearsal.bases} == {base}
+    assert {name for result in outcome.rehearsed for _, name in result.rehearsal.bases} == {base}
 
 
 def test_few_images_are_kept(machine: Rehearsals) -> None:

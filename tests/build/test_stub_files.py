@@ -36,7 +36,7 @@ def need(
 
 def members(data: bytes) -> dict[str, tarfile.TarInfo]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        return {one.name: one for one in archive.getmembers()}
+        return {member.name: member for member in archive.getmembers()}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_a_wheel_has_the_right_name_tags_and_metadata() -> None:
     with zipfile.ZipFile(io.BytesIO(stub_files.make(need(file, "some-thing", kind="wheel")))) as wheel:
         info = "some_thing-1.0+cu128.dist-info"
         metadata = wheel.read(f"{info}/METADATA").decode()
-        told = wheel.read(f"{info}/WHEEL").decode()
+        wheel_metadata = wheel.read(f"{info}/WHEEL").decode()
         record = wheel.read(f"{info}/RECORD").decode()
         names = set(wheel.namelist())
 
     assert "Name: some-thing\nVersion: 1.0+cu128\n" in metadata
     tags = {f"Tag: {tag}" for tag in parse_wheel_filename(file)[3]}
-    assert {line for line in told.splitlines() if line.startswith("Tag: ")} == tags
+    assert {line for line in wheel_metadata.splitlines() if line.startswith("Tag: ")} == tags
     assert {row.split(",")[0] for row in record.splitlines()} == names
 
 
@@ -68,9 +68,9 @@ def test_pip_installs_a_wheel_with_what_its_stage_drops(tmp_path: Path) -> None:
         "opt/venv/bin/*[Tt]ool*",
         "opt/venv/share/a.txt",
     )
-    one = need("thing-1.0-py3-none-any.whl", "thing", kind="wheel", dropped=patterns)
-    wheel = tmp_path / one.file
-    wheel.write_bytes(stub_files.make(one))
+    required = need("thing-1.0-py3-none-any.whl", "thing", kind="wheel", dropped=patterns)
+    wheel = tmp_path / required.file
+    wheel.write_bytes(stub_files.make(required))
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--prefix", "/opt/venv"]
     command += ["--root", str(tmp_path / "out"), "--quiet", str(wheel)]
     subprocess.run(command, check=True, capture_output=True)
@@ -91,8 +91,8 @@ def test_a_source_configures_makes_and_installs(tmp_path: Path) -> None:
     ):
         subprocess.run(command, cwd=directory, check=True, capture_output=True)
 
-    told = (directory / "out/opt/thing/share/rehearsed/thing-source").read_text()
-    assert told == "thing 1.2.3 from thing-1.2.3.tar.gz\n"
+    note = (directory / "out/opt/thing/share/rehearsed/thing-source").read_text()
+    assert note == "thing 1.2.3 from thing-1.2.3.tar.gz\n"
 
 
 def test_an_installer_of_a_component_is_its_own() -> None:
@@ -110,18 +110,18 @@ def test_an_installer_of_a_component_is_its_own() -> None:
 def test_a_program_says_how_it_was_called(tmp_path: Path) -> None:
     program = tmp_path / "setup.sh"
     program.write_bytes(stub_files.make(need("setup.sh")))
-    said = subprocess.run(
+    output = subprocess.run(
         ["sh", str(program), "-b", "/opt"], capture_output=True, text=True, check=True
     ).stdout
 
-    assert said.endswith("called with: -b /opt\n")
+    assert output.endswith("called with: -b /opt\n")
 
 
 def test_stubs_lie_under_their_checksums(tmp_path: Path) -> None:
-    one = need("a-1-py3-none-any.whl")
-    made = stub_files.make_all([one], tmp_path)
+    required = need("a-1-py3-none-any.whl")
+    directories = stub_files.make_all([required], tmp_path)
 
-    assert (tmp_path / made[one] / one.file).read_bytes() == stub_files.make(one)
+    assert (tmp_path / directories[required] / required.file).read_bytes() == stub_files.make(required)
 
 
 def test_dpkg_reads_the_packages_of_the_repository(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_python_answers_for_its_version_however_it_is_packed(tmp_path: Path) -
 
 
 def test_pip_makes_a_wheel_of_a_source_package_without_any_build_tool(tmp_path: Path) -> None:
-    one = need("some_thing-1.0.tar.gz", "some-thing", kind="sdist")
-    (tmp_path / one.file).write_bytes(stub_files.make(one))
+    required = need("some_thing-1.0.tar.gz", "some-thing", kind="sdist")
+    (tmp_path / required.file).write_bytes(stub_files.make(required))
     command = [
         sys.executable,
         "-m",
@@ -187,7 +187,7 @@ def test_pip_makes_a_wheel_of_a_source_package_without_any_build_tool(tmp_path: 
         "--no-build-isolation",
         "--quiet",
     ]
-    command += ["--wheel-dir", str(tmp_path), str(tmp_path / one.file)]
+    command += ["--wheel-dir", str(tmp_path), str(tmp_path / required.file)]
     subprocess.run(command, check=True, capture_output=True)
 
     with zipfile.ZipFile(tmp_path / "some_thing-1.0-py3-none-any.whl") as wheel:

@@ -41,9 +41,9 @@ def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
         part=InstalledComponent("part", "1.0", ""),
         source=Path("part"),
         template="",
-        artifacts={one.name: one for one in artifacts},
-        wheels=tuple(one for one in packages if not one.is_sdist),
-        sdists=tuple(one for one in packages if one.is_sdist),
+        artifacts={artifact.name: artifact for artifact in artifacts},
+        wheels=tuple(package for package in packages if not package.is_sdist),
+        sdists=tuple(package for package in packages if package.is_sdist),
         build_apt=(),
         facts={},
         files={},
@@ -59,14 +59,16 @@ def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str 
     )
 
 
-def stood_in(one: Image, text: str = "", *, real: bool = False) -> list[str]:
-    return [need.file for need in stub_plan.required_files(one, {"part": text}, real=real)["part"]]
+def stood_in(image: Image, text: str = "", *, real: bool = False) -> list[str]:
+    return [need.file for need in stub_plan.required_files(image, {"part": text}, real=real)["part"]]
 
 
-def rehearsed(one: Image, text: str = "") -> Rehearsal:
-    needs = stub_plan.required_files(one, {"part": text})
-    made = Stubs(dict.fromkeys(needs["part"], SHA), dict.fromkeys(stub_plan.required_bases(one), "bases:1"))
-    return stub_plan.rehearse(one, needs, made)
+def rehearsed(image: Image, text: str = "") -> Rehearsal:
+    needs = stub_plan.required_files(image, {"part": text})
+    stubs = Stubs(
+        dict.fromkeys(needs["part"], SHA), dict.fromkeys(stub_plan.required_bases(image), "bases:1")
+    )
+    return stub_plan.rehearse(image, needs, stubs)
 
 
 def test_large_wheels_get_stubs_and_small_ones_are_real() -> None:
@@ -132,31 +134,31 @@ def test_names_of_the_distribution_s_packages_are_read_from_what_is_run() -> Non
 
 
 def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -> None:
-    one = image(package("small-1-py3-none-any.whl"))
-    made = rehearsed(one)
+    real = image(package("small-1-py3-none-any.whl"))
+    rehearsal = rehearsed(real)
 
-    assert made.image.key != one.key
-    assert made.image.stages[0].key != one.stages[0].key
-    assert made.image.base.reference == "bases:1"
-    assert made.reference == f"bakehouse/rehearsal/mpi-cpu:{made.image.key[:8]}"
-    assert made.real.key == one.key
-    assert made.stubs == ()
-    assert made.is_real("part")
+    assert rehearsal.image.key != real.key
+    assert rehearsal.image.stages[0].key != real.stages[0].key
+    assert rehearsal.image.base.reference == "bases:1"
+    assert rehearsal.reference == f"bakehouse/rehearsal/mpi-cpu:{rehearsal.image.key[:8]}"
+    assert rehearsal.real.key == real.key
+    assert rehearsal.stubs == ()
+    assert rehearsal.is_real("part")
 
 
 def test_nothing_that_stands_on_a_base_stub_counts_as_real() -> None:
-    one = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
+    real = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
 
-    assert rehearsed(one).stubs == ("debian",)
-    assert not rehearsed(one).is_real("part")
+    assert rehearsed(real).stubs == ("debian",)
+    assert not rehearsed(real).is_real("part")
 
 
 def test_the_key_changes_with_a_stub() -> None:
-    one = image(package("large-1-py3-none-any.whl", 30_000_000))
-    needs = stub_plan.required_files(one, {})
-    bases = dict.fromkeys(stub_plan.required_bases(one), "bases:1")
+    real = image(package("large-1-py3-none-any.whl", 30_000_000))
+    needs = stub_plan.required_files(real, {})
+    bases = dict.fromkeys(stub_plan.required_bases(real), "bases:1")
     keys = {
-        stub_plan.rehearse(one, needs, Stubs({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
+        stub_plan.rehearse(real, needs, Stubs({needs["part"][0]: Sha256(digest * 64)}, bases)).image.key
         for digest in "ab"
     }
 
@@ -203,29 +205,35 @@ def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
     last = dockerfile.content.decode().rpartition("\nFROM ")[2]
 
     assert last.startswith(f"{DEBIAN.reference}\n")
-    assert [one.word for one in instructions(f"FROM {last}")] == ["FROM", "COPY", "COPY", "RUN", "LABEL"]
+    assert [instruction.word for instruction in instructions(f"FROM {last}")] == [
+        "FROM",
+        "COPY",
+        "COPY",
+        "RUN",
+        "LABEL",
+    ]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: str, tmp_path: Path) -> None:
     workspace = open_workspace()
-    [one] = plan_images(workspace, [name]).images
-    [made] = rehearse.prepare([one], workspace.templates, DEBIAN, tmp_path)
+    [real_image] = plan_images(workspace, [name]).images
+    [rehearsal] = rehearse.prepare([real_image], workspace.templates, DEBIAN, tmp_path)
     directory = tmp_path / "rehearsal" / "images" / name
-    real = rendering.render_image(one, templates())[0].content.decode()
+    real = rendering.render_image(real_image, templates())[0].content.decode()
 
     written = (directory / "Dockerfile").read_text()
 
-    assert _comparable(written, made) == _comparable(real, made)
+    assert _comparable(written, rehearsal) == _comparable(real, rehearsal)
     assert "rehearsed, not built" in written.splitlines()[0]
     assert 'org.bakehouse.rehearsed="rehearsed, not built"' in written
     [(target, bake)] = json.loads((directory / "docker-bake.json").read_text())["target"].items()
-    assert target == one.target
-    assert bake["tags"] == [made.reference]
+    assert target == real_image.target
+    assert bake["tags"] == [rehearsal.reference]
     lock = json.loads((directory / "stubs.lock").read_text())
-    assert lock["key"] == one.key
-    assert {row["stub"] for row in lock["files"]} == {digest for _, digest in made.files}
-    for need, digest in made.files:
+    assert lock["key"] == real_image.key
+    assert {row["stub"] for row in lock["files"]} == {digest for _, digest in rehearsal.files}
+    for need, digest in rehearsal.files:
         assert (tmp_path / "rehearsal" / "files" / digest / need.file).is_file()
 
 
@@ -233,33 +241,33 @@ def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: s
 def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path: Path) -> None:
     workspace = open_workspace()
     images = plan_images(workspace, [name]).images
-    [made] = rehearse.prepare(images, workspace.templates, DEBIAN, tmp_path)
+    [rehearsal] = rehearse.prepare(images, workspace.templates, DEBIAN, tmp_path)
     paths = [path for path in (tmp_path / "rehearsal" / "images" / name).rglob("*") if path.suffix != ".lock"]
     text = "\n".join(path.read_text() for path in paths if path.is_file() and path.suffix != ".json")
-    asked = set(re.findall(r"(?:^|^ *download |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
+    digests = set(re.findall(r"(?:^|^ *download |--hash=sha256:)([0-9a-f]{64})\b", text, re.MULTILINE))
 
-    assert asked
-    assert asked <= {file.sha256 for file in required_files([made.image]).files}
+    assert digests
+    assert digests <= {file.sha256 for file in required_files([rehearsal.image]).files}
 
 
-def _comparable(dockerfile: str, made: Rehearsal) -> list[Instruction]:
+def _comparable(dockerfile: str, rehearsal: Rehearsal) -> list[Instruction]:
     """Return the instructions without the parts that a rehearsal may change."""
-    bases = [reference for _, reference in made.bases]
-    bases += [made.real.build_base] if made.real.build_base else []
-    base = made.real.base
+    bases = [reference for _, reference in rehearsal.bases]
+    bases += [rehearsal.real.build_base] if rehearsal.real.build_base else []
+    base = rehearsal.real.base
     bases += [base.pinned if isinstance(base, RegistryBase) else base.reference]
-    found = []
-    for one in instructions(dockerfile):
+    normalized = []
+    for instruction in instructions(dockerfile):
         rest, bodies = (
             re.sub(r"\b([0-9a-f]{64}|unknown)\b", "SHA256", text)
-            for text in (one.rest, "\0".join(one.heredocs))
+            for text in (instruction.rest, "\0".join(instruction.heredocs))
         )
-        if one.word == "FROM":
-            words = one.rest.split(" ")
+        if instruction.word == "FROM":
+            words = instruction.rest.split(" ")
             rest = " ".join(["BASE" if words[0] in bases else words[0], *words[1:]])
-        if one.word != "LABEL":
-            found.append(Instruction(one.word, rest, (bodies,)))
-    return found
+        if instruction.word != "LABEL":
+            normalized.append(Instruction(instruction.word, rest, (bodies,)))
+    return normalized
 
 
 def test_a_need_says_what_it_is_for() -> None:
@@ -278,27 +286,27 @@ def test_a_need_says_what_it_is_for() -> None:
 def test_what_is_compiled_against_a_stub_is_one_too() -> None:
     base = image(package("framework-1-py3-none-any.whl", 30_000_000))
     above = replace(stage(package("against-1.tar.gz")), name="above")
-    one = replace(base, stages=(*base.stages, above))
+    stacked = replace(base, stages=(*base.stages, above))
     text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
 
-    assert [need.file for need in stub_plan.required_files(one, {"above": text})["above"]] == [
+    assert [need.file for need in stub_plan.required_files(stacked, {"above": text})["above"]] == [
         "against-1.tar.gz"
     ]
-    assert stub_plan.required_files(one, {"above": "FROM toolchain AS above\n"})["above"] == []
+    assert stub_plan.required_files(stacked, {"above": "FROM toolchain AS above\n"})["above"] == []
 
 
 def test_what_a_stub_provides_is_not_real_either() -> None:
-    one = image(package("large-1-py3-none-any.whl", 30_000_000))
-    one = replace(
-        one,
+    real = image(package("large-1-py3-none-any.whl", 30_000_000))
+    real = replace(
+        real,
         parts=(
             InstalledComponent("part", "1.0", "", provides=(("cuda", "12.8"),)),
             InstalledComponent("other", "1", ""),
         ),
     )
-    made = rehearsed(one)
+    rehearsal = rehearsed(real)
 
-    assert [made.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]
+    assert [rehearsal.is_real(name) for name in ("part", "cuda", "other")] == [False, False, True]
 
 
 def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
@@ -311,15 +319,15 @@ def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_p
     needs = stub_plan.required_files(plain, {"part": ""})
     files = stub_files.make_all(needs["part"], project.state / "rehearsal" / "files")
     [(need, digest)] = files.items()
-    one = stub_plan.rehearse(
+    rehearsal = stub_plan.rehearse(
         plain, needs, Stubs(files, dict.fromkeys(stub_plan.required_bases(plain), "bases:1"))
     )
 
-    with rehearse.start_downloads([one], DEBIAN, project, print) as downloads:
+    with rehearse.start_downloads([rehearsal], DEBIAN, project, print) as downloads:
         wheels = [file for file in downloads.required.files if file.kind == "wheel"]
-        found = {file.file: downloads.fetcher.local(file) for file in wheels}
+        paths = {file.file: downloads.fetcher.local(file) for file in wheels}
 
-    assert found == {
+    assert paths == {
         real.file: cached,
         need.file: project.state / "rehearsal" / "files" / digest / need.file,
     }

@@ -49,8 +49,8 @@ def test_a_silent_fetch_is_a_download_and_an_export_an_export() -> None:
 
 
 def test_cached_steps_cost_nothing() -> None:
-    one = StepTime("s", "1/2", "RUN make", ("a",), 3.0, True, (("compile", 3.0),))
-    assert spent([one]) == {"compile": 0.0}
+    step = StepTime("s", "1/2", "RUN make", ("a",), 3.0, True, (("compile", 3.0),))
+    assert spent([step]) == {"compile": 0.0}
 
 
 def test_bytes_are_known_where_every_transfer_knows_them() -> None:

@@ -25,15 +25,15 @@ def smoke_file(directory: Path, name: str, text: str = "def installed(): return 
     return path
 
 
-def lines(*answers: dict[str, object]) -> str:
-    return "".join(json.dumps(answer) + "\n" for answer in answers)
+def lines(*records: dict[str, object]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def ask_here(*arguments: str) -> list[dict[str, object]]:
     """Run the script of the containers."""
     command = [sys.executable, str(verify.PROBES / "checks.py"), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [json.loads(line) for line in ended.stdout.splitlines()]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_each_check_tells_how_it_ended_and_where(tmp_path: Path) -> None:
         """,
     )
 
-    answers = [answer for answer in ask_here("--checks", f"one={path}") if answer.get("outcome") != "started"]
+    records = [record for record in ask_here("--checks", f"one={path}") if record.get("outcome") != "started"]
 
-    for answer in answers[1:]:
-        assert answer.pop("seconds") is not None
-    assert answers == [
+    for record in records[1:]:
+        assert record.pop("seconds") is not None
+    assert records == [
         {"component": "one", "installed": None},
         {"component": "one", "check": "good", "outcome": "passed", "reason": "", "line": 0},
         {"component": "one", "check": "bad", "outcome": "failed", "reason": "ValueError: boom", "line": 4},
@@ -100,9 +100,9 @@ def test_a_component_that_crashes_or_hangs_does_not_silence_the_others(tmp_path:
     broken = smoke_file(tmp_path, "broken", "\nimport nowhere\n")
     good = smoke_file(tmp_path, "good")
 
-    answers = ask_here("--seconds", "1", *(f"{path.stem}={path}" for path in (crash, hang, broken, good)))
+    records = ask_here("--seconds", "1", *(f"{path.stem}={path}" for path in (crash, hang, broken, good)))
 
-    assert answers == [
+    assert records == [
         {"component": "crash", "ended": "killed by SIGSEGV"},
         {"component": "hang", "ended": "no answer within 1 s"},
         {"component": "broken", "error": "ModuleNotFoundError: No module named 'nowhere'", "line": 2},
@@ -118,34 +118,36 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
         InstalledComponent("c", "1.0", "", smoke),
         InstalledComponent("d", "1.0", ""),
     )
-    told = lines(
+    printed = lines(
         {"component": "a", "installed": "1.0"},
         {"component": "b", "error": "ImportError: no", "line": 3},
     )
 
-    answers = verify.read_results(parts, told.splitlines(), 1.0, LOG)
+    results = verify.read_results(parts, printed.splitlines(), 1.0, LOG)
 
-    assert answers.versions == (
+    assert results.versions == (
         VersionResult("a", "1.0", "1.0", "", str(smoke)),
         VersionResult("b", "1.0", None, "ImportError: no", f"{smoke}:3"),
         VersionResult("c", "1.0", None, "no answer", ""),
         VersionResult("d", "1.0"),
     )
-    assert [answer.matches for answer in answers.versions] == [True, False, False, True]
+    assert [version.matches for version in results.versions] == [True, False, False, True]
 
 
 def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Path) -> None:
     smoke = tmp_path / "smoke.py"
-    told = lines(
+    printed = lines(
         {"component": "a", "installed": "1.0"},
         {"component": "a", "check": "x", "outcome": "started"},
         {"component": "a", "ended": "killed by SIGSEGV"},
     )
 
-    answers = verify.read_results((InstalledComponent("a", "1.0", "", smoke),), told.splitlines(), 1.0, LOG)
+    results = verify.read_results(
+        (InstalledComponent("a", "1.0", "", smoke),), printed.splitlines(), 1.0, LOG
+    )
 
-    assert answers.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
-    assert answers.versions[0].matches
+    assert results.checks == (CheckAnswer("a", "x", Outcome.FAILED, "killed by SIGSEGV", 0.0, str(smoke)),)
+    assert results.versions[0].matches
 
 
 def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path) -> None:
@@ -182,12 +184,12 @@ def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
 def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: Path) -> None:
     provides = (("cuda", "13.0.3"), ("cudnn", "9.20"), ("nccl", "2.29.7"))
     parts = (InstalledComponent("torch", "2.13.0", "", smoke_file(tmp_path, "torch"), provides),)
-    answer: dict[str, object] = {
+    record: dict[str, object] = {
         "component": "torch",
         "installed": "2.13.0",
         "provided": {"cuda": "13.0", "nccl": "2.29.3"},
     }
-    engine = FakeEngine(lambda spec: Run(prints=lines(answer)))
+    engine = FakeEngine(lambda spec: Run(prints=lines(record)))
 
     with pytest.raises(BuildError) as caught:
         verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
@@ -257,10 +259,12 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     smoke = smoke_file(tmp_path, "mpi4py")
     part = InstalledComponent("mpi4py", "4.1.2", "", smoke)
     error = "ImportError: libmpi.so.40: cannot open shared object file"
-    told = lines({"component": "mpi4py", "error": error, "line": 9})
+    printed = lines({"component": "mpi4py", "error": error, "line": 9})
 
     with pytest.raises(BuildError) as caught:
-        verify.verify_image(FakeEngine(lambda spec: Run(prints=told)), image(parts=(part,)), DIGEST, tmp_path)
+        verify.verify_image(
+            FakeEngine(lambda spec: Run(prints=printed)), image(parts=(part,)), DIGEST, tmp_path
+        )
 
     assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
         error: cannot read the version of `mpi4py` in image `mpi-cpu`
@@ -277,6 +281,6 @@ def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) ->
     part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(exit_code=137))
 
-    answers = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
+    results = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
 
-    assert answers.versions[0].error == "exited with 137"
+    assert results.versions[0].error == "exited with 137"

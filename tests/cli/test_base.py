@@ -14,7 +14,7 @@ from bakehouse.plan.workspace import open_workspace, plan_images
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
+def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
     """The bases that the engine was asked to make."""
     bases: list[BootstrappedBase] = []
 
@@ -31,16 +31,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
     return bases
 
 
-def test_the_base_is_the_one_that_images_start_from(made: list[BootstrappedBase]) -> None:
+def test_the_base_is_the_one_that_images_start_from(bases: list[BootstrappedBase]) -> None:
     workspace = open_workspace(HOME)
     [image] = plan_images(workspace, ["pytorch-cpu"]).images
 
     assert workflow.make_base(workspace, image.base_part.label, print) == image.base
-    assert made == [image.base]
+    assert bases == [image.base]
     assert image.base_part.label == "debian-12"
 
 
-def test_an_unknown_base_is_an_error_that_names_the_known_ones(made: list[BootstrappedBase]) -> None:
+def test_an_unknown_base_is_an_error_that_names_the_known_ones(bases: list[BootstrappedBase]) -> None:
     workspace = open_workspace(HOME)
     for name, hint in (
         ("debain-12", "did you mean `debian-12`?"),
@@ -50,4 +50,4 @@ def test_an_unknown_base_is_an_error_that_names_the_known_ones(made: list[Bootst
             workflow.make_base(workspace, name, print)
         [diagnostic] = caught.value.diagnostics
         assert (diagnostic.message, diagnostic.hint) == (f"unknown base `{name}`", hint)
-    assert made == []
+    assert bases == []

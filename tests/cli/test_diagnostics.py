@@ -18,9 +18,9 @@ def at(text: str, column: int, length: int = 1, line: int = 4) -> Location:
     return Location(Path("recipes/images/train.yaml"), line, column, length, text)
 
 
-def excerpt(spot: Location, label: str = "") -> list[str]:
+def excerpt(location: Location, label: str = "") -> list[str]:
     """The line and the caret line, without what stands left of the bar."""
-    lines = failure_text(Diagnostic("wrong", spot, label)).splitlines()
+    lines = failure_text(Diagnostic("wrong", location, label)).splitlines()
     return [line.partition(" | ")[2] for line in lines[3:5]]
 
 
@@ -65,10 +65,11 @@ def test_what_is_empty_is_left_out() -> None:
 
 
 def test_a_place_without_its_line_is_only_named() -> None:
-    spot = Location(Path("a.yaml"), 1, 1)
+    location = Location(Path("a.yaml"), 1, 1)
 
     assert (
-        failure_text(Diagnostic("`a.yaml` is empty", spot)) == "error: `a.yaml` is empty\n  --> a.yaml:1:1\n"
+        failure_text(Diagnostic("`a.yaml` is empty", location))
+        == "error: `a.yaml` is empty\n  --> a.yaml:1:1\n"
     )
 
 
@@ -91,9 +92,9 @@ def test_paths_are_told_relative_to_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    here, elsewhere = Location(tmp_path / "a.yaml", 1, 2), Location(Path("/elsewhere/b.yaml"), 1, 2)
+    inside, elsewhere = Location(tmp_path / "a.yaml", 1, 2), Location(Path("/elsewhere/b.yaml"), 1, 2)
 
-    assert "--> a.yaml:1:2\n" in failure_text(Diagnostic("wrong", here))
+    assert "--> a.yaml:1:2\n" in failure_text(Diagnostic("wrong", inside))
     assert "--> /elsewhere/b.yaml:1:2\n" in failure_text(Diagnostic("wrong", elsewhere))
 
 
@@ -145,8 +146,8 @@ def test_a_caret_longer_than_what_is_shown_ends_with_it() -> None:
 
 
 def test_what_a_file_says_moves_no_cursor_and_starts_no_line() -> None:
-    spot = at("a: \x1b[2J\x07b", 4)
-    text = failure_text(Diagnostic("`a\nerror: b\r\x1b[31mc\u202e\ud800`", spot, hint="do\nthis"))
+    location = at("a: \x1b[2J\x07b", 4)
+    text = failure_text(Diagnostic("`a\nerror: b\r\x1b[31mc\u202e\ud800`", location, hint="do\nthis"))
 
     assert (
         text
@@ -189,8 +190,8 @@ def test_one_failure_has_no_count() -> None:
 
 def test_a_terminal_gets_colour() -> None:
     stream = Terminal()
-    spot = Location(Path("a.yaml"), 1, 1)
-    write_failure(RecipeError(Diagnostic("one", reasons=(Reason("two", spot),))), stream, {})
+    location = Location(Path("a.yaml"), 1, 1)
+    write_failure(RecipeError(Diagnostic("one", reasons=(Reason("two", location),))), stream, {})
 
     assert stream.getvalue() == (
         "\033[31;1merror\033[0m: \033[1mone\033[0m\n  because two   \033[34ma.yaml:1:1\033[0m\n"
@@ -227,9 +228,9 @@ def test_github_gets_an_annotation_for_each() -> None:
 
 
 def test_an_annotation_can_not_be_left() -> None:
-    spot = Location(Path("a,line=1::b%.yaml"), 3, 1)
+    location = Location(Path("a,line=1::b%.yaml"), 3, 1)
 
-    assert annotation(Diagnostic("50 %\n::error::x", spot, hint="y")) == (
+    assert annotation(Diagnostic("50 %\n::error::x", location, hint="y")) == (
         "::error file=a%2Cline=1%3A%3Ab%25.yaml,line=3,col=1::50 %25\\n::error::x; hint: y\n"
     )
 

@@ -35,7 +35,7 @@ def workspace(tree: Tree) -> Workspace:
     return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
 
 
-def found(workspace: Workspace) -> tuple[image_table.ImageRow, ...]:
+def rows(workspace: Workspace) -> tuple[image_table.ImageRow, ...]:
     return image_docs.collect_rows(workspace, workspace.recipes.values())
 
 
@@ -46,9 +46,9 @@ def write(workspace: Workspace, table: str) -> Path:
 
 
 def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(workspace: Workspace) -> None:
-    one = next(entry for entry in found(workspace) if entry.recipe.name == "small-py311")
+    row = next(entry for entry in rows(workspace) if entry.recipe.name == "small-py311")
 
-    assert image_table.as_object(one) == {
+    assert image_table.as_object(row) == {
         "image": "small-py311",
         "family": "family",
         "status": "legacy",
@@ -70,10 +70,10 @@ def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) ->
 
 
 def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
-    told = image_table.table(found(workspace))
+    table = image_table.table(rows(workspace))
 
     assert (
-        told.partition("## ")[2]
+        table.partition("## ")[2]
         == """\
 family
 
@@ -143,7 +143,7 @@ def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_nex
     )
 
     image_docs.check_table(workspace)
-    levels = {entry.recipe.name: entry.level for entry in found(workspace)}
+    levels = {entry.recipe.name: entry.level for entry in rows(workspace)}
     assert levels["small"] is Level.BUILT
     image_docs.record_runs(workspace)
     assert image_docs.write_table(workspace)
@@ -154,8 +154,8 @@ def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> N
     project = workspace.project
     old = run_log.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
     run_log.record_runs(project.state, {"small": old}, project.state / "locks")
-    told = image_table.table(found(workspace))
+    table = image_table.table(rows(workspace))
     assert (
         "| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current |"
-        " rendered (rehearsed 2026-11-20, changed since) |\n" in told
+        " rendered (rehearsed 2026-11-20, changed since) |\n" in table
     )

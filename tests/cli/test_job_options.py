@@ -12,15 +12,15 @@ HERE = str(Path(__file__).parent)
 
 
 def test_hosts_of_one_type() -> None:
-    found = job_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
+    groups = job_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
 
-    assert found == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
+    assert groups == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
 
 
 def test_groups_of_several_types_with_their_share_of_the_machine() -> None:
-    words = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
+    groups = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
 
-    assert job_options.cluster(words, 0, "", ["data=1.5"], 1) == (
+    assert job_options.cluster(groups, 0, "", ["data=1.5"], 1) == (
         Group("data", "ml.c5.18xlarge", 2, 1.5, 1),
         Group("dnn", "ml.p4d.24xlarge", 1, None, 1),
     )
@@ -36,7 +36,7 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    words = ["train=s3://a/b", "train=s3://a/c"]
+    channels = ["train=s3://a/b", "train=s3://a/c"]
     for read, option in [
         (job_options.inputs, "--input"),
         (job_options.environment, "--environment"),
@@ -44,7 +44,7 @@ def test_a_name_is_given_once() -> None:
         (job_options.channels, "--channel"),
     ]:
         with pytest.raises(UsageError) as caught:
-            read(words)
+            read(channels)
         assert caught.value.diagnostics == (
             Diagnostic(f"`{option}` gives `train` twice", hint="remove one of them"),
         )
@@ -99,13 +99,13 @@ def test_what_is_cut_off_from_what_and_when() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "found"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
-def test_sizes(text: str, found: int | None) -> None:
-    assert job_options.size(text, "--memory") == found
+@pytest.mark.parametrize(("text", "size"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
+def test_sizes(text: str, size: int | None) -> None:
+    assert job_options.size(text, "--memory") == size
 
 
 @pytest.mark.parametrize(
-    ("call", "told", "hint"),
+    ("call", "message", "hint"),
     [
         (
             lambda: job_options.cluster(["a=ml.x"], 2, "", [], 0),
@@ -215,10 +215,10 @@ def test_sizes(text: str, found: int | None) -> None:
         ),
     ],
 )
-def test_what_makes_no_job_is_told(call: object, told: str, hint: str) -> None:
+def test_what_makes_no_job_is_told(call: object, message: str, hint: str) -> None:
     assert callable(call)
     with pytest.raises(UsageError) as caught:
         call()
 
-    [found] = caught.value.diagnostics
-    assert (found.message, found.hint) == (told, hint)
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (message, hint)

@@ -50,14 +50,14 @@ def sample(heading: str, number: int = 0) -> Any:
     return [value for name, value in SAMPLES.items() if name.startswith(f"{heading} ")][number]
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """Return what a task prints with `--json`."""
-    assert main.run([*words, "--json"]) == 0
+    assert main.run([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
-    ("words", "number"),
+    ("command", "number"),
     [
         ("list mpi-cpu", 0),
         ("resolve pytorch-cpu --assume python=3.11", 1),
@@ -72,12 +72,12 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     ],
 )
 def test_reports_have_the_documented_shape(
-    words: str, number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, number: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(HOME)
-    report = printed(capsys, *words.split())
+    report = printed(capsys, *command.split())
 
-    documented = shape(sample(words.split()[0], number))
+    documented = shape(sample(command.split()[0], number))
     assert shape(report) | {path for path in documented if "*" in path} == documented
 
 

@@ -23,15 +23,15 @@ from tests.publish.test_image_uris import ECR, US, release
 TASKS = [task for tasks in GROUPS.values() for task in tasks]
 
 
-def bake(*words: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words]
+def bake(*arguments: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
     environment = os.environ | {"NO_COLOR": "1", "GITHUB_ACTIONS": ""}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
-def failure(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Run a command line in this process; return its exit code and standard error."""
-    code = main.run(words)
+    code = main.run(arguments)
     return code, capsys.readouterr().err
 
 
@@ -64,7 +64,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["biuld"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
         (["BUILD"], "unknown task `BUILD`\n\nhint: did you mean `build`?"),
@@ -129,14 +129,14 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
     ],
 )
 def test_a_mistyped_command_line_is_explained(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert failure(words, capsys) == (64, f"error: {message}\n")
+    assert failure(arguments, capsys) == (64, f"error: {message}\n")
 
 
-@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"], ["--list"]])
-def test_tasks_are_listed_by_purpose(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(words) == 0
+@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"], ["--list"]])
+def test_tasks_are_listed_by_purpose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(arguments) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "Usage: bake TASK [ARGUMENTS] [OPTIONS]"
@@ -153,11 +153,11 @@ def test_tasks_are_listed_by_purpose(words: list[str], capsys: pytest.CaptureFix
     assert max(map(len, lines)) <= 100
 
 
-@pytest.mark.parametrize("words", [["help", "outdated"], ["outdated", "--help"], ["--help", "outdated"]])
+@pytest.mark.parametrize("arguments", [["help", "outdated"], ["outdated", "--help"], ["--help", "outdated"]])
 def test_the_help_of_a_task_has_usage_options_and_examples(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(words) == 0
+    assert main.run(arguments) == 0
 
     assert (
         capsys.readouterr().out
@@ -191,10 +191,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_process_ends_as_its_task_does() -> None:
-    ended = bake("biuld")
+    result = bake("biuld")
 
-    assert (ended.returncode, ended.stdout) == (64, "")
-    assert ended.stderr == "error: unknown task `biuld`\n\nhint: did you mean `build`?\n"
+    assert (result.returncode, result.stdout) == (64, "")
+    assert result.stderr == "error: unknown task `biuld`\n\nhint: did you mean `build`?\n"
 
 
 def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
@@ -203,10 +203,10 @@ def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("BAKEHOUSE_STATE", str(tmp_path / "state"))
 
-    ended = bake("lock", "mpi-cpu")
+    result = bake("lock", "mpi-cpu")
 
-    assert ended.returncode == 1
-    assert ended.stderr == (
+    assert result.returncode == 1
+    assert result.stderr == (
         f"error: cannot use `{tmp_path}/state/locks`: not a directory\n\n"
         f"hint: BAKEHOUSE_STATE is `{tmp_path}/state`\n"
     )
@@ -222,9 +222,9 @@ def test_every_task_has_examples_that_are_valid_command_lines() -> None:
     for task in TASKS:
         lines = examples(task)
         assert lines, task.name
-        for words in lines:
+        for example in lines:
             name = command_line.task_name(task)
-            typed = words[: words.index(">")] if ">" in words else words
+            typed = example[: example.index(">")] if ">" in example else example
             assert typed[0] == name
             assert name == "help" or command_line.expand(typed)[0] == name
 
@@ -232,24 +232,24 @@ def test_every_task_has_examples_that_are_valid_command_lines() -> None:
 def test_examples_name_images_of_the_catalogue() -> None:
     workspace = open_workspace()
     images = {name for recipe in workspace.recipes.values() for name in (recipe.name, recipe.family)}
-    known = images | {*workspace.catalog.provided_names}
-    shown = [
+    names = images | {*workspace.catalog.provided_names}
+    words = [
         word
         for task in TASKS
         if {"images", "image"} & {*task.arguments}
-        for words in examples(task)
-        for word in takewhile(lambda word: not word.startswith("--"), words[1:])
+        for example in examples(task)
+        for word in takewhile(lambda word: not word.startswith("--"), example[1:])
     ]
 
-    assert len(shown) > 30
-    assert [word for word in shown if not fnmatch.filter(known, word)] == []
+    assert len(words) > 30
+    assert [word for word in words if not fnmatch.filter(names, word)] == []
 
 
 def test_a_task_without_words_lists_the_tasks() -> None:
-    ended = bake()
+    result = bake()
 
-    assert ended.returncode == 0
-    assert "Build images as one graph" in ended.stdout
+    assert result.returncode == 0
+    assert "Build images as one graph" in result.stdout
 
 
 def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:
@@ -260,9 +260,9 @@ def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:
     below = tmp_path / "src" / "deep"
     below.mkdir(parents=True)
 
-    ended = bake("render", "churn", cwd=below)
+    result = bake("render", "churn", cwd=below)
 
-    assert ended.returncode == 0, ended.stderr
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "images" / "churn" / "Dockerfile").is_file()
 
 
@@ -274,20 +274,21 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     before = bake("render", "--check", cwd=tmp_path)
     assert bake("render", "churn", cwd=tmp_path).stdout == "17 files of 1 image\n"
 
-    ended = bake("render", "--check", cwd=tmp_path)
+    result = bake("render", "--check", cwd=tmp_path)
 
     assert before.returncode == 4
-    assert (ended.returncode, ended.stdout) == (0, "17 files of 1 image are up to date\n")
+    assert (result.returncode, result.stdout) == (0, "17 files of 1 image are up to date\n")
 
 
 def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
 
-    ended = bake("render", cwd=tmp_path)
+    result = bake("render", cwd=tmp_path)
 
-    assert ended.stdout == "0 files of 0 images\n"
+    assert result.stdout == "0 files of 0 images\n"
     assert (
-        ended.stderr == "no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images\n"
+        result.stderr
+        == "no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images\n"
     )
 
 
@@ -297,18 +298,18 @@ def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
     dockerfile = tmp_path / "images" / "mpi-cpu" / "Dockerfile"
     dockerfile.write_text(dockerfile.read_text().replace("AS toolchain", "AS tools"))
 
-    ended = bake("render", "--check", "mpi-cpu", cwd=tmp_path)
+    result = bake("render", "--check", "mpi-cpu", cwd=tmp_path)
 
-    assert ended.returncode == 4
-    assert "error: `images/mpi-cpu/Dockerfile` is out of date" in ended.stderr
-    assert "    | +FROM base AS toolchain" in ended.stderr
-    assert "hint: run `bake render` and commit the result" in ended.stderr
+    assert result.returncode == 4
+    assert "error: `images/mpi-cpu/Dockerfile` is out of date" in result.stderr
+    assert "    | +FROM base AS toolchain" in result.stderr
+    assert "hint: run `bake render` and commit the result" in result.stderr
 
 
 def test_the_committed_images_are_those_of_the_recipes() -> None:
-    ended = bake("render", "--check")
+    result = bake("render", "--check")
 
-    assert ended.returncode == 0, ended.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_committed_dockerfiles_pass_hadolint() -> None:
@@ -323,10 +324,10 @@ def in_two_regions(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
     for is_candidate in (False, True):
         record = release(tmp_path / "other", registry=ECR, candidate=is_candidate)
-        there = record.image_uri.replace(ECR, US)
+        uri = record.image_uri.replace(ECR, US)
         regions = (
             ReleasedRegion("eu-west-1", record.image_uri, "t"),
-            ReleasedRegion("us-east-1", there, "t"),
+            ReleasedRegion("us-east-1", uri, "t"),
         )
         path = tmp_path / "images" / "mpi-cpu" / "releases.json"
         append(path, replace(record, regions=regions), tmp_path / "locks")
@@ -335,27 +336,27 @@ def in_two_regions(tmp_path: Path) -> Path:
 
 def test_an_estimator_names_the_address_in_the_region(in_two_regions: Path) -> None:
     for region, host in (("eu-west-1", ECR), ("us-east-1", US)):
-        ended = bake("estimator", "mpi-cpu", "--region", region, cwd=in_two_regions)
-        assert f'image_uri="{host}/bakehouse/mpi-cpu@sha256:' in ended.stdout, ended.stderr
+        result = bake("estimator", "mpi-cpu", "--region", region, cwd=in_two_regions)
+        assert f'image_uri="{host}/bakehouse/mpi-cpu@sha256:' in result.stdout, result.stderr
 
 
 def test_an_estimator_in_a_region_without_the_image(in_two_regions: Path) -> None:
-    ended = bake("estimator", "mpi-cpu", "--region", "ap-south-1", cwd=in_two_regions)
-    told = "  because `mpi-cpu` of 2026-11-20 is in eu-west-1 and us-east-1\n"
-    assert (ended.returncode, ended.stdout) == (64, "")
-    assert ended.stderr == f"error: no release of `mpi-cpu` fits\n{told}"
+    result = bake("estimator", "mpi-cpu", "--region", "ap-south-1", cwd=in_two_regions)
+    reason = "  because `mpi-cpu` of 2026-11-20 is in eu-west-1 and us-east-1\n"
+    assert (result.returncode, result.stdout) == (64, "")
+    assert result.stderr == f"error: no release of `mpi-cpu` fits\n{reason}"
 
 
 def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> None:
-    there = bake("uri", "mpi-cpu", "--candidate", "--region", "us-east-1", cwd=in_two_regions)
-    assert there.stdout.startswith(f"{US}/bakehouse/mpi-cpu@sha256:"), there.stderr
+    result = bake("uri", "mpi-cpu", "--candidate", "--region", "us-east-1", cwd=in_two_regions)
+    assert result.stdout.startswith(f"{US}/bakehouse/mpi-cpu@sha256:"), result.stderr
     nowhere = bake("uri", "mpi-cpu", "--candidate", "--version", "3", cwd=in_two_regions)
     assert nowhere.returncode == 64
     assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
 
 
 def test_releases_of_nothing_are_told(in_two_regions: Path) -> None:
-    ended = bake("releases", "mpi-cup", "--verify", cwd=in_two_regions)
+    result = bake("releases", "mpi-cup", "--verify", cwd=in_two_regions)
     message = "no release and no candidate of `mpi-cup` was published"
-    assert (ended.returncode, ended.stdout) == (64, "")
-    assert ended.stderr == f"error: {message}\n\nhint: did you mean `mpi-cpu`?\n"
+    assert (result.returncode, result.stdout) == (64, "")
+    assert result.stderr == f"error: {message}\n\nhint: did you mean `mpi-cpu`?\n"

@@ -113,9 +113,9 @@ def test_whose_the_other_image_is(origin: Origin, cause: str) -> None:
 
 
 def test_both_sides_of_a_conflict() -> None:
-    ours = replace(refusals(), revision="8802d51", history=lambda digest: f"ledger's of {digest[:9]}")
+    diagnostics = replace(refusals(), revision="8802d51", history=lambda digest: f"ledger's of {digest[:9]}")
     origin = Origin(IMAGE.key, "3be01c4", "2026-11-18 09:41", "ci")
-    facts = ours.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
+    facts = diagnostics.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
     assert facts[1:-1] == (
         ("there", OTHER),
         ("there, pushed", "2026-11-18 09:45 UTC"),
@@ -222,7 +222,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "text", "told"),
+    ("fault", "text", "diagnostic"),
     [
         (
             Fault.STALLED,
@@ -253,13 +253,13 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
         ),
     ],
 )
-def test_a_push_that_failed(fault: Fault, text: str, told: Diagnostic) -> None:
-    assert refusals().broken_off(TransferError(fault, text), None, 5).diagnostics == (told,)
+def test_a_push_that_failed(fault: Fault, text: str, diagnostic: Diagnostic) -> None:
+    assert refusals().broken_off(TransferError(fault, text), None, 5).diagnostics == (diagnostic,)
 
 
 def test_the_registrys_own_words_stand_beside_the_engines() -> None:
-    said = RegistryError(400, "TAG_INVALID", "the tag is immutable")
-    error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), said, 1)
+    cause = RegistryError(400, "TAG_INVALID", "the tag is immutable")
+    error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), cause, 1)
     assert error.diagnostics == (
         Diagnostic(
             f"the push to `{PLACE}` failed",

@@ -25,8 +25,8 @@ def release(directory: Path, image: str = "mpi-cpu", registry: str = LOCAL, **ch
     number = sum(1 for path in directory.glob("*/releases.json") for _ in path.read_text().split('"digest"'))
     digest = f"sha256:{number:064x}"
     uri = f"{registry}/bakehouse/{image}@{digest}"
-    made = replace(a_record(), image=image, digest=digest, registry=registry, image_uri=uri, **changed)
-    record = replace(made, repository=f"bakehouse/{image}")
+    draft = replace(a_record(), image=image, digest=digest, registry=registry, image_uri=uri, **changed)
+    record = replace(draft, repository=f"bakehouse/{image}")
     append(directory / image / "releases.json", record, directory / "locks")
     return record
 
@@ -58,15 +58,15 @@ def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
     }
 
 
-def refused(directory: Path, image: str = "mpi-cpu", **asked: Any) -> Diagnostic:
+def refused(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic:
     with pytest.raises(UsageError) as caught:
-        retrieve(image, images=directory, **asked)
+        retrieve(image, images=directory, **query)
     return caught.value.diagnostics[0]
 
 
 def test_the_address_is_pinned_by_digest(tmp_path: Path) -> None:
-    made = release(tmp_path)
-    assert retrieve("mpi-cpu", images=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{made.digest}"
+    record = release(tmp_path)
+    assert retrieve("mpi-cpu", images=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{record.digest}"
 
 
 def test_the_newest_release_counts(tmp_path: Path) -> None:
@@ -113,29 +113,29 @@ def test_where_nothing_was_staged(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("wanted", [ImageQuery(region="us-east-1"), ImageQuery(registry=US)])
-def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, wanted: ImageQuery) -> None:
+@pytest.mark.parametrize("query", [ImageQuery(region="us-east-1"), ImageQuery(registry=US)])
+def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, query: ImageQuery) -> None:
     staged = release(tmp_path, registry=ECR, candidate=True)
-    there = staged.image_uri.replace(ECR, US)
-    regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", there, "t"))
+    uri = staged.image_uri.replace(ECR, US)
+    regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", uri, "t"))
     path = tmp_path / "mpi-cpu" / "releases.json"
     append(path, replace(staged, regions=regions), tmp_path / "locks")
     release(tmp_path, registry=ECR, candidate=True)
-    assert candidate(tmp_path, "mpi-cpu", wanted).image_uri == there
+    assert candidate(tmp_path, "mpi-cpu", query).image_uri == uri
 
 
 @pytest.mark.parametrize(
-    ("wanted", "why"),
+    ("query", "why"),
     [
         (ImageQuery(region="us-east-1"), "is in eu-west-1"),
         (ImageQuery(registry="local"), f"is in `{ECR}`"),
         (ImageQuery(version="3"), "has pytorch 2.9.1"),
     ],
 )
-def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, wanted: ImageQuery, why: str) -> None:
+def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, query: ImageQuery, why: str) -> None:
     release(tmp_path, registry=ECR, candidate=True, provides=names(pytorch="2.9.1"))
     with pytest.raises(UsageError) as caught:
-        candidate(tmp_path, "mpi-cpu", wanted)
+        candidate(tmp_path, "mpi-cpu", query)
     assert caught.value.diagnostics == (
         Diagnostic("no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)),
     )
@@ -154,9 +154,9 @@ def test_a_registry_can_be_named(tmp_path: Path, registry: str, which: int) -> N
 
 
 def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
-    there = release(tmp_path, registry=US)
+    record = release(tmp_path, registry=US)
     release(tmp_path, registry=ECR)
-    assert retrieve("mpi-cpu", "us-east-1", images=tmp_path) == there.image_uri
+    assert retrieve("mpi-cpu", "us-east-1", images=tmp_path) == record.image_uri
     assert refused(tmp_path, region="eu-north-1") == Diagnostic(
         "no release of `mpi-cpu` fits", reasons=(Reason("`mpi-cpu` of 2026-11-20 is in eu-west-1"),)
     )
@@ -178,7 +178,7 @@ def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "image"),
+    ("query", "image"),
     [
         ({"instance_type": PLAIN}, "cpu"),
         ({"instance_type": "local"}, "cpu"),
@@ -193,14 +193,14 @@ def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
     ids=lambda value: str(value).replace("ml.", ""),
 )
 def test_the_variant_that_fits_is_chosen(
-    tmp_path: Path, family: dict[str, ReleaseRecord], asked: dict[str, str], image: str
+    tmp_path: Path, family: dict[str, ReleaseRecord], query: dict[str, str], image: str
 ) -> None:
-    assert retrieve("pytorch", region="eu-west-1", images=tmp_path, **asked) == family[image].image_uri
+    assert retrieve("pytorch", region="eu-west-1", images=tmp_path, **query) == family[image].image_uri
 
 
 def test_arguments_stand_in_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
-    found = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, images=tmp_path)
-    assert found == family["cpu"].image_uri
+    uri = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, images=tmp_path)
+    assert uri == family["cpu"].image_uri
 
 
 def test_why_none_fits_is_told_of_each_image(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
@@ -238,8 +238,8 @@ def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[st
 
 
 def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
-    told = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
-    assert told.reasons == (
+    diagnostic = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
+    assert diagnostic.reasons == (
         Reason("`pytorch-cu130` of 2026-11-20 is for GPUs, but `ml.c5.2xlarge` has none"),
     )
 
@@ -274,28 +274,28 @@ def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
     tmp_path: Path, otherwise: dict[str, Any]
 ) -> None:
     """Each of these is looked at before a record is read."""
-    made = {
+    fields = {
         **CUDA_12,
         "registry": ECR,
         "parts": (ReleasedComponent("nccl", "2.27.3", ""),),
         "entry_point": "",
     }
-    old = release(tmp_path, "pytorch-cu126", **made)
+    old = release(tmp_path, "pytorch-cu126", **fields)
     for _ in range(2):
-        release(tmp_path, "pytorch-cu126", **{**made, **otherwise})
-    asked = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
-    assert retrieve("pytorch", images=tmp_path, **asked) == old.image_uri
+        release(tmp_path, "pytorch-cu126", **{**fields, **otherwise})
+    query = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
+    assert retrieve("pytorch", images=tmp_path, **query) == old.image_uri
 
 
 def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
     """The newer ones lie in another alone."""
     in_us = {**CUDA_12, "registry": US, "regions": ()}
-    there = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
-    release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (there,)})
+    region = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
+    release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (region,)})
     for _ in range(2):
         release(tmp_path, "pytorch-cu126", **in_us)
-    found = retrieve("pytorch", images=tmp_path, region="eu-west-1", instance_type=AMPERE)
-    assert found == there.image_uri
+    uri = retrieve("pytorch", images=tmp_path, region="eu-west-1", instance_type=AMPERE)
+    assert uri == region.image_uri
 
 
 def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
 
 def test_a_mistyped_name(tmp_path: Path) -> None:
     (tmp_path / "mpi-cpu").mkdir()
-    told = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
-    assert refused(tmp_path, "mpi-cup") == told
+    diagnostic = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
+    assert refused(tmp_path, "mpi-cup") == diagnostic
 
 
 @pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
@@ -345,14 +345,14 @@ def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
 
 def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
-    made = release(tmp_path / "images")
+    record = release(tmp_path / "images")
     code = "from bakehouse import image_uris; print(image_uris.retrieve('mpi-cpu'))"
     # -S leaves every installed package out.
     command = [sys.executable, "-S", "-c", code]
-    told = subprocess.run(
+    result = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
     )
-    assert told.stdout.strip() == made.image_uri
+    assert result.stdout.strip() == record.image_uri
 
 
 def test_an_older_candidate_that_was_promoted_is_no_newer_for_it(tmp_path: Path) -> None:

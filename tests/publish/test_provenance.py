@@ -20,8 +20,8 @@ def statement(image: Image, revision: str = COMMIT) -> dict[str, Any]:
 
 
 def built_from(image: Image) -> dict[str, Any]:
-    found = statement(image)["predicate"]["buildDefinition"]["resolvedDependencies"]
-    return {one["name"]: one for one in found}
+    dependencies = statement(image)["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return {dependency["name"]: dependency for dependency in dependencies}
 
 
 def test_it_is_a_statement_about_the_digest() -> None:
@@ -47,13 +47,13 @@ def test_it_names_what_was_asked_for() -> None:
 
 
 def test_files_and_packages_have_the_sha256_that_the_plan_pins() -> None:
-    found = built_from(planned())
-    assert found["metis.tgz"] == {
+    dependencies = built_from(planned())
+    assert dependencies["metis.tgz"] == {
         "name": "metis.tgz",
         "uri": "https://example.com/metis.tgz",
         "digest": {"sha256": "ab" * 32},
     }
-    assert found["scikit_learn-1.7.2-cp311-cp311-linux.whl"] == {
+    assert dependencies["scikit_learn-1.7.2-cp311-cp311-linux.whl"] == {
         "name": "scikit_learn-1.7.2-cp311-cp311-linux.whl",
         "uri": "pkg:pypi/scikit-learn@1.7.2",
         "digest": {"sha256": "cd" * 32},
@@ -63,8 +63,8 @@ def test_files_and_packages_have_the_sha256_that_the_plan_pins() -> None:
 def test_packages_of_the_distribution_are_told_where_they_are_locked() -> None:
     deb = Deb("vim", "2:9.0", "ef" * 32, 1000, "pool/main/v/vim/vim_9.0_amd64.deb")
     elsewhere = replace(deb, sha256="12" * 32, site="http://x.example")
-    found = built_from(replace(planned(), apt_debs=(elsewhere,)))
-    assert found["vim_9.0_amd64.deb"] == {
+    dependencies = built_from(replace(planned(), apt_debs=(elsewhere,)))
+    assert dependencies["vim_9.0_amd64.deb"] == {
         "name": "vim_9.0_amd64.deb",
         "uri": "http://x.example/pool/main/v/vim/vim_9.0_amd64.deb",
         "digest": {"sha256": "12" * 32},
@@ -77,13 +77,13 @@ def test_packages_of_the_distribution_are_told_where_they_are_locked() -> None:
 
 
 def test_what_nobody_knows_is_unknown() -> None:
-    found = built_from(planned())
-    assert found["metis_5.1.0.dfsg.orig.tar.xz"] == {
+    dependencies = built_from(planned())
+    assert dependencies["metis_5.1.0.dfsg.orig.tar.xz"] == {
         "name": "metis_5.1.0.dfsg.orig.tar.xz",
         "uri": "pkg:deb/debian/metis@5.1.0.dfsg-7?arch=source",
         "annotations": {"sha256": "unknown"},
     }
-    assert found["base"] == {
+    assert dependencies["base"] == {
         "name": "base",
         "uri": "pkg:generic/apt-suite@bookworm",
         "annotations": {"packages": [], "sha256": "unknown"},
@@ -111,7 +111,7 @@ def test_a_base_from_a_registry_has_its_digest(reference: str, uri: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("revision", "told", "dependency"),
+    ("revision", "parameters", "dependency"),
     [
         (COMMIT, {"revision": COMMIT, "dirty": False}, {"gitCommit": COMMIT}),
         (f"{COMMIT}-dirty", {"revision": COMMIT, "dirty": True}, {"gitCommit": COMMIT}),
@@ -119,16 +119,16 @@ def test_a_base_from_a_registry_has_its_digest(reference: str, uri: str) -> None
     ],
 )
 def test_the_commit_of_the_recipes(
-    revision: str, told: dict[str, object], dependency: dict[str, str] | None
+    revision: str, parameters: dict[str, object], dependency: dict[str, str] | None
 ) -> None:
     definition = statement(planned(), revision)["predicate"]["buildDefinition"]
-    assert definition["internalParameters"]["recipes"] == told
-    digests = [one["digest"] for one in definition["resolvedDependencies"] if one["name"] == "recipes"]
+    assert definition["internalParameters"]["recipes"] == parameters
+    digests = [entry["digest"] for entry in definition["resolvedDependencies"] if entry["name"] == "recipes"]
     assert digests == ([dependency] if dependency else [])
 
 
 def test_the_same_image_gives_the_same_bytes_without_secrets_or_places() -> None:
     text = provenance.text_of(planned(), DIGEST, COMMIT)
     assert text == provenance.text_of(planned(), DIGEST, COMMIT)
-    for kept in ("secret", "sig=", "component.yaml"):
-        assert kept not in text.decode()
+    for hidden in ("secret", "sig=", "component.yaml"):
+        assert hidden not in text.decode()

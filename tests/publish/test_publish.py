@@ -59,14 +59,14 @@ DIGEST = digest_of(MANIFEST)
 def holding(shelf: Shelf) -> None:
     """Let a registry in memory hold the image."""
     shelf.manifests[DIGEST] = (DOCKER_MANIFEST, MANIFEST)
-    shelf.blobs |= {digest_of(one): one for one in (CONFIG, LAYER)}
+    shelf.blobs |= {digest_of(blob): blob for blob in (CONFIG, LAYER)}
 
 
 @pytest.fixture
 def shelves() -> tuple[Shelf, Shelf]:
     both = Shelf(), Shelf()
-    for one in both:
-        holding(one)
+    for shelf in both:
+        holding(shelf)
     return both
 
 
@@ -85,14 +85,14 @@ def proxies(
 @pytest.fixture
 def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
     """One that has staged an image in both, and seen it pass."""
-    made = Project(tmp_path, ())
-    smoke_report.save(replace(PASSED, digest=DIGEST), made.state)
-    open_ledger(made).add(candidate(*proxies))
-    return made
+    project = Project(tmp_path, ())
+    smoke_report.save(replace(PASSED, digest=DIGEST), project.state)
+    open_ledger(project).add(candidate(*proxies))
+    return project
 
 
 def candidate(*proxies: Proxy) -> ReleaseRecord:
-    at = [f"{one.host}/team/image@{DIGEST}" for one in proxies]
+    at = [f"{proxy.host}/team/image@{DIGEST}" for proxy in proxies]
     return replace(
         a_record(),
         digest=DIGEST,
@@ -110,7 +110,7 @@ def promote(project: Project, **terms: bool) -> ReleaseRecord:
 
 
 def released(project: Project) -> list[ReleaseRecord]:
-    return [one for one in open_ledger(project).records("mpi-cpu") if not one.candidate]
+    return [record for record in open_ledger(project).records("mpi-cpu") if not record.candidate]
 
 
 def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
@@ -132,12 +132,12 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
     proxies: tuple[Proxy, Proxy],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    there = promotion.promote
+    original = promotion.promote
 
-    def interrupted(place: ReleaseRecord, *given: object) -> object:
-        if place.registry == proxies[1].host:
+    def interrupted(record: ReleaseRecord, *arguments: object) -> object:
+        if record.registry == proxies[1].host:
             raise KeyboardInterrupt
-        return there(place, *given)  # type: ignore[arg-type]
+        return original(record, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(promotion, "promote", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -162,16 +162,18 @@ def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
 def test_what_hangs_on_a_release_is_asked_for_too(
     shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
 ) -> None:
-    there, gone = digest_of(b"there"), digest_of(b"gone")
+    present, gone = digest_of(b"there"), digest_of(b"gone")
     for shelf in shelves:
         shelf.manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
-    shelves[0].manifests[there] = (OCI_MANIFEST, b"there")
-    artifacts = ReleasedArtifact("application/vnd.a+json", there), ReleasedArtifact("text/b", gone)
+    shelves[0].manifests[present] = (OCI_MANIFEST, b"there")
+    artifacts = ReleasedArtifact("application/vnd.a+json", present), ReleasedArtifact("text/b", gone)
     record = replace(candidate(*proxies), artifacts=artifacts)
-    found = verify.verify([record], lambda host: NamedRegistry(host, lambda _: None), RetryPolicy(attempts=1))
-    assert [one.missing for one in found] == [
+    checked = verify.verify(
+        [record], lambda host: NamedRegistry(host, lambda _: None), RetryPolicy(attempts=1)
+    )
+    assert [check.missing for check in checked] == [
         (f"its text/b, {gone[:19]}, is missing",),
-        (f"its application/vnd.a+json, {there[:19]}, is missing", f"its text/b, {gone[:19]}, is missing"),
+        (f"its application/vnd.a+json, {present[:19]}, is missing", f"its text/b, {gone[:19]}, is missing"),
     ]
 
 
@@ -185,11 +187,11 @@ def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
             raise RegistryAuthError(Diagnostic("no AWS credentials were found"))
         return None
 
-    found = verify.verify(
+    checked = verify.verify(
         [candidate(*proxies)], lambda host: NamedRegistry(host, login), RetryPolicy(attempts=1)
     )
     refused = f"could not ask {proxies[0].host}: no AWS credentials were found"
-    assert [one.missing for one in found] == [(refused,), ()]
+    assert [check.missing for check in checked] == [(refused,), ()]
 
 
 @pytest.mark.timeout(60)
@@ -201,8 +203,10 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
         raise AssertionError
 
     retry_policy = RetryPolicy(attempts=1, until=time.monotonic() + 0.3)
-    found = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
-    assert [one.missing for one in found] == [(f"could not ask {proxies[0].host}: the deadline passed",)]
+    checked = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
+    assert [check.missing for check in checked] == [
+        (f"could not ask {proxies[0].host}: the deadline passed",)
+    ]
 
 
 class Silent(EcrRegistry):
@@ -228,8 +232,10 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     until = time.monotonic() + 0.3
     require_not_expiring(target, published, open_ledger(Project(tmp_path, ())), lines.append, until)
     over = "the deadline passed"
-    place = f"`{host}/team/mpi-cpu`"
-    assert lines == [f"mpi-cpu: warning: could not read the lifecycle policy of {place}; not checked: {over}"]
+    repository = f"`{host}/team/mpi-cpu`"
+    assert lines == [
+        f"mpi-cpu: warning: could not read the lifecycle policy of {repository}; not checked: {over}"
+    ]
     assert image.differences(target, published, until) == (Reason(f"not compared with the settings: {over}"),)
 
 
@@ -239,9 +245,9 @@ def test_no_wait_for_a_scan_or_a_replica_outlasts_the_deadline() -> None:
         Silent(host=f"123456789012.dkr.ecr.{region}.amazonaws.com") for region in ("eu-west-1", "us-east-1")
     )
     published = PublishedImage("mpi-cpu", first.host, "team/mpi-cpu", ("x",), DIGEST)
-    found = ecr_scan.scan(first, published, print, Waiting(until=time.monotonic() + 0.3))
-    assert found.completed == ""
-    assert re.fullmatch("no scan of it was found after [0-9.]+ s", found.why_not)
+    result = ecr_scan.scan(first, published, print, Waiting(until=time.monotonic() + 0.3))
+    assert result.completed == ""
+    assert re.fullmatch("no scan of it was found after [0-9.]+ s", result.why_not)
     within = Waiting(until=time.monotonic() + 0.3)
     with pytest.raises(PublishError, match=r"has not replicated `mpi-cpu` to us-east-1 in [0-9.]+ s"):
         ecr_replication.await_replica(first, second, published, print, within)
@@ -259,8 +265,8 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
 
     attested: list[str] = []
 
-    def attest(_: object, places: list[tuple[NamedRegistry, object]], *__: object) -> Attested:
-        attested.extend(target.host for target, _ in places)
+    def attest(_: object, targets: list[tuple[NamedRegistry, object]], *__: object) -> Attested:
+        attested.extend(target.host for target, _ in targets)
         return Attested()
 
     monkeypatch.setattr(push, "publish", published)
@@ -268,9 +274,9 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
     monkeypatch.setattr(image, "attest", attest)
     publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
-    one = ImagePush(
+    image_push = ImagePush(
         Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())
     )
     with pytest.raises(PublishError, match=r"`two\.example\.com` has a different manifest of `mpi-cpu`"):
-        one.run()
+        image_push.run()
     assert attested == ["one.example.com"]

@@ -62,12 +62,12 @@ PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
 
 
 def refused(
-    directory: Path, built: BuiltImage = BUILT, seen: SmokeReport | None = PASSED, prefix: str = "bakehouse"
+    directory: Path, built: BuiltImage = BUILT, smoke: SmokeReport | None = PASSED, prefix: str = "bakehouse"
 ) -> tuple[Diagnostic, ...]:
     publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
     with pytest.raises(PublishError) as caught:
-        publish(built, seen, registry, NoPusher(), publication, lambda _: None)
+        publish(built, smoke, registry, NoPusher(), publication, lambda _: None)
     return caught.value.diagnostics
 
 
@@ -75,7 +75,7 @@ HINT = "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push -
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, seen=None) == (
+    assert refused(tmp_path, smoke=None) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is recorded"),),
@@ -85,7 +85,7 @@ def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
-    assert refused(tmp_path, seen=report(Outcome.PASSED, digest=OTHER)) == (
+    assert refused(tmp_path, smoke=report(Outcome.PASSED, digest=OTHER)) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("the recorded smoke test is of another build"),),
@@ -96,8 +96,8 @@ def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
 
 
 def test_failed_checks_are_named(tmp_path: Path) -> None:
-    seen = report(Outcome.FAILED, Outcome.PASSED, Outcome.FAILED)
-    assert refused(tmp_path, seen=seen) == (
+    smoke = report(Outcome.FAILED, Outcome.PASSED, Outcome.FAILED)
+    assert refused(tmp_path, smoke=smoke) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("its smoke test failed: `check_1`, `check_3`"),),
@@ -107,10 +107,10 @@ def test_failed_checks_are_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("seen", [report(), report(Outcome.NOT_TESTED)])
-def test_not_tested_is_not_passed(tmp_path: Path, seen: SmokeReport) -> None:
-    (told,) = refused(tmp_path, seen=seen)
-    assert told.reasons == (Reason("its smoke test ran no check"),)
+@pytest.mark.parametrize("smoke", [report(), report(Outcome.NOT_TESTED)])
+def test_not_tested_is_not_passed(tmp_path: Path, smoke: SmokeReport) -> None:
+    (diagnostic,) = refused(tmp_path, smoke=smoke)
+    assert diagnostic.reasons == (Reason("its smoke test ran no check"),)
 
 
 def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
@@ -134,21 +134,21 @@ def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None
 
 
 def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_path: Path) -> None:
-    place = Location(Path("recipes/components/smp/component.yaml"), 14, 11)
-    artifact = Artifact("smp", "url", "https://example.com/smp.whl", "smp.whl", None, place)
+    location = Location(Path("recipes/components/smp/component.yaml"), 14, 11)
+    artifact = Artifact("smp", "url", "https://example.com/smp.whl", "smp.whl", None, location)
     image = replace(IMAGE, unpinned=(artifact,))
     assert refused(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the sha256 of `smp` in `mpi-cpu` is unknown",
-            place,
+            location,
             hint="run `bake lock`, compare what it prints with the publisher's, then build and test again",
         ),
     )
 
 
 def test_a_name_that_no_registry_takes_is_refused_before_the_push(tmp_path: Path) -> None:
-    (told,) = refused(tmp_path, prefix="Our-Team")
-    assert told.message == "`Our-Team/mpi-cpu` can't be the name of a repository"
+    (diagnostic,) = refused(tmp_path, prefix="Our-Team")
+    assert diagnostic.message == "`Our-Team/mpi-cpu` can't be the name of a repository"
 
 
 def test_the_image_uri_names_the_digest() -> None:

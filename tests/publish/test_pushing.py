@@ -92,9 +92,9 @@ def test_who_is_overwritten_after_a_push_to_ecr_is_told(
     """Repositories that Bakehouse has not made may have tags that can be overwritten."""
     exchange = Repository._exchange
 
-    def relayed(self: Repository, method: str, url: str, *given: object) -> object:
+    def relayed(self: Repository, method: str, url: str, *arguments: object) -> object:
         address = url.replace(f"https://{ECR}/", f"http://{proxy.host}/")
-        return exchange(self, method, address, *given)  # type: ignore[arg-type]
+        return exchange(self, method, address, *arguments)  # type: ignore[arg-type]
 
     def overwritten() -> None:
         kind = {"Content-Type": DOCKER_MANIFEST}
@@ -122,5 +122,5 @@ def test_a_conflict_is_told_also_where_there_is_no_time_left_to_look_into_it(
     target = ReleaseTarget("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
     repository = Repository(registry, "team/image", RetryPolicy())
     tags = ReleaseTags(repository, target, PushDiagnostics(target))
-    told = tags.taken(parse(OTHERS)).diagnostics[0]
-    assert told.message == f"tag `{TAG}` is taken by a different image"
+    diagnostic = tags.taken(parse(OTHERS)).diagnostics[0]
+    assert diagnostic.message == f"tag `{TAG}` is taken by a different image"

@@ -96,12 +96,12 @@ def test_one_push_alone_runs_in_the_thread_that_is_interrupted() -> None:
 def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
     queue = PushQueue(at_once=1)
     sending = threading.Event()
-    ended: list[str] = []
+    stopped: list[str] = []
 
     def push() -> None:
         with queue.turn([SHARED]) as turn:
             sending.set()
-            until_stopped(turn, ended)
+            until_stopped(turn, stopped)
 
     def interrupt() -> None:
         assert sending.wait(10)
@@ -110,7 +110,7 @@ def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
     works: list[Callable[[], None]] = [interrupt, push, push]
     with pytest.raises(KeyboardInterrupt):
         queue.each(works)
-    assert ended == ["stopped"]
+    assert stopped == ["stopped"]
 
 
 def test_an_interrupt_does_not_wait_for_what_waits_for_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +132,13 @@ def test_an_interrupt_does_not_wait_for_what_waits_for_somebody_else(monkeypatch
     never.set()
 
 
-def until_stopped(turn: QueuedPush, ended: list[str]) -> None:
+def until_stopped(turn: QueuedPush, stopped: list[str]) -> None:
     try:
         for _ in range(1000):
             turn.moved(time.monotonic())
             time.sleep(0.01)
     except KeyboardInterrupt:
-        ended.append("stopped")
+        stopped.append("stopped")
         raise
 
 

@@ -148,9 +148,9 @@ def test_a_scan_of_a_digest_is_not_forgotten() -> None:
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
     before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
-    found = Scan(why_not="no rights") if is_asked else Scan()
-    assert found.recorded(before).not_scanned == ("no rights" if is_asked else "")
-    assert found.recorded(before).scanned == ("" if is_asked else before.scanned)
+    scan = Scan(why_not="no rights") if is_asked else Scan()
+    assert scan.recorded(before).not_scanned == ("no rights" if is_asked else "")
+    assert scan.recorded(before).scanned == ("" if is_asked else before.scanned)
 
 
 def test_the_version_of_a_component() -> None:
@@ -207,8 +207,8 @@ def test_publishing_again_on_another_day_changes_nothing(
 @few
 @given(st.lists(records(), max_size=6))
 def test_what_became_known_later_has_a_record_of_its_own(added: list[ReleaseRecord]) -> None:
-    told = {replace(record, date="", revision="") for record in added}
-    assert {replace(record, date="", revision="") for record in ledger_of(added)} == told
+    records = {replace(record, date="", revision="") for record in added}
+    assert {replace(record, date="", revision="") for record in ledger_of(added)} == records
 
 
 @few
@@ -343,10 +343,10 @@ def damaged(directory: Path, text: str) -> str:
     with pytest.raises(RecipeError) as caught:
         append(path, a_record(), directory / "locks")
     assert path.read_text() == text
-    (told,) = caught.value.diagnostics
-    assert told.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"
-    assert told.location
-    return f"{told.location.line}:{told.location.column} {told.message}"
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"
+    assert diagnostic.location
+    return f"{diagnostic.location.line}:{diagnostic.location.column} {diagnostic.message}"
 
 
 def changed(**values: object) -> str:
@@ -356,7 +356,7 @@ def changed(**values: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
         (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
@@ -401,8 +401,8 @@ def changed(**values: object) -> str:
         *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
     ],
 )
-def test_a_damaged_ledger_is_told_and_left_alone(tmp_path: Path, text: str, told: str) -> None:
-    assert damaged(tmp_path, text) == told
+def test_a_damaged_ledger_is_told_and_left_alone(tmp_path: Path, text: str, message: str) -> None:
+    assert damaged(tmp_path, text) == message
 
 
 def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,10 +86,10 @@ def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
     record = numbered(1)
     assert team().add(record)
     [key] = keys(s3)
-    told = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
-    defaults = {one.name: one.default for one in fields(ReleaseRecord) if one.default is not MISSING}
-    older = {name: value for name, value in told.items() if name not in defaults or value != defaults[name]}
-    assert len(older) < len(told)
+    stored = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+    older = {name: value for name, value in stored.items() if name not in defaults or value != defaults[name]}
+    assert len(older) < len(stored)
     s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
 
     assert team().records("mpi-cpu") == (record,)
@@ -114,13 +114,13 @@ def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.Monkey
 
 
 def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> None:
-    ours, theirs = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
+    first, second = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
     mine, other = numbered(1), numbered(2, date="2026-11-21")
-    open_ledger(ours).add(mine)
-    open_ledger(theirs).add(other)
-    assert newest(ours.images, "mpi-cpu") == mine
-    assert open_ledger(ours).records("mpi-cpu") == (mine, other)
-    assert newest(ours.images, "mpi-cpu") == newest(theirs.images, "mpi-cpu") == other
+    open_ledger(first).add(mine)
+    open_ledger(second).add(other)
+    assert newest(first.images, "mpi-cpu") == mine
+    assert open_ledger(first).records("mpi-cpu") == (mine, other)
+    assert newest(first.images, "mpi-cpu") == newest(second.images, "mpi-cpu") == other
 
 
 def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> None:
@@ -180,11 +180,11 @@ def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.
             raise ResponseStreamingError(error="connection broken")
 
     class Client:
-        def get_object(self, **asked: Any) -> Any:
-            return {**client.get_object(**asked), "Body": Broken()}
+        def get_object(self, **arguments: Any) -> Any:
+            return {**client.get_object(**arguments), "Body": Broken()}
 
-        def list_objects_v2(self, **asked: Any) -> Any:
-            return client.list_objects_v2(**asked)
+        def list_objects_v2(self, **arguments: Any) -> Any:
+            return client.list_objects_v2(**arguments)
 
     ledger = team()
     monkeypatch.setitem(vars(ledger), "_client", Client())
@@ -199,9 +199,9 @@ def test_an_endpoint_that_is_no_address(s3: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     with pytest.raises(PublishError) as caught:
         team().records("mpi-cpu")
-    [told] = caught.value.diagnostics
-    assert told.message == f"could not read the ledger `{ADDRESS}`"
-    assert told.facts == (("because", "boto3 rejects its settings"),)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"could not read the ledger `{ADDRESS}`"
+    assert diagnostic.facts == (("because", "boto3 rejects its settings"),)
 
 
 def test_a_record_that_the_team_did_not_get_is_named(
@@ -211,10 +211,10 @@ def test_a_record_that_the_team_did_not_get_is_named(
     record = numbered(1)
     with pytest.raises(PublishError) as caught:
         open_ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
-    [told] = caught.value.diagnostics
-    assert told.message == f"could not write to the ledger `{ADDRESS}`"
-    assert ("not recorded", record.image_uri) in told.facts
-    assert told.reasons == (
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"could not write to the ledger `{ADDRESS}`"
+    assert ("not recorded", record.image_uri) in diagnostic.facts
+    assert diagnostic.reasons == (
         Reason("the image is published all the same; run the same command again to record it"),
     )
 
@@ -235,7 +235,7 @@ def test_concurrent_writers_lose_nothing(s3: Any) -> None:
     processes = 3
     each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // processes
     with ThreadPoolExecutor(processes) as pool:
-        ended = pool.map(
+        codes = pool.map(
             lambda number: (
                 subprocess.run(
                     [sys.executable, "-c", WRITE, str(number * each), str(each), str(min(each, 100))],
@@ -244,6 +244,6 @@ def test_concurrent_writers_lose_nothing(s3: Any) -> None:
             ),
             range(processes),
         )
-    assert [*ended] == [0] * processes
-    found = team().records("mpi-cpu")
-    assert {record.digest for record in found} == {numbered(n).digest for n in range(processes * each)}
+    assert [*codes] == [0] * processes
+    records = team().records("mpi-cpu")
+    assert {record.digest for record in records} == {numbered(n).digest for n in range(processes * each)}

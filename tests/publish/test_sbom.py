@@ -34,7 +34,7 @@ def stage(part: InstalledComponent, *artifacts: Artifact, wheels: tuple[Package,
         part=part,
         source=Path(part.component),
         template="",
-        artifacts={one.name: one for one in artifacts},
+        artifacts={artifact.name: artifact for artifact in artifacts},
         wheels=wheels,
         sdists=(),
         build_apt=(),
@@ -45,8 +45,8 @@ def stage(part: InstalledComponent, *artifacts: Artifact, wheels: tuple[Package,
 
 def planned() -> Image:
     metis = InstalledComponent("metis", "5.1.0", "int32")
-    made = stage(metis, METIS, DEBS, wheels=(WHEEL,))
-    return replace(image(parts=(metis,)), stages=(made,))
+    part = stage(metis, METIS, DEBS, wheels=(WHEEL,))
+    return replace(image(parts=(metis,)), stages=(part,))
 
 
 INSTALLED = Installed(
@@ -65,8 +65,8 @@ def document(installed: Installed = INSTALLED) -> dict[str, Any]:
 
 
 def component(name: str) -> dict[str, Any]:
-    [found] = [one for one in document()["components"] if one["name"] == name]
-    return dict(found)
+    [entry] = [item for item in document()["components"] if item["name"] == name]
+    return dict(entry)
 
 
 def test_it_is_valid() -> None:
@@ -113,12 +113,12 @@ def test_a_distribution_has_the_sha256_of_its_lock_however_its_name_is_spelt() -
 
 
 def test_a_distribution_tells_where_it_is() -> None:
-    places = [one["value"] for one in component("PyYAML")["properties"]]
-    assert places == [SITE, "/usr/lib/python3/dist-packages"]
+    paths = [entry["value"] for entry in component("PyYAML")["properties"]]
+    assert paths == [SITE, "/usr/lib/python3/dist-packages"]
 
 
 def test_a_part_tells_the_files_that_it_was_made_from_and_no_secret_of_their_addresses() -> None:
-    references = {one["comment"]: one for one in component("metis")["externalReferences"]}
+    references = {reference["comment"]: reference for reference in component("metis")["externalReferences"]}
     assert references["metis.tgz"]["url"] == "https://example.com/metis.tgz"
     assert references["metis.tgz"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
     unknown = references["metis_5.1.0.dfsg.orig.tar.xz, sha256 unknown"]
@@ -133,4 +133,4 @@ def test_an_image_without_dpkg_says_that_nobody_knows_its_packages() -> None:
         {"name": "bakehouse:system-packages", "value": "unknown"},
     ]
     assert document(bare)["metadata"]["component"]["properties"][1:] == unknown
-    assert [one["name"] for one in document(bare)["components"]] == ["metis"]
+    assert [item["name"] for item in document(bare)["components"]] == ["metis"]

@@ -46,9 +46,9 @@ class Server:
     def known_problems(self) -> tuple[Reason, ...]:
         return ()
 
-    def answers(self, *answers: Reply | Callable[[Request], Reply]) -> None:
+    def answers(self, *replies: Reply | Callable[[Request], Reply]) -> None:
         """Give these answers one after another, the last one for ever."""
-        rest = list(answers)
+        rest = list(replies)
 
         def answer(request: Request) -> Reply:
             following = rest.pop(0) if len(rest) > 1 else rest[0]
@@ -77,9 +77,9 @@ def login_of(request: Request) -> str:
 
 def test_a_manifest_is_the_bytes_that_came(server: Server) -> None:
     server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
-    found = server.repository().manifest("a-tag")
-    assert found
-    assert (found.content, found.digest) == (MANIFEST, digest_of(MANIFEST))
+    manifest = server.repository().manifest("a-tag")
+    assert manifest
+    assert (manifest.content, manifest.digest) == (MANIFEST, digest_of(MANIFEST))
     assert server.asked == ["GET /v2/bakehouse/mpi-cpu/manifests/a-tag"]
     accepted = server.proxy.requests[0].headers["Accept"]
     assert DOCKER_MANIFEST in accepted
@@ -208,10 +208,10 @@ def test_a_blob_that_lies_elsewhere_is_fetched_without_the_login(server: Server)
 
 
 def test_an_upload_that_is_let_in_is_given_up(server: Server) -> None:
-    place = "/v2/bakehouse/mpi-cpu/blobs/uploads/1"
-    server.answers(Reply(202, {"Location": place}), Reply(204))
+    location = "/v2/bakehouse/mpi-cpu/blobs/uploads/1"
+    server.answers(Reply(202, {"Location": location}), Reply(204))
     assert server.repository().refusal() is None
-    assert server.asked == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {place}"]
+    assert server.asked == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {location}"]
 
 
 def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
@@ -223,15 +223,15 @@ def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
 
 def test_neither_passwords_nor_signatures_are_told() -> None:
     text = 'Get "https://s3.example.com/x?X-Amz-Signature=abc&y=z": denied for AWS:hunter2\n'
-    told = without_secrets(text, Credentials("AWS", "hunter2"))
-    assert told == 'Get "https://s3.example.com/x": denied for AWS:***'
+    redacted = without_secrets(text, Credentials("AWS", "hunter2"))
+    assert redacted == 'Get "https://s3.example.com/x": denied for AWS:***'
 
 
 BLOB = digest_of(b"content")
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_there"),
+    ("reply", "is_there"),
     [
         (Reply(200, {"Content-Length": "7"}), True),
         (Reply(200, {"Content-Length": "6"}), False),
@@ -240,8 +240,8 @@ BLOB = digest_of(b"content")
     ],
     ids=["there", "cut short", "not there", "elsewhere"],
 )
-def test_a_blob_is_looked_for_without_being_read(server: Server, answer: Reply, is_there: bool) -> None:
-    server.answers(answer)
+def test_a_blob_is_looked_for_without_being_read(server: Server, reply: Reply, is_there: bool) -> None:
+    server.answers(reply)
     assert server.repository().has_blob(BLOB, 7) is is_there
     assert server.asked == [f"HEAD /v2/bakehouse/mpi-cpu/blobs/{BLOB}"]
 
@@ -274,9 +274,9 @@ def test_a_full_disk_is_told_in_words(server: Server) -> None:
 
 def test_asking_again_is_told(server: Server) -> None:
     server.answers(LOST, Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
-    told: list[str] = []
-    Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), told.append).tags()
-    assert told == [
+    messages: list[str] = []
+    Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), messages.append).tags()
+    assert messages == [
         f"{server.host} is asked again, its answer was: none (ConnectionError)",
         f"{server.host} is asked again in 1 s, its answer was: HTTP 429 Too Many Requests",
     ]
@@ -292,10 +292,10 @@ def test_a_name_that_nobody_knows_is_not_asked_for_again(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Server, "host", "registry.invalid")
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RegistryError) as caught:
-        Repository(server, "bakehouse/mpi-cpu", RetryPolicy(), told.append).tags()
-    assert (caught.value.unreached, told) == (Unreached.NAME, [])
+        Repository(server, "bakehouse/mpi-cpu", RetryPolicy(), messages.append).tags()
+    assert (caught.value.unreached, messages) == (Unreached.NAME, [])
 
 
 def test_an_upload_that_goes_elsewhere_goes_there_without_the_login(server: Server) -> None:
@@ -304,11 +304,11 @@ def test_an_upload_that_goes_elsewhere_goes_there_without_the_login(server: Serv
         elsewhere.answers.append(lambda _: Reply(401, {"WWW-Authenticate": realm}))
         server.answers(Reply(202, {"Location": f"http://{elsewhere.host}/upload?signed=abc"}))
         assert server.repository().refusal() is None
-        assert {(one.method, login_of(one)) for one in elsewhere.requests} == {("DELETE", " ")}
+        assert {(request.method, login_of(request)) for request in elsewhere.requests} == {("DELETE", " ")}
 
 
-@pytest.mark.parametrize("place", ["https://{host}/upload", "http://{host}:abc/upload"])
-def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, place: str) -> None:
+@pytest.mark.parametrize("location", ["https://{host}/upload", "http://{host}:abc/upload"])
+def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, location: str) -> None:
     sent: list[object] = []
     repository = server.repository()
     exchange = repository._exchange
@@ -319,7 +319,7 @@ def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, 
         sent.append(login)
         return exchange(method, url, headers, content, login)  # type: ignore[arg-type]
 
-    server.answers(Reply(202, {"Location": place.format(host=server.host)}))
+    server.answers(Reply(202, {"Location": location.format(host=server.host)}))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(repository, "_exchange", note)
         assert repository.refusal() is None
@@ -330,7 +330,7 @@ def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, 
 def test_an_upload_at_the_registry_itself_has_the_login(server: Server) -> None:
     server.answers(Reply(202, {"Location": f"http://{server.host}/upload"}), Reply(204))
     assert server.repository().refusal() is None
-    assert [login_of(one) for one in server.proxy.requests] == ["ci:first", "ci:first"]
+    assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:first"]
 
 
 def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
@@ -343,7 +343,7 @@ def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
 def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -> None:
     server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
     assert server.repository().digest_of("a-tag") == digest_of(MANIFEST)
-    assert [one.partition(" ")[0] for one in server.asked] == ["HEAD", "GET"]
+    assert [request.partition(" ")[0] for request in server.asked] == ["HEAD", "GET"]
 
 
 def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:

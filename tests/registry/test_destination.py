@@ -32,19 +32,19 @@ def project(tmp_path: Path) -> Project:
 
 
 def named(project: Project, to: str) -> Destination:
-    with destination(project, to, print) as found:
-        return found
+    with destination(project, to, print) as target:
+        return target
 
 
-def hosts(found: Destination) -> Sequence[str]:
-    return [one.host for one in found.registries]
+def hosts(target: Destination) -> Sequence[str]:
+    return [registry.host for registry in target.registries]
 
 
 @pytest.mark.parametrize("to", ["team", ""])
 def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Project, to: str) -> None:
-    found = named(project, to)
-    assert hosts(found) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
-    assert (found.prefix, found.scan) == ("ml", "HIGH")
+    target = named(project, to)
+    assert hosts(target) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
+    assert (target.prefix, target.scan) == ("ml", "HIGH")
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,14 @@ def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Proje
     ],
 )
 def test_a_prefix_may_follow(project: Project, to: str, host: str, prefix: str) -> None:
-    found = named(project, to)
-    assert (hosts(found)[0], found.prefix) == (host, prefix)
+    target = named(project, to)
+    assert (hosts(target)[0], target.prefix) == (host, prefix)
 
 
 def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> None:
-    [one] = named(project, f"{EU}/team").registries
-    assert isinstance(one, EcrRegistry)
-    assert one.aws.access.profile == "ci"
+    [registry] = named(project, f"{EU}/team").registries
+    assert isinstance(registry, EcrRegistry)
+    assert registry.aws.access.profile == "ci"
 
     [other] = named(project, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team").registries
     assert isinstance(other, EcrRegistry)
@@ -74,12 +74,12 @@ def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> 
 
 
 def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
-    [one] = named(project, "registry.example.com/team").registries
-    assert isinstance(one, NamedRegistry)
+    [registry] = named(project, "registry.example.com/team").registries
+    assert isinstance(registry, NamedRegistry)
 
 
 @pytest.mark.parametrize(
-    ("to", "told"),
+    ("to", "diagnostic"),
     [
         ("teem", Diagnostic("there is no registry `teem`", hint="did you mean `team`?")),
         (
@@ -91,10 +91,10 @@ def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
         ),
     ],
 )
-def test_a_name_that_is_none(project: Project, to: str, told: Diagnostic) -> None:
+def test_a_name_that_is_none(project: Project, to: str, diagnostic: Diagnostic) -> None:
     with pytest.raises(UsageError) as caught:
         named(project, to)
-    assert caught.value.diagnostics == (told,)
+    assert caught.value.diagnostics == (diagnostic,)
 
 
 def test_a_region_that_is_misspelled_is_told_before_anything_is_asked(project: Project) -> None:

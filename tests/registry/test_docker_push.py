@@ -103,19 +103,19 @@ def test_an_engine_that_dies_is_a_failure_that_may_pass(tmp_path: Path, dead: tu
 
 
 def test_the_engine_is_not_restarted_under_a_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, seen = DaemonPaths(state=tmp_path), list[bool]()
-    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
+    paths, outcomes = DaemonPaths(state=tmp_path), list[bool]()
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: paths)
 
     class Looking(Dying):
         def post(self, *_: object, **__: object) -> None:
-            with usage_lock.exclusive_engine(place) as is_alone:
-                seen.append(is_alone)
+            with usage_lock.exclusive_engine(paths) as is_alone:
+                outcomes.append(is_alone)
             raise requests.ConnectionError
 
     pusher = DockerPusher(Looking(), tmp_path / "notes")  # type: ignore[arg-type]
     with pytest.raises(TransferError):
         pusher.push(Digest("sha256:00"), f"{HOST}/x:y", None, StallPolicy(5.0), print)
-    assert seen == [False]
+    assert outcomes == [False]
 
 
 def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def tagged(counts: dict[str, Any], **lists: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("selections", "told"),
+    ("selections", "reason"),
     [
         ([{"tagStatus": "any", **DAYS}], "rule 1 expires any images, after 14 days"),
         ([{"tagStatus": "any", **COUNT}], "rule 1 expires any images, all but the newest 30"),
@@ -39,8 +39,8 @@ def tagged(counts: dict[str, Any], **lists: list[str]) -> dict[str, Any]:
         ),
     ],
 )
-def test_rules_that_would_expire_a_release(selections: list[dict[str, Any]], told: str) -> None:
-    assert expiring_rule(policy(*selections), TAGS) == told
+def test_rules_that_would_expire_a_release(selections: list[dict[str, Any]], reason: str) -> None:
+    assert expiring_rule(policy(*selections), TAGS) == reason
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,13 @@ def test_what_sagemaker_takes_is_fit() -> None:
 
 
 def test_the_digest_is_that_of_the_bytes() -> None:
-    found = manifest()
-    assert found.digest == digest_of(found.content)
+    image_manifest = manifest()
+    assert image_manifest.digest == digest_of(image_manifest.content)
 
 
 def test_bytes_are_those_that_a_registry_stores() -> None:
-    found = manifest(layers=[layer(), layer()])
-    assert found.bytes == len(found.content) + 100 + 100 + 10
+    image_manifest = manifest(layers=[layer(), layer()])
+    assert image_manifest.bytes == len(image_manifest.content) + 100 + 100 + 10
 
 
 def test_an_oci_manifest_is_unfit() -> None:

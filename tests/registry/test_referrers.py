@@ -32,21 +32,21 @@ class Shelf:
 
     def answer(self, request: Request) -> Reply:
         address = urlsplit(request.path)
-        asked = _PATH.fullmatch(address.path)
-        if asked is None:
+        match = _PATH.fullmatch(address.path)
+        if match is None:
             return Reply(404)
-        if asked["kind"] == "blobs/uploads":
+        if match["kind"] == "blobs/uploads":
             return self._upload(request, parse_qs(address.query).get("digest", [""])[0])
-        if asked["kind"] == "blobs":
-            found = self.blobs.get(asked["name"])
-            return Reply(404) if found is None else Reply(200, {"Content-Length": str(len(found))}, found)
+        if match["kind"] == "blobs":
+            blob = self.blobs.get(match["name"])
+            return Reply(404) if blob is None else Reply(200, {"Content-Length": str(len(blob))}, blob)
         if request.method == "PUT":
             stored = request.headers["Content-Type"], request.body
-            self.manifests[asked["name"]] = self.manifests[digest_of(request.body)] = stored
+            self.manifests[match["name"]] = self.manifests[digest_of(request.body)] = stored
             return Reply(201, {"Docker-Content-Digest": digest_of(request.body)})
-        if asked["name"] not in self.manifests:
+        if match["name"] not in self.manifests:
             return Reply(404)
-        kind, content = self.manifests[asked["name"]]
+        kind, content = self.manifests[match["name"]]
         return Reply(200, {"Content-Type": kind, "Docker-Content-Digest": digest_of(content)}, content)
 
     def _upload(self, request: Request, digest: str) -> Reply:
@@ -92,7 +92,11 @@ def listed(shelf: Shelf) -> list[str]:
 
 
 def sent(proxy: Proxy) -> list[str]:
-    return [f"{one.method} {one.path}" for one in proxy.requests if one.method not in ("GET", "HEAD")]
+    return [
+        f"{request.method} {request.path}"
+        for request in proxy.requests
+        if request.method not in ("GET", "HEAD")
+    ]
 
 
 def test_an_artifact_is_a_manifest_of_its_own_that_names_the_image(
@@ -118,7 +122,7 @@ def test_a_registry_with_referrers_gets_no_tag(
     shelf: Shelf, remote: ArtifactRepository, with_referrers: None
 ) -> None:
     attached = remote.attach(subject(), [NOTE, OTHER])
-    assert remote.referrers(subject().digest) == tuple(one.digest for one in attached)
+    assert remote.referrers(subject().digest) == tuple(artifact.digest for artifact in attached)
     assert fallback_tag(subject().digest) not in shelf.manifests
 
 
@@ -165,8 +169,8 @@ def test_what_is_attached_already_is_not_sent_again(
     proxy.requests.clear()
     again = remote.attach(subject(), [NOTE, OTHER])
     assert sent(proxy) == []
-    assert [one.digest for one in again] == [one.digest for one in first]
-    assert [one.was_there for one in (*first, *again)] == [False, False, True, True]
+    assert [artifact.digest for artifact in again] == [artifact.digest for artifact in first]
+    assert [artifact.was_there for artifact in (*first, *again)] == [False, False, True, True]
 
 
 def test_what_was_stored_without_being_listed_is_listed(
@@ -181,8 +185,8 @@ def test_what_was_stored_without_being_listed_is_listed(
 def replaces_the_list(shelf: Shelf, times: int) -> Callable[[Request, Callable[[Request], Reply]], Reply]:
     """Somebody else who writes the list right after us, without what we put there."""
     other = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "0" * 64, "size": 1}
-    theirs = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other]}).encode()
-    rest = [theirs] * times
+    other_list = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other]}).encode()
+    rest = [other_list] * times
 
     def answer(request: Request, _: Callable[[Request], Reply]) -> Reply:
         reply = shelf.answer(request)

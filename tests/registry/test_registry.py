@@ -102,6 +102,6 @@ def test_a_password_is_in_no_text() -> None:
 
 
 def test_a_named_registry_is_seen_as_dockers_login() -> None:
-    known = NamedRegistry("registry.example.com", lambda _: Credentials("ci", "hunter2"))
-    assert known.principal() == "docker's login `ci`"
+    registry = NamedRegistry("registry.example.com", lambda _: Credentials("ci", "hunter2"))
+    assert registry.principal() == "docker's login `ci`"
     assert NamedRegistry("registry.example.com", lambda _: None).principal() == ""
