@@ -33,8 +33,6 @@ _EXPORTED = {
 }
 
 
-_Templates = tuple[tuple[str, str], ...]
-"""The shared templates as sorted pairs of path and text."""
 _SHARED = ("apt", "apt_secrets", "download", "mount", "packages", "pip_secrets", "place")
 """Macros of macros.j2 that templates of components can call."""
 
@@ -87,8 +85,8 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """Return the Dockerfile, the files that it copies, the bake file and the lock of one image."""
-    frozen = _frozen(templates)
-    texts = _stage_texts(image, frozen)
+    environment = _environment(tuple(sorted(templates.items())))
+    texts = _stage_texts(image, environment)
     build, chain = _blocks(image, texts)
     links_system = layers.links_system(image, chain)
     inputs = image.inputs
@@ -99,9 +97,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         or any(_INPUT.search(text) for _, text in (*build, *chain))
     )
     dockerfile = _tidy(
-        _environment(frozen)
-        .get_template("Dockerfile.j2")
-        .render(
+        environment.get_template("Dockerfile.j2").render(
             image=image,
             stages=build,
             linked=layers.linked(image, build),
@@ -137,7 +133,8 @@ def _inputs(
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.LayerOwner, ...]:
     """Return the component or recipe key that each layer above the base belongs to, lowest first."""
-    return layers.owners(image, *_blocks(image, _stage_texts(image, _frozen(templates))))
+    environment = _environment(tuple(sorted(templates.items())))
+    return layers.owners(image, *_blocks(image, _stage_texts(image, environment)))
 
 
 def filled(template: str, **values: object) -> str:
@@ -270,7 +267,7 @@ def _blocks(image: Image, texts: Iterable[_StageText]) -> tuple[layers.Texts, la
     return build, [(stage, text.runtime) for stage, text in pairs if text.runtime is not None]
 
 
-def _stage_texts(image: Image, templates: _Templates) -> list[_StageText]:
+def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
     """Return the rendered blocks of each stage."""
     package_stage = "venv" if any(stage.name == "python" for stage in image.stages) else "toolchain"
     pip = _command(image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"))
@@ -279,7 +276,7 @@ def _stage_texts(image: Image, templates: _Templates) -> list[_StageText]:
     for stage in image.stages:
         values = _Values(package_stage, below, pip)
         if (text := _STAGE_TEXTS.get((stage.key, values))) is None:
-            text = _render_stage(stage, templates, values, locks_apt=image.locks_apt)
+            text = _render_stage(stage, environment, values, locks_apt=image.locks_apt)
             _STAGE_TEXTS[stage.key, values] = text
         texts.append(text)
         if stage.installs_packages:
@@ -292,19 +289,21 @@ def forget() -> None:
     _STAGE_TEXTS.clear()
 
 
-def _render_stage(stage: Stage, templates: _Templates, values: _Values, *, locks_apt: bool) -> _StageText:
+def _render_stage(
+    stage: Stage, environment: "Environment", values: _Values, *, locks_apt: bool
+) -> _StageText:
     """Render the blocks of a component. Raises RecipeError with the line of the template that failed."""
     import jinja2
 
     template = None
     try:
-        template = _stage_template(stage.template, templates)
+        template = _stage_template(stage.template, environment)
         if not {"build", "runtime"} & template.blocks.keys():
             message = "the template has neither a `build` nor a `runtime` block"
             raise jinja2.TemplateSyntaxError(message, 1)
         variables = {
             **template.globals,
-            **_macros(templates, locks_apt),
+            **_macros(environment, locks_apt),
             **values._asdict(),
             "stage": stage,
             "version": stage.part.version,
@@ -335,19 +334,16 @@ def _template_error(stage: Stage, template: "Template | None", error: Exception)
     return Diagnostic(f"cannot render the template of `{stage.name}`", location, reason)
 
 
-def _frozen(templates: Mapping[str, str]) -> _Templates:
-    return tuple(sorted(templates.items()))
-
-
 @cache
-def _macros(templates: _Templates, locks_apt: bool) -> dict[str, object]:
+def _macros(environment: "Environment", locks_apt: bool) -> dict[str, object]:
     """Return the macros that templates of components can call."""
-    module = _environment(templates).get_template("macros.j2").make_module({"locks_apt": locks_apt})
+    module = environment.get_template("macros.j2").make_module({"locks_apt": locks_apt})
     return {name: getattr(module, name) for name in _SHARED}
 
 
 @cache
-def _environment(templates: _Templates) -> "Environment":
+def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
+    """Return the environment of the shared templates, given as sorted pairs of path and text."""
     import jinja2
 
     class Environment(jinja2.Environment):
@@ -377,8 +373,8 @@ def _environment(templates: _Templates) -> "Environment":
 
 
 @cache
-def _stage_template(text: str, templates: _Templates) -> "Template":
-    return _environment(templates).from_string(text)
+def _stage_template(text: str, environment: "Environment") -> "Template":
+    return environment.from_string(text)
 
 
 @cache

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NewType
 
@@ -69,8 +70,7 @@ class InstalledComponent:
     @property
     def label(self) -> str:
         """The title as a file name, such as `pytorch-2.13.0-cpu-py311`."""
-        words = filter(None, (self.component, self.version, self.variant))
-        return re.sub(r"[^A-Za-z0-9._+-]", "_", "-".join(words))
+        return _file_name("-".join(filter(None, (self.component, self.version, self.variant))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +293,11 @@ def wrapped(words: Iterable[str], indent: str, end: str = "", width: int = 100) 
         pieces.append(word)
         column += len(word) + 1
     return "".join(pieces)
+
+
+@lru_cache(4096)
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", text)
 
 
 def debs_file(debs: Iterable[Deb]) -> bytes:

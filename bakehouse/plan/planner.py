@@ -113,7 +113,7 @@ def _image(
     base_part = _part(resolution.base)
     debs_directory = f"debs/{base_part.label}"
     stages = _stages(resolution, parts, foundation, locked, templates, debs_directory)
-    debs = _sums(locked.image)
+    debs = json_of(_sums(locked.image))
     environment = _environment(choices, recipe)
     path = [directory for spec in specs for directory in spec.path]
     library_path = [directory for spec in specs for directory in spec.library_path]
@@ -169,7 +169,7 @@ def _image(
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         apt_debs=locked.image,
-        apt_list=f"{debs_directory}/image-{key_of(debs)[:8]}.txt" if debs else "",
+        apt_list=f"{debs_directory}/image-{key_of(debs)[:8]}.txt" if locked.image else "",
         toolchain_debs=locked.toolchain if stages else (),
         toolchain_list=f"{debs_directory}/toolchain.txt",
     )
@@ -206,7 +206,7 @@ def _stages(
             first,
             list_of(package.key_input for package in packages),
             after,
-            _sums(debs),
+            json_of(_sums(debs)) if debs else list_of(()),
             last,
             _script_keys(_scripts(template, name, spec.artifacts, debs, is_frozen), templates),
             *([dropped] if dropped else []),
@@ -439,6 +439,8 @@ def _plain(value: object) -> object:
 
     A key must not change with a line number.
     """
+    if isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return sha256(value).hexdigest()
     if isinstance(value, tuple):

@@ -267,6 +267,8 @@ def _base_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
 def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Return the first package of a candidate's lock that is locked elsewhere in another version."""
     own, locked = candidate.spec.packages_by_name, selection.locked
+    if not own:
+        return None
     differing = {name for name in own.keys() & locked.keys() if locked[name].version != own[name].version}
     for name in (name for name in own if name in differing):
         packages = own[name], locked[name]

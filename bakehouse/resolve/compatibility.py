@@ -131,9 +131,10 @@ class Compatibility:
 
     def left(self, name: str, chosen: tuple[Candidate, ...], before: int | None) -> int:
         """Return the candidates that fit all chosen ones; `before` fitted all but the last of them."""
-        others = chosen if before is None else chosen[-1:]
-        left = self._open[name] if before is None else before
-        for other in others:
+        if before is not None:
+            return self._compatible(name, chosen[-1], before)
+        left = self._open[name]
+        for other in chosen:
             if left:
                 left = self._compatible(name, other, left)
         return left

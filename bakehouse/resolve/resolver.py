@@ -246,8 +246,8 @@ class _Search:
             if self._links.is_shared(name) or name not in self._components:
                 continue
             options = self._candidates(name)
-            remaining[name] = self._compatibility.left(name, selection.chosen, left.get(name))
-            if not remaining[name]:
+            remaining[name] = fitting = self._compatibility.left(name, selection.chosen, left.get(name))
+            if not fitting:
                 tried = tuple((option, None) for option in options)
                 return self._dead_end(selection, name, tried, self._excluding(name, selection))
         return remaining
