@@ -35,7 +35,7 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import publish
+from bakehouse.publish import promote, publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
@@ -281,7 +281,7 @@ def push_images(
 def promote_image(workspace: Workspace, name: str, report: Reporter, options: RunOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = _only(workspace, name)
-    return publish.promote_image(workspace.project, image, report, options.terms)
+    return promote.promote_image(workspace.project, image, report, options.terms)
 
 
 def release_images(

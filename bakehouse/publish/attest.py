@@ -30,14 +30,14 @@ class Attested:
     def require_all(self) -> None:
         """Raise the failures, after the rest is recorded."""
         if self.failures:
-            raise PublishError(*(told for one in self.failures for told in one.diagnostics))
+            raise PublishError(*(diagnostic for error in self.failures for diagnostic in error.diagnostics))
 
 
 def attest(
     built: BuiltImage,
-    places: Sequence[tuple[Registry, PublishedImage]],
+    registries: Sequence[tuple[Registry, PublishedImage]],
     engine: Engine,
-    publication: PushOptions,
+    options: PushOptions,
     progress: Reporter,
 ) -> Attested:
     """Attach the SBOM and provenance of an image to its digest in every registry.
@@ -45,28 +45,29 @@ def attest(
     A failure changes neither the image nor its publication.
     """
     name = built.image.name
-    log = publication.locks.parent / "attested" / name / "installed.log"
+    log = options.locks.parent / "attested" / name / "installed.log"
     try:
         installed = list_installed(engine, built.image, built.digest, log)
     except BakehouseError as error:
-        told = tuple(_told(one) for one in error.diagnostics)
-        return Attested(failures=tuple(_unattached(published, *told) for _, published in places))
+        reasons = tuple(_reason(diagnostic) for diagnostic in error.diagnostics)
+        return Attested(failures=tuple(_unattached(published, *reasons) for _, published in registries))
     if installed.packages is None:
-        progress(f"{name}: it has no dpkg, so its SBOM lists no system packages, and says so")
-    found: set[ReleasedArtifact] = set()
+        progress(f"{name}: the image has no dpkg, so the SBOM lists system packages as unknown")
+    artifacts: set[ReleasedArtifact] = set()
     failures = []
-    for registry, published in places:
+    for registry, published in registries:
         try:
-            documents = documents_of(built, published, installed, publication.revision)
-            attached = _attach(published, documents, registry, publication)
+            documents = documents_of(built, published, installed, options.revision)
+            attached = _attach(published, documents, registry, options)
         except PublishError as error:
             failures.append(error)
             continue
-        for one in attached:
-            how = "is attached already" if one.was_there else "attached"
-            progress(f"{name}: {one.media_type} {how}, as {short(one.digest)}")
-            found.add(ReleasedArtifact(one.media_type, one.digest))
-    return Attested(tuple(sorted(found, key=lambda one: one.media_type)), tuple(failures))
+        for artifact in attached:
+            state = "is attached already" if artifact.was_there else "attached"
+            progress(f"{name}: {artifact.media_type} {state}, as {short(artifact.digest)}")
+            artifacts.add(ReleasedArtifact(artifact.media_type, artifact.digest))
+    in_order = sorted(artifacts, key=lambda artifact: artifact.media_type)
+    return Attested(tuple(in_order), tuple(failures))
 
 
 def documents_of(
@@ -89,15 +90,14 @@ def _attach(
     published: PublishedImage,
     documents: tuple[Artifact, ...],
     registry: Registry,
-    publication: PushOptions,
+    options: PushOptions,
 ) -> tuple[Attached, ...]:
-    retry_policy = replace(publication.retry_policy, until=publication.until)
-    lock = publication.locks / f"attach-{published.image}.lock"
+    retry_policy = replace(options.retry_policy, until=options.until)
+    lock = options.locks / f"attach-{published.image}.lock"
     try:
-        remote = ArtifactRepository(
-            DeadlineRegistry(registry, publication.until), published.repository, retry_policy
-        )
-        with exclusive(lock, until=publication.until):
+        bounded_registry = DeadlineRegistry(registry, options.until)
+        remote = ArtifactRepository(bounded_registry, published.repository, retry_policy)
+        with exclusive(lock, until=options.until):
             subject = remote.manifest(published.digest)
             if subject is None:
                 raise _unattached(published, Reason(f"`{registry.host}` no longer has it"))
@@ -109,7 +109,7 @@ def _attach(
         raise _unattached(published, Reason(str(error))) from error
 
 
-def _told(diagnostic: Diagnostic) -> Reason:
+def _reason(diagnostic: Diagnostic) -> Reason:
     return Reason("; ".join([diagnostic.message, *(f"{name}: {value}" for name, value in diagnostic.facts)]))
 
 

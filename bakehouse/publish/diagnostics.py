@@ -52,12 +52,12 @@ class PushDiagnostics:
                 f"tag `{target.tag}` is taken by a different image",
                 reasons=(Reason(self._cause(origin)),),
                 facts=(
-                    ("in repository", target.place),
+                    ("in repository", target.repository_uri),
                     ("there", other),
                     *((f"there, {name}", value) for name, value in facts if value),
                     ("here", target.digest),
                     *((("here, revision", self.revision),) if self.revision else ()),
-                    ("to use it", f"{target.place}@{other}"),
+                    ("to use it", f"{target.repository_uri}@{other}"),
                 ),
                 hint="use the existing image, or push under tomorrow's tag",
             )
@@ -104,7 +104,7 @@ class PushDiagnostics:
         if error.status != 403:
             return self.unanswered(error)
         hint = f"use credentials with push permission, then run {self.retry}"
-        message = f"not allowed to set a tag in `{self.target.place}`"
+        message = f"not allowed to set a tag in `{self.target.repository_uri}`"
         return RegistryAuthError(Diagnostic(message, reasons=(self._denied(error.text),), hint=hint))
 
     @property
@@ -126,12 +126,12 @@ class PushDiagnostics:
         """
         text = refusal.text if refusal else error.text
         is_full = refusal and fault_in(refusal.text) is Fault.FULL
-        place, host = self.target.place, self._registry.host
+        repository, host = self.target.repository_uri, self._registry.host
         answers = self._answers(error, refusal)
         match Fault.FULL if is_full else error.fault:
             case Fault.FULL:
                 hint = f"free space or raise the quota, then run {self.retry}"
-                return self._failure(f"`{place}` is out of space (quota or disk)", answers, hint)
+                return self._failure(f"`{repository}` is out of space (quota or disk)", answers, hint)
             case Fault.NAME:
                 message = f"the engine cannot resolve `{host}`"
                 return PublishError(
@@ -143,7 +143,7 @@ class PushDiagnostics:
                     Diagnostic(message, facts=(("engine", error.text),), hint=self._trust_hint)
                 )
             case Fault.CORRUPTED:
-                message = f"`{place}` received corrupted data in {attempts} attempts"
+                message = f"`{repository}` received corrupted data in {attempts} attempts"
                 hint = "check the proxy and the network path to the registry"
                 return PublishError(Diagnostic(message, facts=answers, hint=hint))
             case Fault.UNAUTHORIZED:
@@ -159,10 +159,10 @@ class PushDiagnostics:
                     Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}")
                 )
             case Fault.STALLED:
-                message = f"the push to `{place}` stalled and was stopped: {error.text}"
+                message = f"the push to `{repository}` stalled and was stopped: {error.text}"
                 return self._failure(message, (), self._resume_hint)
             case Fault.TIMED_OUT:
-                message = f"the push to `{place}` was stopped: {error.text}"
+                message = f"the push to `{repository}` was stopped: {error.text}"
                 return self._failure(
                     message, (("previous attempt", before),) if before else (), self._resume_hint
                 )
@@ -171,7 +171,7 @@ class PushDiagnostics:
                 hint = f"check the registry's log, then run {self.retry}"
                 if error.fault is Fault.TRANSIENT:
                     hint = f"check the registry's log and disk, then {self._resume_hint}"
-                return self._failure(f"the push to `{place}` failed{tries}", answers, hint)
+                return self._failure(f"the push to `{repository}` failed{tries}", answers, hint)
 
     @property
     def _resume_hint(self) -> str:
@@ -191,13 +191,15 @@ class PushDiagnostics:
         """The deadline passed."""
         overdue = str(OverdueError())
         if self.command == "promote":
-            message = f"the promotion in `{self.target.place}` was stopped: {overdue}"
+            message = f"the promotion in `{self.target.repository_uri}` was stopped: {overdue}"
             return self._failure(message, (), f"run {self.retry} again")
         return self.broken_off(TransferError(Fault.TIMED_OUT, overdue), None, 1)
 
     def incomplete(self, absent: Sequence[Descriptor], count: int) -> PublishError:
         """The registry accepted the manifest, but lacks some of its `count` blobs."""
-        message = f"`{self.target.place}` accepted the push, but lacks {len(absent)} of {count} blobs"
+        message = (
+            f"`{self.target.repository_uri}` accepted the push, but lacks {len(absent)} of {count} blobs"
+        )
         facts = tuple((f"blob {number}", blob.digest) for number, blob in enumerate(absent, 1))
         hint = f"run {self.retry} again to upload the missing blobs"
         return PublishError(Diagnostic(message, facts=(("digest", self.target.digest), *facts), hint=hint))
@@ -211,12 +213,12 @@ class PushDiagnostics:
 
     def tag_missing(self) -> PublishError:
         """A successful push left no tag."""
-        message = f"`{self.target.place}` accepted the push, but has no tag `{self.target.tag}`"
+        message = f"`{self.target.repository_uri}` accepted the push, but has no tag `{self.target.tag}`"
         return PublishError(Diagnostic(message, hint=f"run {self.retry} again"))
 
     def candidate_gone(self) -> PublishError:
         """The candidate is no longer in the registry."""
-        message = f"`{self.target.place}` no longer has the candidate {short(self.target.digest)}"
+        message = f"`{self.target.repository_uri}` no longer has the candidate {short(self.target.digest)}"
         hint = f"run `bake push --candidate {self.target.image}` again"
         return PublishError(Diagnostic(message, hint=hint))
 
@@ -233,13 +235,13 @@ class PushDiagnostics:
             Reason(f"no tag was set; the image is built as {short(self.target.digest)}"),
         )
         hint = f"use credentials with push permission, then run {self.retry}; the built image is reused"
-        message = f"not allowed to push to `{self.target.place}`"
+        message = f"not allowed to push to `{self.target.repository_uri}`"
         return RegistryAuthError(Diagnostic(message, reasons=reasons, hint=hint))
 
     def _not_allowed_to_read(self, text: str) -> RegistryAuthError:
         permissions = "`ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on Amazon ECR"
         hint = f"use credentials with read permission ({permissions}), then run {self.retry}"
-        message = f"not allowed to read from `{self.target.place}`"
+        message = f"not allowed to read from `{self.target.repository_uri}`"
         return RegistryAuthError(Diagnostic(message, reasons=(self._denied(text),), hint=hint))
 
     def _denied(self, text: str) -> Reason:

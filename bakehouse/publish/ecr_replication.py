@@ -1,4 +1,4 @@
-"""Waits for Amazon ECR to replicate an image to another region, where a rule of the account does so."""
+"""Waits for Amazon ECR to replicate an image to another region, if a rule of the account does so."""
 
 import time
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Waiting:
 
     seconds: float = 1800.0
     pause: float = 5.0
-    """Seconds between two questions."""
+    """Seconds between two requests."""
     until: float = NEVER
-    """By time.monotonic(): when everything has to have ended."""
+    """Deadline by time.monotonic()."""
 
     def is_over(self, since: float) -> bool:
         now = time.monotonic()
@@ -34,37 +34,38 @@ def await_replica(
     published: PublishedImage,
     progress: Reporter,
     waiting: Waiting,
-) -> bool:
-    """Wait until an image is replicated to another region; return False where no rule applies.
+) -> None:
+    """Wait until an image is replicated to another region; return at once if no rule applies.
 
-    Raises PublishError where ECR failed to, or takes too long.
+    Raises PublishError if the replication fails or takes too long.
     """
     since = time.monotonic()
     try:
-        if not bounded(lambda: _is_covered(source, target, published.repository), waiting.until):
-            return False
-        progress(f"{published.image}: waiting for Amazon ECR to replicate it to {target.region}")
-        return _await(source, target, published, waiting, since)
+        if bounded(lambda: _is_covered(source, target, published.repository), waiting.until):
+            progress(f"{published.image}: waiting for Amazon ECR to replicate it to {target.region}")
+            _await(source, target, published, waiting, since)
     except OverdueError as error:
         raise _late(target, published, since) from error
 
 
 def _await(
     source: EcrRegistry, target: EcrRegistry, published: PublishedImage, waiting: Waiting, since: float
-) -> bool:
+) -> None:
     while True:
         status = bounded(lambda: _status(source, target, published), waiting.until)
         match status.get("status"):
             case "COMPLETE":
-                return True
+                return
             case "FAILED":
                 facts = (("image", published.image_uri), ("code", str(status.get("failureCode", ""))))
                 message = f"Amazon ECR could not replicate `{published.image}` to {target.region}"
-                hint = "`aws ecr describe-registry` shows what is replicated; the region's own rights count"
+                hint = (
+                    "run `aws ecr describe-registry`, and check the rules and the permissions of the region"
+                )
                 raise PublishError(Diagnostic(message, facts=facts, hint=hint))
             case None if published.was_there:
-                # It is older than the rule: ECR replicates what is pushed from then on.
-                return False
+                # It is older than the rule. ECR replicates only later pushes.
+                return
         if waiting.is_over(since):
             raise _late(target, published, since)
         time.sleep(waiting.pause)
@@ -81,36 +82,36 @@ def _late(target: EcrRegistry, published: PublishedImage, since: float) -> Publi
 
 
 def _is_covered(source: EcrRegistry, target: EcrRegistry, repository: str) -> bool:
-    """Whether a rule of the account carries a repository's images there."""
+    """Return whether a rule of the account replicates a repository to the target."""
     try:
         with source.aws.translate_errors("read the registry's replication"):
-            answer = source.api.describe_registry()
+            response = source.api.describe_registry()
     except RegistryAuthError:
-        # Who may push need not be let to read it.
+        # Permission to push does not include reading the rules.
         return False
-    if source.account != answer["registryId"]:
-        # Another account's rules can't be read.
+    if source.account != response["registryId"]:
+        # Rules of another account cannot be read.
         return False
-    rules = answer["replicationConfiguration"].get("rules", ())
-    return any(_carries(rule, source, target, repository) for rule in rules)
+    rules = response["replicationConfiguration"].get("rules", ())
+    return any(_applies(rule, target, repository) for rule in rules)
 
 
-def _carries(rule: Any, source: EcrRegistry, target: EcrRegistry, repository: str) -> bool:
-    prefixes = [one["filter"] for one in rule.get("repositoryFilters", ())]
+def _applies(rule: Any, target: EcrRegistry, repository: str) -> bool:
+    prefixes = [selection["filter"] for selection in rule.get("repositoryFilters", ())]
     if prefixes and not any(repository.startswith(prefix) for prefix in prefixes):
         return False
-    there = {(one["region"], one["registryId"]) for one in rule["destinations"]}
-    return (target.region, target.account) in there
+    destinations = {(registry["region"], registry["registryId"]) for registry in rule["destinations"]}
+    return (target.region, target.account) in destinations
 
 
 def _status(source: EcrRegistry, target: EcrRegistry, published: PublishedImage) -> dict[str, Any]:
-    with source.aws.translate_errors(f"ask for the replication of `{published.image}`"):
-        answer = source.api.describe_image_replication_status(
+    with source.aws.translate_errors(f"read the replication status of `{published.image}`"):
+        response = source.api.describe_image_replication_status(
             repositoryName=published.repository,
             imageId={"imageDigest": published.digest},
             **source.owner,
         )
-    for one in answer.get("replicationStatuses", ()):
-        if one["region"] == target.region and one.get("registryId", target.account) == target.account:
-            return dict(one)
+    for status in response.get("replicationStatuses", ()):
+        if status["region"] == target.region and status.get("registryId", target.account) == target.account:
+            return dict(status)
     return {}

@@ -12,15 +12,16 @@ from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.registry import Registry
 from bakehouse.util.aws import summarize
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_seconds
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
-_GOING_ON = ("PENDING", "IN_PROGRESS")
+_RUNNING = ("PENDING", "IN_PROGRESS")
 _DONE = ("COMPLETE", "ACTIVE")
-"""ACTIVE is said of what is scanned again and again; before the first time there are no findings."""
+"""ACTIVE is the status of continuous scans; it has no findings before the first scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,23 @@ class Scan:
     """Result of a scan, or the reason for none."""
 
     completed: str = ""
-    """When, in UTC; empty where nothing was scanned."""
+    """Time in UTC; empty without a scan."""
     findings: tuple[ReleasedFindings, ...] = ()
-    """How many of each severity, the worst first."""
-    why_not: str = ""
+    """Number of findings of each severity, the worst first."""
+    missing_reason: str = ""
+    """Why a requested scan is missing."""
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
-        """A record with what is known of the scan; as it is where none was asked for."""
-        if not self.completed and not self.why_not:
+        """Return a record with the result of the scan; the same record if no scan was requested."""
+        if not self.completed and not self.missing_reason:
             return record
-        return replace(record, scanned=self.completed, not_scanned=self.why_not, findings=self.findings)
+        return replace(
+            record, scanned=self.completed, not_scanned=self.missing_reason, findings=self.findings
+        )
 
 
 def level(severity: str, *, is_asked: bool) -> str:
-    """The words of `--fail-on` and `--scan`; empty where neither was given."""
+    """Return the severity that `--fail-on` and `--scan` select; empty without both."""
     if not severity:
         return "HIGH" if is_asked else ""
     if severity.upper() not in SEVERITIES:
@@ -51,50 +55,57 @@ def level(severity: str, *, is_asked: bool) -> str:
 
 
 def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, waiting: Waiting) -> Scan:
-    """The outcome of a scan; one is asked for where none has begun."""
-    where = {
+    """Return the result of a scan; start one if none has started."""
+    arguments = {
         "repositoryName": published.repository,
         "imageId": {"imageDigest": published.digest},
         **registry.owner,
     }
     progress(f"{published.image}: waiting for Amazon ECR to scan it")
     since = time.monotonic()
-    has_asked = False
-    last = "no scan of it was found"
+    was_started = False
+    status = "no scan was found"
     while True:
         try:
-            answer = bounded(lambda: _findings(registry, where), waiting.until)
-            if answer is None and not has_asked:
-                has_asked = True
-                bounded(lambda: _begin(registry, where), waiting.until)
+            response = bounded(lambda: _findings(registry, arguments), waiting.until)
+            if response is None and not was_started:
+                was_started = True
+                bounded(lambda: _start(registry, arguments), waiting.until)
         except _NotScannedError as error:
-            return Scan(why_not=str(error))
+            return Scan(missing_reason=str(error))
         except OverdueError:
-            answer = None
-        if answer:
-            found = _scan_in(answer)
-            if found:
-                return found
-            last = f"its scan is still {answer['imageScanStatus']['status']}"
+            response = None
+        if response:
+            if result := _scan_in(response):
+                return result
+            status = f"its scan is still {response['imageScanStatus']['status']}"
         if waiting.is_over(since):
-            return Scan(why_not=f"{last} after {format_seconds(time.monotonic() - since)}")
+            return Scan(missing_reason=f"{status} after {format_seconds(time.monotonic() - since)}")
         time.sleep(waiting.pause)
 
 
-def require_clean(found: Scan, severity: str, published: PublishedImage) -> None:
-    """Raise PublishError where findings are as severe as that or more, or where nothing was scanned."""
+def require_scanning(registry: Registry) -> EcrRegistry:
+    """Return a registry that scans; raise UsageError for others."""
+    if not isinstance(registry, EcrRegistry):
+        message = f"`{registry.host}` does not scan images; only Amazon ECR does"
+        raise UsageError(Diagnostic(message, hint="omit `--scan` and `--fail-on`"))
+    return registry
+
+
+def require_clean(result: Scan, severity: str, published: PublishedImage) -> None:
+    """Raise PublishError for findings of this severity or a higher one, or for a missing scan."""
     facts: tuple[tuple[str, str], ...] = (("image", published.image_uri),)
-    if not found.completed:
+    if not result.completed:
         message = f"`{published.image}` was not scanned, but a scan was requested"
         hint = "set `scan_on_push`, or enable scanning in the registry's settings"
-        reasons = (Reason(found.why_not),)
+        reasons = (Reason(result.missing_reason),)
         raise PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
     severe = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    if bad := [one for one in found.findings if one.severity in severe]:
-        told = ", ".join(f"{one.count} {one.severity}" for one in bad)
-        message = f"the scan of `{published.image}` found {told}"
-        hint = "`aws ecr describe-image-scan-findings` lists them; `--fail-on` sets what is too much"
-        facts = (*facts, ("scanned", found.completed), ("allowed", f"below {severity}"))
+    if findings := [finding for finding in result.findings if finding.severity in severe]:
+        counts = ", ".join(f"{finding.count} {finding.severity}" for finding in findings)
+        message = f"the scan of `{published.image}` found {counts}"
+        hint = "list them with `aws ecr describe-image-scan-findings`, or allow them with `--fail-on`"
+        facts = (*facts, ("scanned", result.completed), ("allowed", f"below {severity}"))
         raise PublishError(Diagnostic(message, facts=facts, hint=hint))
 
 
@@ -102,12 +113,12 @@ class _NotScannedError(Exception):
     """No scan will be made."""
 
 
-def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:
-    """ECR's answer; None where no scan has begun."""
+def _findings(registry: EcrRegistry, arguments: Mapping[str, Any]) -> Any:
+    """ECR's response with the findings; None if no scan has started."""
     errors = registry.api.exceptions
     try:
         with registry.aws.translate_errors("read the findings of the scan"):
-            return registry.api.describe_image_scan_findings(**where)
+            return registry.api.describe_image_scan_findings(**arguments)
     except RegistryAuthError as error:
         raise _NotScannedError(summarize(error)) from error
     except PublishError as error:
@@ -116,35 +127,35 @@ def _findings(registry: EcrRegistry, where: Mapping[str, Any]) -> Any:
         raise
 
 
-def _begin(registry: EcrRegistry, where: Mapping[str, Any]) -> None:
+def _start(registry: EcrRegistry, arguments: Mapping[str, Any]) -> None:
     errors = registry.api.exceptions
     try:
-        with registry.aws.translate_errors("begin a scan"):
-            registry.api.start_image_scan(**where)
+        with registry.aws.translate_errors("start a scan"):
+            registry.api.start_image_scan(**arguments)
     except RegistryAuthError as error:
         raise _NotScannedError(summarize(error)) from error
     except PublishError as error:
         if isinstance(error.__cause__, errors.ValidationException):
-            # With enhanced scanning nobody may ask for one: it comes by itself.
+            # Enhanced scanning rejects requests, because it starts by itself.
             return
         if isinstance(error.__cause__, (errors.UnsupportedImageTypeException, errors.LimitExceededException)):
             raise _NotScannedError(summarize(error)) from error
         raise
 
 
-def _scan_in(answer: Mapping[str, Any]) -> Scan | None:
-    """What an answer tells; None while the scan goes on."""
-    status = answer["imageScanStatus"]
-    found = answer.get("imageScanFindings", {})
+def _scan_in(response: Mapping[str, Any]) -> Scan | None:
+    """Result in a response; None while the scan is running."""
+    status = response["imageScanStatus"]
+    details = response.get("imageScanFindings", {})
     name = str(status.get("status", ""))
-    if name in _GOING_ON or (name == "ACTIVE" and "imageScanCompletedAt" not in found):
+    if name in _RUNNING or (name == "ACTIVE" and "imageScanCompletedAt" not in details):
         return None
     if name not in _DONE:
         description = str(status.get("description", ""))
-        return Scan(why_not=f"Amazon ECR says {name}" + (f": {description}" if description else ""))
-    completed = found.get("imageScanCompletedAt") or datetime.now(UTC)
-    counts = found.get("findingSeverityCounts", {})
-    known = [severity for severity in SEVERITIES if severity in counts]
-    others = sorted(set(counts) - set(SEVERITIES))
-    findings = tuple(ReleasedFindings(one, int(counts[one])) for one in (*known, *others) if counts[one])
+        detail = f": {description}" if description else ""
+        return Scan(missing_reason=f"Amazon ECR reports the status {name}{detail}")
+    completed = details.get("imageScanCompletedAt") or datetime.now(UTC)
+    counts = details.get("findingSeverityCounts", {})
+    severities = (*SEVERITIES, *sorted(set(counts) - set(SEVERITIES)))
+    findings = tuple(ReleasedFindings(name, int(counts[name])) for name in severities if counts.get(name))
     return Scan(completed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), findings)

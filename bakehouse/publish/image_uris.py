@@ -215,7 +215,7 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     if not _is_in(record, query.registry):
         return f"is in `{record.registry}`"
     if not _location(record, query):
-        regions = " and ".join(place.region for place in record.places if place.region)
+        regions = " and ".join(location.region for location in record.locations if location.region)
         return f"is in {regions}" if regions else f"is in `{record.registry}`, which is not in AWS"
     version = record.version_of(framework)
     if query.version and not _has_prefix(version, query.version):
@@ -229,16 +229,16 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
 
 
 def _is_in(record: ReleaseRecord, registry: str) -> bool:
-    return not registry or any(is_named(place.registry, registry) for place in record.places)
+    return not registry or any(is_named(location.registry, registry) for location in record.locations)
 
 
 def _location(record: ReleaseRecord, query: ImageQuery) -> ReleaseRecord | None:
     """The release in the query's region and registry; by default in its primary region."""
-    for place in record.places:
-        if query.region in ("", place.region) and (
-            not query.registry or is_named(place.registry, query.registry)
+    for location in record.locations:
+        if query.region in ("", location.region) and (
+            not query.registry or is_named(location.registry, query.registry)
         ):
-            return place
+            return location
     return None
 
 

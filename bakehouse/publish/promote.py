@@ -1,18 +1,35 @@
-"""Promotes a candidate in a registry to a release by giving its digest a release tag.
+"""Promotes a candidate to a release by giving its digest a release tag in each of its registries.
 
 Nothing is pushed, so neither an engine nor a local image is needed.
 """
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
+from bakehouse.catalog.project import Project
+from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
+from bakehouse.publish import ecr_scan, image_uris
 from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish.publish import (
+    PublishOptions,
+    for_each_region,
+    push_options_for,
+    require_not_expiring,
+    warn_if_newer_release,
+    with_same_release_day,
+)
 from bakehouse.publish.push import PushOptions
+from bakehouse.publish.record import with_report
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
+from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, short
@@ -23,6 +40,130 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 
+def promote_image(
+    project: Project, image: Image, progress: Reporter, options: PublishOptions
+) -> ReleaseRecord:
+    """Release an image's newest candidate, by the smoke reports of all machines."""
+    ledger = open_ledger(project)
+    records = ledger.records(image.name)
+    candidate = image_uris.to_promote(
+        project.images, image.name, registry=options.registry or None, image_uri=options.image_uri
+    )
+    if candidate.candidate and candidate.key != image.key:
+        # Today's recipe may require fewer checks than the candidate's did.
+        facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
+        hint = "check out the commit that it was published from, which `bake releases` shows"
+        message = f"the candidate of `{image.name}` was not built from this recipe"
+        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+    report = _smoke_report(project, candidate, options)
+    push_options = push_options_for(project, options)
+    locations = _all_locations(candidate, records)
+    released: list[tuple[Registry, PublishedImage]] = []
+
+    def promote_in(registry: Registry, first: PublishedImage | None) -> PublishedImage:
+        same_day = with_same_release_day(push_options, first)
+        published = promote(locations[registry.host], image, report, registry, same_day, progress)
+        until = push_options.until
+        require_not_expiring(registry, published, ledger, progress, until, move_tag=options.move_tag)
+        released.append((registry, published))
+        return published
+
+    with contextlib.ExitStack() as stack:
+        registries = [
+            stack.enter_context(destination.registry(project, host, progress)) for host in locations
+        ]
+        candidate = _scanned(project, candidate, registries[0], progress, options, push_options)
+        results = for_each_region(registries, promote_in)
+        record = candidate
+        if candidate.candidate:
+            assert report, "a promotion without a report"
+            record = replace(candidate, candidate=False, date=push_options.day.isoformat())
+            record = with_report(record, report, image.required)
+        first = results.published
+        record = replace(
+            record,
+            registry=first.registry,
+            repository=first.repository,
+            image_uri=first.image_uri,
+            tags=first.tags,
+            regions=results.regions,
+        )
+        # Before the moving tag, which a registry may reject: the image is released all the same.
+        ledger.add(record)
+        if options.move_tag and not results.interrupt:
+            failures = _move_tags(released, push_options)
+            results = replace(results, failures=(*results.failures, *failures))
+    results.require_all()
+    if options.move_tag:
+        progress(f"{image.name}: tag `{image.name}` now points to this release")
+    warn_if_newer_release(project, record, progress)
+    return record
+
+
+def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOptions) -> SmokeReport | None:
+    """Merged smoke reports of a candidate, including those from other machines."""
+    digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
+    for path in options.reports:
+        smoke_report.attach(path, candidate.image, digests, project.state)
+    reports = [report for digest in digests if (report := smoke_report.load_all(project.state, digest))]
+    return smoke_report.merge_reports(reports) if reports else None
+
+
+def _move_tags(
+    released: Sequence[tuple[Registry, PublishedImage]], options: PushOptions
+) -> tuple[PublishError, ...]:
+    """Move the moving tag in each registry that has the release; return the failures."""
+    failures = []
+    for registry, published in released:
+        try:
+            move_tag(published, registry, options)
+        except PublishError as error:
+            failures.append(error)
+    return tuple(failures)
+
+
+def _scanned(
+    project: Project,
+    candidate: ReleaseRecord,
+    registry: Registry,
+    progress: Reporter,
+    options: PublishOptions,
+    push_options: PushOptions,
+) -> ReleaseRecord:
+    """Candidate with the result of a scan, if one is requested; recorded even if findings fail it."""
+    settings = destination.settings_of(project, candidate.registry)
+    severity = options.fail_on or (settings.scan if settings else "")
+    if not severity:
+        return candidate
+    published = PublishedImage(
+        candidate.image, candidate.registry, candidate.repository, candidate.tags, Digest(candidate.digest)
+    )
+    waiting = Waiting(until=push_options.until)
+    scan = ecr_scan.scan(ecr_scan.require_scanning(registry), published, progress, waiting)
+    candidate = scan.recorded(candidate)
+    try:
+        ecr_scan.require_clean(scan, severity, published)
+    except PublishError:
+        # The record of a release stays unchanged.
+        if candidate.candidate:
+            open_ledger(project).add(candidate)
+        raise
+    return candidate
+
+
+def _all_locations(candidate: ReleaseRecord, records: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
+    """Candidate in each registry, including those that an earlier promotion did not reach."""
+    earlier = {
+        location.registry: location
+        for record in records
+        if candidate.image_uri in {location.image_uri for location in record.locations}
+        for location in record.locations
+    }
+    # The candidate's own registries come first.
+    own = {location.registry: location for location in candidate.locations}
+    return own | {host: location for host, location in earlier.items() if host not in own}
+
+
 def promote(
     candidate: ReleaseRecord,
     image: Image,
@@ -31,7 +172,7 @@ def promote(
     options: PushOptions,
     progress: Reporter,
 ) -> PublishedImage:
-    """Give a candidate its release tag, once its digest passed the checks that `image` requires.
+    """Give a candidate its release tag in one registry, once it passed the checks that `image` requires.
 
     A digest that is released already keeps its tag.
     """
@@ -72,7 +213,7 @@ def _promote(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     try:
         remote.tag(manifest, target.tag)
     except RegistryError as error:
-        # An immutable tag that another push has set meanwhile looks like a lost answer.
+        # An immutable tag that another push has set meanwhile looks like a lost response.
         if not tags.find_target():
             raise diagnostics.untagged(error) from error
     progress(f"{subject} is released as {target.tag}")
@@ -110,7 +251,6 @@ def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required
             f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
         )
         message = f"`{candidate.image}` cannot be released yet"
-
         raise PublishError(
             Diagnostic(message, reasons=tuple(Reason(text) for text in reasons), facts=facts, hint=hint)
         )

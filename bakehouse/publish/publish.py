@@ -1,8 +1,8 @@
-"""Publishes built images, promotes candidates, and records both in the ledger."""
+"""Publishes built images to every registry of a destination, and records them in the ledger."""
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,38 +12,38 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import docker, provision
-from bakehouse.errors import BakehouseError, Diagnostic, PublishError, UsageError
-from bakehouse.plan.model import Image
-from bakehouse.publish import ecr_scan, image_uris, push, regions
-from bakehouse.publish import promote as promotion
-from bakehouse.publish import record as recording
-from bakehouse.publish import verify as verification
-from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.image import (
-    ImagePush,
-    require_not_expiring,
-    scanned,
-    warn_if_newer_release,
-    with_same_release_day,
-)
-from bakehouse.publish.ledger import open_ledger
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import BakehouseError, Diagnostic, Problems, PublishError, Reason, UsageError
+from bakehouse.publish import ecr_scan, image_uris, push
+from bakehouse.publish.attest import Attested, attest
+from bakehouse.publish.ecr_replication import Waiting, await_replica
+from bakehouse.publish.ecr_scan import Scan
+from bakehouse.publish.ledger import Ledger, open_ledger
 from bakehouse.publish.queue import PushQueue
-from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import destination
-from bakehouse.registry.client import RetryPolicy
+from bakehouse.publish.record import describe, record_of, with_known
+from bakehouse.publish.release_gate import is_tested
+from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.publish.tags import PublishedImage, release_day
+from bakehouse.registry import docker_push
+from bakehouse.registry.destination import Destination, destination
+from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import Registry
+from bakehouse.util.aws import summarize
+from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_bytes
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import Digest, region_of
 from bakehouse.util.terminal import Reporter
 
-_LONGEST = 30 * 24 * 3600
+_MAX_DEADLINE = 30 * 24 * 3600
+_COMPLETE_HINT = "run the same command again to complete it; the ledger has what was published"
 
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """Where images are published, and as what."""
+    """Options of the tasks that publish or promote."""
 
     registry: str = ""
     """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the default."""
@@ -66,189 +66,326 @@ class PublishOptions:
 
     def __post_init__(self) -> None:
         """Reject an invalid deadline before anything is built."""
-        if not 0 <= self.deadline <= _LONGEST:
+        if not 0 <= self.deadline <= _MAX_DEADLINE:
             message = f"invalid `--deadline {self.deadline:g}`"
-            hint = f"use seconds, at most {_LONGEST} (30 days); 0 is six hours"
+            hint = f"use seconds, at most {_MAX_DEADLINE} (30 days); 0 is six hours"
             raise UsageError(Diagnostic(message, hint=hint))
 
 
 def push_images(
-    project: Project, built: Sequence[BuiltImage], say: Reporter, terms: PublishOptions
+    project: Project, built: Sequence[BuiltImage], progress: Reporter, options: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Push tested images, or candidates, and record them in the ledger."""
-    provision.ensure(provision.ask_at_terminal, say)
+    provision.ensure(provision.ask_at_terminal, progress)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(contextlib.closing(docker.connect())) if terms.attest else None
-        where = stack.enter_context(
-            destination.destination(project, terms.registry, say, create=terms.create)
+        engine = stack.enter_context(contextlib.closing(docker.connect())) if options.attest else None
+        target = stack.enter_context(destination(project, options.registry, progress, create=options.create))
+        push_options, severity = (
+            push_options_for(project, options, target.prefix),
+            options.fail_on or target.scan,
         )
-        publication, severity = _publication(project, terms, where.prefix), terms.fail_on or where.scan
-        pushes = [ImagePush(project, one, where, publication, severity, queue, say, engine) for one in built]
-        outcomes = queue.each([one.run for one in pushes])
-    done = [one for one in outcomes if not isinstance(one, BakehouseError)]
-    _tell_bytes([published for published, _ in done], say)
-    failures = [one for one in outcomes if isinstance(one, BakehouseError)]
+        pushes = [
+            ImagePush(project, image, target, push_options, severity, queue, progress, engine)
+            for image in built
+        ]
+        outcomes = queue.each([image_push.run for image_push in pushes])
+    results = [outcome for outcome in outcomes if not isinstance(outcome, BakehouseError)]
+    _report_bytes([published for published, _ in results], progress)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BakehouseError)]
     if failures:
-        for _, record in done:
-            say(f"{record.image}: published as {record.image_uri}")
-        kinds = {type(one) for one in failures}
+        for _, record in results:
+            progress(f"{record.image}: published as {record.image_uri}")
+        kinds = {type(failure) for failure in failures}
         kind = kinds.pop() if len(kinds) == 1 else PublishError
-        raise kind(*(told for one in failures for told in one.diagnostics))
-    return tuple(record for _, record in done)
+        raise kind(*(diagnostic for failure in failures for diagnostic in failure.diagnostics))
+    return tuple(record for _, record in results)
 
 
-def _tell_bytes(published: Sequence[PublishedImage], say: Reporter) -> None:
-    """What a push of many has spared, in all."""
-    if len(published) < 2 or any(one.sent is None for one in published):
+def _report_bytes(published: Sequence[PublishedImage], progress: Reporter) -> None:
+    """Report how much of several images had to be uploaded."""
+    if len(published) < 2 or any(image.sent is None for image in published):
         return
-    sent, whole = sum(one.sent or 0 for one in published), sum(one.bytes for one in published)
-    say(f"{len(published)} images of {format_bytes(whole)}: {format_bytes(sent)} had to be sent")
+    sent, total = sum(image.sent or 0 for image in published), sum(image.bytes for image in published)
+    progress(f"{len(published)} images of {format_bytes(total)}: uploaded {format_bytes(sent)}")
 
 
-def promote_image(project: Project, image: Image, say: Reporter, terms: PublishOptions) -> ReleaseRecord:
-    """Release an image's newest candidate, by the smoke reports of all machines."""
-    ledger = open_ledger(project)
-    known = ledger.records(image.name)
-    candidate = image_uris.to_promote(
-        project.images, image.name, registry=terms.registry or None, image_uri=terms.image_uri
-    )
-    if candidate.candidate and candidate.key != image.key:
-        # Today's recipe may require fewer checks than the candidate's did.
-        facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
-        hint = "check out the commit that it was published from, which `bake releases` shows"
-        message = f"the candidate of `{image.name}` was not built from this recipe"
-        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
-    digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
-    for path in terms.reports:
-        smoke_report.attach(path, image.name, digests, project.state)
-    found = [report for digest in digests if (report := smoke_report.load_all(project.state, digest))]
-    report = smoke_report.merge_reports(found) if found else None
-    publication = _publication(project, terms)
-    places = _everywhere(candidate, known)
-    taken: list[tuple[Registry, PublishedImage]] = []
+@dataclass(frozen=True, slots=True)
+class ImagePush:
+    """Publication of one image."""
 
-    def promote(target: Registry, first: PublishedImage | None) -> PublishedImage:
-        same_day = with_same_release_day(publication, first)
-        published = promotion.promote(places[target.host], image, report, target, same_day, say)
-        require_not_expiring(target, published, ledger, say, publication.until, move_tag=terms.move_tag)
-        taken.append((target, published))
+    project: Project
+    built: BuiltImage
+    destination: Destination
+    options: push.PushOptions
+    fail_on: str
+    """Lowest severity of scan findings that fails; empty requests no scan."""
+    queue: PushQueue
+    progress: Reporter
+    engine: Engine | None = None
+    """Engine to inspect the image for its attachments; None attaches nothing."""
+
+    def run(self) -> tuple[PublishedImage, ReleaseRecord]:
+        """Publish the image. Successful registries are recorded before failures of others are raised."""
+        # Report an unreadable ledger before anything is pushed.
+        open_ledger(self.project).records(self.built.image.name)
+        report = smoke_report.load_all(self.project.state, self.built.digest)
+        scan = Scan()
+        if self.fail_on and (self.options.candidate or is_tested(self.built, report)):
+            scan = self._scanned(report)
+        pushed: list[tuple[Registry, PublishedImage]] = []
+
+        def publish(registry: Registry, first: PublishedImage | None) -> PublishedImage:
+            published = self._publish(registry, first, report)
+            pushed.append((registry, published))
+            return published
+
+        results = for_each_region(self.destination.registries, publish)
+        # Recorded before attaching, which takes a while and may be interrupted.
+        record = self._write(results.published, report, scan, results.regions)
+        attested = Attested()
+        if self.engine and not results.interrupt:
+            # A registry with another manifest has failed already.
+            same = [
+                (registry, image) for registry, image in pushed if image.digest == results.published.digest
+            ]
+            attested = attest(self.built, same, self.engine, self.options, self.progress)
+            record = self._write(results.published, report, scan, results.regions, attested.artifacts)
+        results.require_all()
+        attested.require_all()
+        warn_if_newer_release(self.project, record, self.progress)
+        return results.published, record
+
+    def _scanned(self, report: SmokeReport | None) -> Scan:
+        """Scan the image as a candidate, so that it gets release tags only after the scan."""
+        first = ecr_scan.require_scanning(self.destination.registries[0])
+        staged = self._pushed(first, replace(self.options, candidate=True), report)
+        scan = Scan()
+        try:
+            scan = ecr_scan.scan(first, staged, self.progress, Waiting(until=self.options.until))
+            ecr_scan.require_clean(scan, self.fail_on, staged)
+        except BaseException:
+            # The candidate is published, even if the wait is interrupted.
+            self._write(staged, report, scan, released_regions([(first, staged)]))
+            raise
+        return scan
+
+    def _publish(
+        self, registry: Registry, first: PublishedImage | None, report: SmokeReport | None
+    ) -> PublishedImage:
+        until = self.options.until
+        if first and isinstance(registry, EcrRegistry):
+            # A replicated image is found in the registry and checked as after a push.
+            await_replica(self._source(first), registry, first, self.progress, Waiting(until=until))
+        published = self._pushed(registry, with_same_release_day(self.options, first), report)
+        require_not_expiring(registry, published, open_ledger(self.project), self.progress, until)
+        if isinstance(registry, EcrRegistry):
+            # Bakehouse never changes existing repositories.
+            repository = f"`{registry.host}/{published.repository}`"
+            for reason in differences(registry, published, until):
+                self.progress(f"{published.image}: warning: {repository}: {reason.text}")
         return published
 
-    with contextlib.ExitStack() as stack:
-        targets = [stack.enter_context(destination.registry(project, host, say)) for host in places]
-        candidate = _scanned(project, candidate, targets[0], say, terms, publication)
-        spread = regions.for_each_region(targets, promote)
-        record = candidate
-        if candidate.candidate:
-            assert report, "a promotion without a report"
-            released = replace(candidate, candidate=False, date=publication.day.isoformat())
-            record = recording.with_report(released, report, image.required)
-        record = _in_regions(record, spread)
-        # Before the moving tag, which a registry may reject: the image is released all the same.
+    def _pushed(
+        self, registry: Registry, options: push.PushOptions, report: SmokeReport | None
+    ) -> PublishedImage:
+        pusher = docker_push.connect(self.project.state / "pushes")
+        return push.publish(self.built, report, registry, pusher, options, self.progress, self.queue)
+
+    def _source(self, published: PublishedImage) -> EcrRegistry:
+        """Registry that has the image, of those in several regions."""
+        [source] = [item for item in self.destination.registries if item.host == published.registry]
+        assert isinstance(source, EcrRegistry), "several registries that aren't ECR's"
+        return source
+
+    def _write(
+        self,
+        published: PublishedImage,
+        report: SmokeReport | None,
+        scan: Scan,
+        regions: tuple[ReleasedRegion, ...],
+        artifacts: tuple[ReleasedArtifact, ...] = (),
+    ) -> ReleaseRecord:
+        ledger = open_ledger(self.project)
+        record = record_of(published, self.built.image, report, self.options.day, self.options.revision)
+        record = with_known(record, ledger.records(published.image), artifacts)
+        record = scan.recorded(replace(record, regions=regions))
         ledger.add(record)
-        if terms.move_tag and not spread.interrupt:
-            unmoved = _move_tages(taken, publication)
-            spread = replace(spread, failures=(*spread.failures, *unmoved))
-    spread.require_all()
-    if terms.move_tag:
-        say(f"{image.name}: tag `{image.name}` now points to this release")
-    warn_if_newer_release(project, record, say)
-    return record
+        return record
 
 
-def _move_tages(
-    released: Sequence[tuple[Registry, PublishedImage]], publication: push.PushOptions
-) -> tuple[PublishError, ...]:
-    """Move the moving tag in each registry that has the release; return the failures."""
-    failures = []
-    for target, published in released:
+@dataclass(frozen=True, slots=True)
+class RegionResults:
+    """Results of publishing an image to several registries."""
+
+    published: PublishedImage
+    """Image in the first registry that accepted it."""
+    regions: tuple[ReleasedRegion, ...]
+    failures: tuple[BakehouseError, ...]
+    """Failures of the others."""
+    interrupt: BaseException | None = None
+    """Interrupt, such as Ctrl-C, before all were tried."""
+
+    def require_all(self) -> None:
+        """Raise the failures, after the successes are recorded."""
+        if self.interrupt:
+            raise self.interrupt
+        _raise_all(self.failures)
+
+
+def for_each_region(
+    registries: Sequence[Registry], publish: Callable[[Registry, PublishedImage | None], PublishedImage]
+) -> RegionResults:
+    """Publish to one registry after the other; raise only if none accepts the image.
+
+    `publish` gets the first published image, whose tag the others reuse.
+    """
+    results: list[tuple[Registry, PublishedImage]] = []
+    failures: list[tuple[Registry, BakehouseError]] = []
+    interrupt: BaseException | None = None
+    for registry in registries:
         try:
-            promotion.move_tag(published, target, publication)
-        except PublishError as error:
-            failures.append(error)
-    return tuple(failures)
+            first = results[0][1] if results else None
+            published = publish(registry, first)
+            if first and published.digest != first.digest:
+                raise _different_manifest(first, published)
+        except BakehouseError as error:
+            failures.append((registry, error))
+        except BaseException as error:
+            if not results:
+                raise
+            interrupt = error
+            break
+        else:
+            results.append((registry, published))
+    if not results:
+        if len(failures) == 1:
+            raise failures[0][1]
+        _raise_all([error for _, error in failures])
+    regions = released_regions(results)
+    names = ", ".join(region.region for region in regions)
+    errors = tuple(_with_region(registry, error, names) for registry, error in failures)
+    return RegionResults(results[0][1], regions, errors, interrupt)
 
 
-def _scanned(
-    project: Project,
-    candidate: ReleaseRecord,
-    registry: Registry,
-    say: Reporter,
-    terms: PublishOptions,
-    publication: push.PushOptions,
-) -> ReleaseRecord:
-    """Candidate with the result of a scan where one is requested; recorded even if findings fail it."""
-    settings = destination.settings_of(project, candidate.registry)
-    severity = terms.fail_on or (settings.scan if settings else "")
-    if not severity:
-        return candidate
-    published = PublishedImage(
-        candidate.image, candidate.registry, candidate.repository, candidate.tags, Digest(candidate.digest)
+def _raise_all(failures: Sequence[BakehouseError]) -> None:
+    problems = Problems()
+    for failure in failures:
+        problems.extend(failure.diagnostics)
+    if failures:
+        problems.raise_as(type(failures[0]))
+
+
+def _with_region(registry: Registry, error: BakehouseError, published_in: str) -> BakehouseError:
+    """Failure with its region, the published regions and a hint."""
+    facts = (("region", _region(registry)), ("published in", published_in))
+    return type(error)(
+        *(
+            replace(diagnostic, facts=(*facts, *diagnostic.facts), hint=diagnostic.hint or _COMPLETE_HINT)
+            for diagnostic in error.diagnostics
+        )
     )
-    found = scanned(registry, published, say, Waiting(until=publication.until))
-    candidate = found.recorded(candidate)
+
+
+def _different_manifest(first: PublishedImage, published: PublishedImage) -> PublishError:
+    facts = (("there", published.image_uri), ("first", first.image_uri))
+    hint = "use an engine with the containerd image store, which pushes one manifest: run `bake doctor`"
+    message = f"`{published.registry}` has a different manifest of `{published.image}`"
+    return PublishError(Diagnostic(message, facts=facts, hint=hint))
+
+
+def released_regions(published: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:
+    """Return the AWS regions of an image as ledger records."""
+    return tuple(
+        ReleasedRegion(region, image.image_uri, image.tags[0])
+        for registry, image in published
+        if (region := _region(registry))
+    )
+
+
+def _region(registry: Registry) -> str:
+    """AWS region of a registry; empty outside AWS."""
+    return registry.region if isinstance(registry, EcrRegistry) else region_of(registry.host)
+
+
+def with_same_release_day(options: push.PushOptions, first: PublishedImage | None) -> push.PushOptions:
+    """Return options with the day of the first region's tag, so that all regions have the same tag."""
+    day = release_day(first.tags[0]) if first else None
+    return replace(options, day=day) if day else options
+
+
+def differences(registry: EcrRegistry, published: PublishedImage, until: float) -> tuple[Reason, ...]:
+    """Return how a repository differs from the settings, or why the comparison failed."""
     try:
-        ecr_scan.require_clean(found, severity, published)
-    except PublishError:
-        # The record of a release stays unchanged.
-        if candidate.candidate:
-            open_ledger(project).add(candidate)
-        raise
-    return candidate
+        return bounded(lambda: registry.differences(published.repository, published.image), until)
+    except PublishError as error:
+        cause = summarize(error)
+    except OverdueError as error:
+        cause = str(error)
+    return (Reason(f"not compared with the settings: {cause}"),)
 
 
-def _everywhere(candidate: ReleaseRecord, known: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
-    """Candidate in each registry, including those that an earlier promotion did not reach."""
-    together = [
-        one.places for one in known if candidate.image_uri in {place.image_uri for place in one.places}
-    ]
-    earlier = {place.registry: place for places in together for place in places}
-    own = {place.registry: place for place in candidate.places}
-    return {**own, **{host: place for host, place in earlier.items() if host not in own}}
+def require_not_expiring(
+    registry: Registry,
+    published: PublishedImage,
+    ledger: Ledger,
+    progress: Reporter,
+    until: float,
+    *,
+    move_tag: bool = False,
+) -> None:
+    """Raise PublishError for an image that a lifecycle rule would expire by any of its tags."""
+    if isinstance(registry, EcrRegistry):
+        locations = (location for record in ledger.records(published.image) for location in record.locations)
+        recorded = {
+            tag
+            for location in locations
+            if location.image_uri == published.image_uri
+            for tag in location.tags
+        }
+        moving = [published.image] if move_tag else []
+
+        def report(line: str) -> None:
+            progress(f"{published.image}: {line}")
+
+        tags = {*published.tags, *moving, *recorded}
+        try:
+            bounded(lambda: registry.require_not_expiring(published.repository, tags, report), until)
+        except OverdueError as error:
+            repository = f"`{registry.host}/{published.repository}`"
+            report(f"warning: could not read the lifecycle policy of {repository}; not checked: {error}")
 
 
-def _in_regions(record: ReleaseRecord, spread: regions.RegionResults) -> ReleaseRecord:
-    """Record with the registries that have the release now."""
-    first = spread.published
-    return replace(
-        record,
-        registry=first.registry,
-        repository=first.repository,
-        image_uri=first.image_uri,
-        tags=first.tags,
-        regions=spread.regions,
-    )
+def warn_if_newer_release(project: Project, record: ReleaseRecord, progress: Reporter) -> None:
+    """Report a release that is not the newest, which look-ups return."""
+    if record.candidate:
+        return
+    newest = image_uris.newest(project.images, record.image)
+    if newest.digest != record.digest:
+        here, there = short(Digest(record.digest)), short(Digest(newest.digest))
+        progress(
+            f"{record.image}: {here} was released before {there} of {newest.date}, "
+            f"which `bake uri {record.image}` still returns"
+        )
 
 
-def verify_releases(
-    project: Project, records: Sequence[ReleaseRecord], say: Reporter
-) -> tuple[verification.Verified, ...]:
-    """Compare records with their registries."""
-    with contextlib.ExitStack() as stack:
-
-        def registry_of(host: str) -> Registry:
-            return stack.enter_context(destination.registry(project, host, say))
-
-        return verification.verify(records, registry_of, RetryPolicy(until=time.monotonic() + push.SIX_HOURS))
-
-
-def _publication(project: Project, terms: PublishOptions, prefix: str = "") -> push.PushOptions:
-    publication = push.PushOptions(
+def push_options_for(project: Project, options: PublishOptions, prefix: str = "") -> push.PushOptions:
+    """Return the options of each push of a task."""
+    push_options = push.PushOptions(
         day=datetime.now(UTC).date(),
         locks=project.state / "locks",
         prefix=prefix or project.repository_prefix,
-        candidate=terms.candidate,
+        candidate=options.candidate,
         revision=git_history.current(project.root),
         history=partial(_history, project),
     )
-    if terms.deadline:
-        return replace(publication, until=time.monotonic() + terms.deadline)
-    return publication
+    if options.deadline:
+        return replace(push_options, until=time.monotonic() + options.deadline)
+    return push_options
 
 
 def _history(project: Project, image: str, digest: Digest) -> str:
     # This runs after a push has failed.
     with contextlib.suppress(BakehouseError):
-        return recording.describe(open_ledger(project).records(image), digest)
+        return describe(open_ledger(project).records(image), digest)
     return ""

@@ -122,8 +122,8 @@ class _Push:
         )
         if existing:
             tag, manifest = existing
-            what = "staged" if is_candidate else "published"
-            self._report(f"already {what} as {short(self.target.digest)}")
+            state = "staged" if is_candidate else "published"
+            self._report(f"already {state} as {short(self.target.digest)}")
             if absent := self.tags.absent(manifest):
                 names = ", ".join(short(blob.digest) for blob in absent)
                 self._report(f"the registry has lost {names}: pushing again")
@@ -142,8 +142,8 @@ class _Push:
         published = replace(published, sent=_layer_bytes(manifest, uploaded))
         if uploaded and published.sent is not None:
             reused = manifest.layer_bytes - published.sent
-            detail = f", {format_bytes(reused)} were there already" if reused else ""
-            self._report(f"{format_bytes(published.sent)} sent{detail}")
+            detail = f", reused {format_bytes(reused)}" if reused else ""
+            self._report(f"uploaded {format_bytes(published.sent)}{detail}")
         return published
 
     @property
@@ -242,7 +242,7 @@ class _Push:
         self.progress(f"{self.target.image}: {text}")
 
     def _arrived(self) -> bool:
-        """Return whether the registry has the image although the push failed, as when a reply got lost."""
+        """Return whether the registry has the image although the push failed, as after a lost response."""
         try:
             tagged = self._without_retries.manifest(self.target.tag)
         except RegistryError:

@@ -15,12 +15,12 @@ from bakehouse.util.oci import Digest
 T = TypeVar("T")
 
 _AT_ONCE = 4
-"""More share one line to the registry, and the engine's disk."""
+"""More pushes would only share the connection and the engine's disk."""
 _SLOW = 10.0
-"""Seconds without a move after which nobody waits for a push any more."""
-_LOOK = 0.5
+"""Seconds without progress after which other pushes no longer wait for a push."""
+_CHECK_SECONDS = 0.5
 _TIME_TO_STOP = 5.0
-"""Seconds in which a push takes back what it has given to the engine."""
+"""Seconds in which an interrupted push removes its name of the image from the engine."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class PushQueue:
         self._at_once = at_once
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._turns: list[QueuedPush] = []
+        self._running: list[QueuedPush] = []
 
     def each(self, works: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
         """Return the result or error of each; a failure does not stop the others.
@@ -56,7 +56,7 @@ class PushQueue:
         An interrupt stops the running pushes, and no further one starts.
         """
         if len(works) < 2:
-            # In the main thread an interrupt arrives at once, whatever is waited for.
+            # Only the main thread is interrupted at once, whatever it waits for.
             return [_outcome(work) for work in works]
         ended: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
 
@@ -89,27 +89,27 @@ class PushQueue:
     def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[QueuedPush]:
         """Wait until there is room, and until no other push is sending one of these layers.
 
-        What another one sent before can be taken over in the registry. It is not worth waiting for one that
-        does not move. Raises OverdueError where its turn has not come by `until`.
+        The registry reuses layers that another push has sent. Pushes without progress are not waited for.
+        Raises OverdueError if its turn has not come by `until`.
         """
-        mine = QueuedPush(frozenset(layers), self._stopped)
+        push = QueuedPush(frozenset(layers), self._stopped)
         with self._changed:
-            while not self._is_free_for(mine):
+            while not self._is_free_for(push):
                 if self._stopped.is_set():
                     raise KeyboardInterrupt
-                self._changed.wait(min(_LOOK, remaining(until)))
-            mine.moved(time.monotonic())
-            self._turns.append(mine)
+                self._changed.wait(min(_CHECK_SECONDS, remaining(until)))
+            push.moved(time.monotonic())
+            self._running.append(push)
         try:
-            yield mine
+            yield push
         finally:
             with self._changed:
-                self._turns.remove(mine)
+                self._running.remove(push)
                 self._changed.notify_all()
 
-    def _is_free_for(self, mine: QueuedPush) -> bool:
-        moving = [turn for turn in self._turns if not turn.is_slow()]
-        return len(moving) < self._at_once and not any(turn.layers & mine.layers for turn in moving)
+    def _is_free_for(self, push: QueuedPush) -> bool:
+        moving = [running for running in self._running if not running.is_slow()]
+        return len(moving) < self._at_once and not any(running.layers & push.layers for running in moving)
 
 
 def _outcome(work: Callable[[], T]) -> T | BakehouseError:

@@ -22,7 +22,7 @@ def record_of(
     """Return the record of a published image; a report of another digest is ignored."""
     if report and not published.has_digest(report.digest):
         report = None
-    names = dict(one for part in image.all_parts for one in part.provides)
+    versions = dict(name_version for part in image.all_parts for name_version in part.provides)
     record = ReleaseRecord(
         image=image.name,
         key=image.key,
@@ -45,7 +45,7 @@ def record_of(
         media_type=published.media_type,
         bytes=published.bytes,
         candidate=published.candidate,
-        provides=tuple(ReleasedName(name, version) for name, version in sorted(names.items())),
+        provides=tuple(ReleasedName(name, version) for name, version in sorted(versions.items())),
         gpu_architecture=image.gpu_architecture,
         config=published.config or "",
         revision=revision,
@@ -64,33 +64,27 @@ def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str,
 
 
 def describe(records: Iterable[ReleaseRecord], digest: str) -> str:
-    """Return how, when and from which commit a digest was published; empty where it was not."""
+    """Return how, when and from which commit a digest was published; empty if it was not."""
     for record in records:
         if record.digest == digest:
-            how = "staged" if record.candidate else "released"
-            return f"{how} {record.date}, {f'revision {record.revision}' if record.revision else 'no commit'}"
+            verb = "staged" if record.candidate else "released"
+            return (
+                f"{verb} {record.date}, {f'revision {record.revision}' if record.revision else 'no commit'}"
+            )
     return ""
 
 
 def with_known(
-    record: ReleaseRecord, known: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
+    record: ReleaseRecord, ledger: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
-    """Return a record with the attachments and the last scan of its digest."""
-    return _with_scan(_with_artifacts(record, known, attached), known)
-
-
-def _with_scan(record: ReleaseRecord, known: Sequence[ReleaseRecord]) -> ReleaseRecord:
-    for other in reversed(known):
+    """Return a record with the attachments of its image URI and the last scan of its digest."""
+    artifacts = {*record.artifacts, *attached}
+    artifacts.update(*(other.artifacts for other in ledger if other.image_uri == record.image_uri))
+    in_order = sorted(artifacts, key=lambda artifact: (artifact.media_type, artifact.digest))
+    record = replace(record, artifacts=tuple(in_order))
+    for other in reversed(ledger):
         if other.digest == record.digest and (other.scanned or other.not_scanned):
             return replace(
                 record, scanned=other.scanned, not_scanned=other.not_scanned, findings=other.findings
             )
     return record
-
-
-def _with_artifacts(
-    record: ReleaseRecord, known: Iterable[ReleaseRecord], attached: Iterable[ReleasedArtifact]
-) -> ReleaseRecord:
-    earlier = (one for other in known if other.image_uri == record.image_uri for one in other.artifacts)
-    found = {*record.artifacts, *earlier, *attached}
-    return replace(record, artifacts=tuple(sorted(found, key=lambda one: (one.media_type, one.digest))))

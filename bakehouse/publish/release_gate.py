@@ -50,5 +50,4 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
         facts = (("digest", built.digest),)
     hint = f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`"
     message = f"`{name}` has not passed its smoke test"
-    told = tuple(Reason(text) for text in reasons)
-    raise PublishError(Diagnostic(message, reasons=told, facts=facts, hint=hint))
+    raise PublishError(Diagnostic(message, reasons=tuple(map(Reason, reasons)), facts=facts, hint=hint))

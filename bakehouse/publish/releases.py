@@ -123,7 +123,7 @@ class ReleaseRecord:
         return next((provided.version for provided in self.provides if provided.name == name), "")
 
     @property
-    def places(self) -> tuple["ReleaseRecord", ...]:
+    def locations(self) -> tuple["ReleaseRecord", ...]:
         """Return the record as seen from each of its regions, the primary one first."""
         others = [region for region in self.regions if region.image_uri != self.image_uri]
         return (self, *(self._in_region(region) for region in others))

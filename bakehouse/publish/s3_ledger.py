@@ -11,7 +11,6 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, asdict, fields, replace
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError, RecipeError
@@ -35,21 +34,19 @@ class S3Ledger:
         self._bucket, _, self._prefix = self.url.removeprefix("s3://").partition("/")
         self._region = region
 
-    def add(self, record: ReleaseRecord) -> bool:
-        """Add a record; return False where an existing one differs only in its date and commit."""
+    def add(self, record: ReleaseRecord) -> None:
+        """Add a record, unless an existing one differs only in its date and commit."""
         body = (json.dumps(asdict(record), indent=2, sort_keys=True) + "\n").encode()
-        for attempt in count():
+        for attempt in range(_ATTEMPTS):
             try:
                 self._request("put_object", "write to", Key=self._key(record), Body=body, IfNoneMatch="*")
+                return
             except AwsError as error:
                 if error.code in _EXISTS:
-                    return False
+                    return
                 if error.code not in _RETRIED or attempt == _ATTEMPTS - 1:
                     raise self._publish_error(error) from error
                 time.sleep(0.1 * 2**attempt)
-            else:
-                return True
-        raise AssertionError
 
     def records(self, image: str, known: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
         """Return an image's records, oldest first, without downloading those that are `known`."""
@@ -77,7 +74,7 @@ class S3Ledger:
         return self._prefixed(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
 
     def _list(self, prefix: str) -> dict[str, str]:
-        """Keys of the records below a prefix, with their times of creation."""
+        """Keys of the records below a prefix, with their creation times."""
         modified: dict[str, str] = {}
         continuation: dict[str, str] = {}
         while True:
@@ -120,9 +117,9 @@ class S3Ledger:
 
     def _request(self, operation: str, verb: str, **arguments: Any) -> Any:
         with translate_errors(f"{verb} the ledger `{self.url}`"):
-            answer = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+            response = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
             # The connection may break while the body is read.
-            return answer["Body"].read() if "Body" in answer else answer
+            return response["Body"].read() if "Body" in response else response
 
     def _publish_error(self, error: AwsError) -> PublishError:
         diagnostic = error.diagnostic

@@ -14,7 +14,6 @@ from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Descriptor, Manifest, Origin, origin_of, unfit, unfit_platform
-from bakehouse.registry.registry import HasPushDate
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
@@ -40,7 +39,7 @@ class PublishedImage:
     candidate: bool = False
     """Published for testing, without a release tag."""
     sent: int | None = 0
-    """Bytes of uploaded layers; None where the engine does not report them."""
+    """Bytes of uploaded layers; None if the engine does not report them."""
 
     @property
     def image_uri(self) -> str:
@@ -60,14 +59,14 @@ class ReleaseTags:
     diagnostics: PushDiagnostics
 
     def find_release(self, missing: Callable[[], None]) -> tuple[str, Manifest] | None:
-        """Return the release tag of any day that names this image.
+        """Return the release tag of any day that names this image, with its manifest.
 
-        Calls `missing` where there is no repository.
+        Calls `missing` if the repository does not exist.
         """
         return self._find(lambda: self._release_tags(missing))
 
     def find_target(self) -> tuple[str, Manifest] | None:
-        """Return the tag to set, where it names this image already."""
+        """Return the tag to set, if it names this image already."""
         return self._find(lambda: [self.target.tag])
 
     def _find(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
@@ -84,14 +83,13 @@ class ReleaseTags:
 
     def taken(self, other: Manifest) -> TagTakenError:
         """Return the error for a tag that names another image, with the facts that are available."""
-        origin, pushed, registry = Origin(), "", self.remote.registry
+        origin, pushed = Origin(), ""
         with contextlib.suppress(RegistryError, OverdueError):
             if other.config:
                 origin = origin_of(self.remote.blob(other.config.digest))
-        if isinstance(registry, HasPushDate):
-            # This request may need a permission that pushing does not.
-            with contextlib.suppress(PublishError, OverdueError):
-                pushed = registry.pushed(self.remote.name, other.digest)
+        # This request may need a permission that pushing does not.
+        with contextlib.suppress(PublishError, OverdueError):
+            pushed = self.remote.registry.pushed(self.remote.name, other.digest)
         return self.diagnostics.tag_taken(other.digest, origin, pushed)
 
     def _release_tags(self, missing: Callable[[], None]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The image that is released, and the repository and tag that it is released to."""
+"""Target of a publication: an image, and the repository and tag that it gets."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from bakehouse.util.oci import Digest
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
-    """One image on its way to one tag."""
+    """Image, repository and tag of one publication."""
 
     image: str
     """Name of the image."""
@@ -24,13 +24,13 @@ class ReleaseTarget:
     """Manifest format that its recipe selects."""
 
     @property
-    def place(self) -> str:
-        """Host and repository."""
+    def repository_uri(self) -> str:
+        """Return the host and the repository."""
         return f"{self.registry.host}/{self.repository}"
 
     @property
     def reference(self) -> str:
-        return f"{self.place}:{self.tag}"
+        return f"{self.repository_uri}:{self.tag}"
 
     def matches_image(self, manifest: Manifest) -> bool:
         """Return whether a manifest is of the image, by its own digest or that of its configuration.

@@ -1,20 +1,25 @@
 """Compares ledger records with their registries: digests, tags and attachments."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.publish.push import SIX_HOURS
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.registry import destination
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
 
-_AT_ONCE = 8
+_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +31,39 @@ class Verified:
     """Differences from the ledger, as clauses."""
 
 
+def verify_releases(
+    project: Project, records: Sequence[ReleaseRecord], progress: Reporter
+) -> tuple[Verified, ...]:
+    """Compare records with the registries that the project's settings describe."""
+    with contextlib.ExitStack() as stack:
+
+        def registry_of(host: str) -> Registry:
+            return stack.enter_context(destination.registry(project, host, progress))
+
+        return verify(records, registry_of, RetryPolicy(until=time.monotonic() + SIX_HOURS))
+
+
 def verify(
     records: Sequence[ReleaseRecord], registry_of: Callable[[str], Registry], retry_policy: RetryPolicy
 ) -> tuple[Verified, ...]:
     """Look up the manifest, tags and attachments of each record in each region.
 
-    Only headers are downloaded, where a registry puts digests into them.
+    Only headers are downloaded from registries whose headers contain digests.
     """
-    records = [one for record in records for one in record.places]
+    records = [location for record in records for location in record.locations]
     hosts = dict.fromkeys(record.registry for record in records)
     registries = {host: DeadlineRegistry(registry_of(host), retry_policy.until) for host in hosts}
     for registry in registries.values():
-        # Once, before threads would: boto3's sessions are not made for those. Each record tells a failure.
+        # Before the threads, because sessions of boto3 are not thread-safe. Each record reports a failure.
         with contextlib.suppress(PublishError, OverdueError):
             registry.credentials()
 
-    def ask(record: ReleaseRecord) -> Verified:
+    def compare(record: ReleaseRecord) -> Verified:
         repository = Repository(registries[record.registry], record.repository, retry_policy)
         return Verified(record, tuple(_missing(repository, record)))
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(pool.map(ask, records))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return tuple(pool.map(compare, records))
 
 
 def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
@@ -55,24 +72,27 @@ def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
             yield f"{record.registry} no longer has {short(record.digest)}"
             return
         for tag in record.tags:
-            found = repository.digest_of(tag)
-            if found is None:
+            digest = repository.digest_of(tag)
+            if digest is None:
                 yield f"tag `{tag}` is missing"
-            elif found != record.digest:
-                yield f"tag `{tag}` points to {short(found)}, not {short(record.digest)}"
-        for one in record.artifacts:
-            if repository.digest_of(Digest(one.digest)) is None:
-                yield f"its {one.media_type}, {short(one.digest)}, is missing"
+            elif digest != record.digest:
+                yield f"tag `{tag}` points to {short(digest)}, not {short(record.digest)}"
+        for artifact in record.artifacts:
+            if repository.digest_of(Digest(artifact.digest)) is None:
+                yield f"its {artifact.media_type}, {short(artifact.digest)}, is missing"
     except (RegistryError, OverdueError, PublishError) as error:
-        yield f"could not ask {record.registry}: {error}"
+        yield f"could not query {record.registry}: {error}"
 
 
 def require_all(verified: Sequence[Verified]) -> None:
     """Raise PublishError with a diagnostic for each difference."""
-    wrong = [_told(one.record, why) for one in verified for why in one.missing]
-    if wrong:
-        raise PublishError(*wrong)
-
-
-def _told(record: ReleaseRecord, why: str) -> Diagnostic:
-    return Diagnostic(f"`{record.image}` of {record.date}: {why}", facts=(("address", record.image_uri),))
+    diagnostics = [
+        Diagnostic(
+            f"`{result.record.image}` of {result.record.date}: {difference}",
+            facts=(("image URI", result.record.image_uri),),
+        )
+        for result in verified
+        for difference in result.missing
+    ]
+    if diagnostics:
+        raise PublishError(*diagnostics)

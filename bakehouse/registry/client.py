@@ -22,7 +22,7 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _MANIFEST_LIMIT = 4 * 1024**2
 _PORTS = {"http": 80, "https": 443}
 _Login = Credentials | str | None
-"""A name and a password, a header as it stands, empty for none at all; None leaves it to ~/.netrc."""
+"""Name and password, or a complete header. Empty sends no login, None uses ~/.netrc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class RetryPolicy:
     """Retries of failed requests to a registry."""
 
     attempts: int = 7
-    """With the pauses between them, half a minute: a registry that is restarted is back by then."""
+    """Seven attempts and their pauses take half a minute, in which a registry can be restarted."""
     pause: float = 0.5
-    """Seconds before the second attempt; doubled for each one after."""
+    """Seconds before the second attempt; doubled before each further one."""
     timeout: float = 30.0
     """Seconds without a byte until a request times out."""
     until: float = NEVER
     """Deadline by time.monotonic()."""
 
     def wait(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt; return False where the deadline would pass first."""
+        """Pause before the next attempt; return False if the deadline would pass first."""
         # Jitter: clients that failed together should not retry together.
         seconds = max(at_least, min(self.pause * 2**attempt, 15.0) * random.uniform(0.8, 1.0))
         if time.monotonic() + seconds >= self.until:
@@ -56,12 +56,12 @@ class Repository:
         registry: Registry,
         name: str,
         retry_policy: RetryPolicy,
-        tell: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.registry = registry
         self.name = name
         self._retry_policy = retry_policy
-        self._tell = tell
+        self._progress = progress
         self._bearer = ""
         self._scheme = "http" if is_loopback(registry.host) else "https"
 
@@ -70,92 +70,92 @@ class Repository:
         tags: list[str] = []
         path = "tags/list"
         while path:
-            answer = self._ask("GET", path)
-            tags += document(answer).get("tags") or ()
-            path = answer.links.get("next", {}).get("url", "")
+            response = self._ask("GET", path)
+            tags += document(response).get("tags") or ()
+            path = response.links.get("next", {}).get("url", "")
         return tuple(tags)
 
     def manifest(self, reference: str) -> Manifest | None:
-        """Return the manifest of a tag or digest; None where it does not exist."""
+        """Return the manifest of a tag or digest; None if it does not exist."""
+        response = self._find("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        if response is None:
+            return None
         try:
-            answer = self._ask("GET", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
-        except RegistryError as error:
-            if error.status == 404:
-                return None
-            raise
-        try:
-            found = parse(answer.content[:_MANIFEST_LIMIT], answer.headers.get("Content-Type", ""))
+            manifest = parse(response.content[:_MANIFEST_LIMIT], response.headers.get("Content-Type", ""))
         except UnreadableManifestError as error:
-            message = f"its answer for `{reference}` is no manifest"
-            raise RegistryError(answer.status_code, "", message) from error
-        if ":" in reference and found.digest != reference:
+            message = f"the response for `{reference}` is not a manifest"
+            raise RegistryError(response.status_code, "", message) from error
+        if ":" in reference and manifest.digest != reference:
             # Without this check, another manifest could get a release tag.
-            message = f"its answer for {reference} has another content"
-            raise RegistryError(answer.status_code, "", message)
-        return found
+            message = f"the response for {reference} has another digest"
+            raise RegistryError(response.status_code, "", message)
+        return manifest
 
     def digest_of(self, reference: str) -> Digest | None:
-        """Return the digest of a tag or digest without its manifest; None where it does not exist."""
-        try:
-            answer = self._ask("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
-        except RegistryError as error:
-            if error.status == 404:
-                return None
-            raise
-        if told := answer.headers.get("Docker-Content-Digest"):
-            return Digest(told)
-        # The header is a registry's own choice: without it there is but the manifest to go by.
-        found = self.manifest(reference)
-        return found.digest if found else None
+        """Return the digest of a tag or digest without its manifest; None if it does not exist."""
+        response = self._find("HEAD", f"manifests/{reference}", {"Accept": ", ".join(KINDS)})
+        if response is None:
+            return None
+        if digest := response.headers.get("Docker-Content-Digest"):
+            return Digest(digest)
+        # The header is optional. Without it, only the manifest has the digest.
+        manifest = self.manifest(reference)
+        return manifest.digest if manifest else None
 
     def blob(self, digest: Digest) -> bytes:
         """Return the verified content of a digest."""
         content = self._ask("GET", f"blobs/{digest}").content
         if digest_of(content) != digest:
-            raise RegistryError(200, "", f"its answer for {digest} has another content")
+            raise RegistryError(200, "", f"the response for {digest} has another digest")
         return content
 
     def has_blob(self, digest: Digest, size: int) -> bool:
-        """Return whether a blob of this size exists, without reading it."""
-        try:
-            answer = self._ask("HEAD", f"blobs/{digest}")
-        except RegistryError as error:
-            if error.status == 404:
-                return False
-            raise
-        # Where blobs lie elsewhere, the answer is an address, of which the size is not known.
-        told = answer.headers.get("Content-Length") if answer.status_code == 200 else None
-        return told is None or int(told) == size
+        """Return whether a blob of this size exists, without downloading it."""
+        response = self._find("HEAD", f"blobs/{digest}")
+        if response is None:
+            return False
+        # A redirect to another storage does not have the size of the blob.
+        length = response.headers.get("Content-Length") if response.status_code == 200 else None
+        return length is None or int(length) == size
 
     def tag(self, manifest: Manifest, tag: str) -> None:
         """Set `tag` on a stored manifest."""
         self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
     def refusal(self) -> RegistryError | None:
-        """What the registry says to someone who begins an upload; None where it lets us.
+        """Return the registry's error for a new upload; None if it accepts the upload.
 
-        The engine loses the registry's words when a push fails: they are asked for again here.
+        The engine loses the registry's error message when a push fails, so this repeats the request.
         """
         try:
-            answer = self._ask("POST", "blobs/uploads/")
+            response = self._ask("POST", "blobs/uploads/")
         except RegistryError as error:
             return error
-        # ECR takes no such request; there an unfinished upload expires.
+        # ECR does not support this request; its unfinished uploads expire.
         with contextlib.suppress(RegistryError, KeyError):
-            self._ask("DELETE", answer.headers["Location"])
+            self._ask("DELETE", response.headers["Location"])
         return None
+
+    def _find(self, method: str, path: str, headers: dict[str, str] | None = None) -> "Response | None":
+        """Return the response to a request; None for a 404."""
+        try:
+            return self._ask(method, path, headers)
+        except RegistryError as error:
+            if error.status == 404:
+                return None
+            raise
 
     def _ask(
         self, method: str, path: str, headers: dict[str, str] | None = None, content: bytes | None = None
     ) -> "Response":
-        """Send a request, again where that may help: after a failure of theirs, and once with a new login."""
+        """Send a request; retry temporary failures, and log in again once."""
         renewed = False
         attempt = 0
         while True:
             try:
                 return self._send(method, path, dict(headers or {}), content)
             except RegistryError as error:
-                # What is answered to HEAD has no words that would tell an old login.
+                # A response to HEAD has no body, which could name an expired login.
                 is_wordless = method == "HEAD" and error.status == 403
                 if (error.is_expired or is_wordless) and not renewed:
                     renewed = True
@@ -164,8 +164,8 @@ class Repository:
                 elif not error.may_pass or attempt >= self._retry_policy.attempts - 1:
                     raise
                 else:
-                    pause = f" in {error.retry_after:.0f} s" if error.retry_after else ""
-                    self._tell(f"{self.registry.host} is asked again{pause}, its answer was: {error.text}")
+                    delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
+                    self._progress(f"{self.registry.host} failed, retrying{delay}: {error.text}")
                     if not self._retry_policy.wait(attempt, error.retry_after):
                         raise
                     attempt += 1
@@ -174,29 +174,29 @@ class Repository:
         root = f"{self._scheme}://{self.registry.host}/v2/{self.name}/"
         url = urljoin(root, path)
         if _origin(url) != _origin(root):
-            # A registry may let content be sent elsewhere: nobody there is to see, or to ask for, its login.
-            answer, credentials = self._exchange(method, url, headers, content), None
+            # A registry may redirect uploads to another host, which must not get the login.
+            response, credentials = self._exchange(method, url, headers, content), None
         else:
             credentials = self.registry.credentials()
-            answer = self._exchange(method, url, headers, content, self._login(credentials))
-            challenge = answer.headers.get("WWW-Authenticate", "")
-            if answer.status_code == 401 and challenge.lower().startswith("bearer "):
+            response = self._exchange(method, url, headers, content, self._login(credentials))
+            challenge = response.headers.get("WWW-Authenticate", "")
+            if response.status_code == 401 and challenge.lower().startswith("bearer "):
                 self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
-                answer = self._exchange(method, url, headers, content, self._login(credentials))
-        if answer.ok:
-            return answer
-        raise error_in(answer, credentials)
+                response = self._exchange(method, url, headers, content, self._login(credentials))
+        if response.ok:
+            return response
+        raise error_in(response, credentials)
 
     def _login(self, credentials: Credentials | None) -> _Login:
         return f"Bearer {self._bearer}" if self._bearer else credentials
 
     def _token(self, challenge: dict[str, str], credentials: Credentials | None) -> str:
         query = {name: value for name, value in challenge.items() if name in ("service", "scope")}
-        answer = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
-        if not answer.ok:
-            raise error_in(answer, credentials)
-        told = document(answer)
-        return str(told.get("token") or told.get("access_token") or "")
+        response = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
+        if not response.ok:
+            raise error_in(response, credentials)
+        token = document(response)
+        return str(token.get("token") or token.get("access_token") or "")
 
     def _exchange(
         self,
@@ -217,7 +217,7 @@ class Repository:
                 if isinstance(login, Credentials):
                     session.auth = (login.username, login.password)
                 elif login is not None:
-                    session.auth = _as_it_is
+                    session.auth = _unchanged
                     if login:
                         sent["Authorization"] = login
                 return session.request(
@@ -227,19 +227,19 @@ class Repository:
                     headers=sent,
                     data=content,
                     timeout=self._retry_policy.timeout,
-                    # Where a blob lies is no answer to whether it is there.
+                    # The redirect itself shows that a blob exists.
                     allow_redirects=method != "HEAD",
                 )
 
         try:
             return bounded(exchange, self._retry_policy.until)
         except requests.RequestException as error:
-            why, text = unreached(error)
-            raise RegistryError(None, "", text, unreached=why) from error
+            reason, text = unreached(error)
+            raise RegistryError(None, "", text, unreached=reason) from error
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """Whom a request goes to, and over what."""
+    """Scheme, host and port of a URL."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
@@ -247,6 +247,6 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
         return "", None, None
 
 
-def _as_it_is(request: "PreparedRequest") -> "PreparedRequest":
-    """Keeps ~/.netrc from replacing a bearer token."""
+def _unchanged(request: "PreparedRequest") -> "PreparedRequest":
+    """Authentication that keeps requests from replacing a bearer token by ~/.netrc."""
     return request

@@ -19,7 +19,7 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
 _BY_NAME = ("local", "ecr")
-"""What is no address, and needs no settings."""
+"""Registries that are selected by a name without settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,60 +27,62 @@ class Destination:
     """Registries and prefix that images are published to."""
 
     registries: tuple[Registry, ...]
-    """One, or those of an account in several regions, the foremost first."""
+    """One registry, or those of an account in several regions, the primary one first."""
     prefix: str
-    """What repositories begin with."""
+    """Prefix of repositories."""
     scan: str = ""
-    """The least severity of a finding that keeps an image from being released; empty asks for no scan."""
+    """Lowest severity of scan findings that fails; empty requests no scan."""
 
 
 @contextlib.contextmanager
-def destination(project: Project, to: str, say: Reporter, *, create: bool = False) -> Iterator[Destination]:
-    """Open what `--registry` names: `local`, `ecr`, a configured registry or a host; a prefix may follow.
+def destination(
+    project: Project, selection: str, progress: Reporter, *, create: bool = False
+) -> Iterator[Destination]:
+    """Open the registries that `--registry` selects; without it, those of the project.
 
-    Without it, it is the project's own.
+    `selection` is `local`, `ecr`, a registry of the settings or a host. A prefix may follow.
     """
-    name, _, prefix = (to or project.registry).partition("/")
-    settings = project.registries.get(name)
+    host, settings, prefix = _select(project, selection)
     if settings and not settings.host:
-        registries = tuple(_of_region(settings, region, create=create) for region in settings.regions)
-        own = settings.prefix or project.repository_prefix
-        yield Destination(registries, prefix or own, settings.scan)
+        registries = tuple(_in_region(settings, region, create=create) for region in settings.regions)
+        yield Destination(registries, prefix, settings.scan)
         return
-    host = settings.host if settings else name
-    own = (settings.prefix if settings else "") or project.repository_prefix
     _check_known(project, host)
-    with registry(project, host, say, create=create) as found:
-        known = settings_of(project, host)
-        yield Destination((found,), prefix or own, known.scan if known else "")
+    with registry(project, host, progress, create=create) as selected:
+        ecr_settings = settings_of(project, host)
+        yield Destination((selected,), prefix, ecr_settings.scan if ecr_settings else "")
 
 
-def check(project: Project, to: str) -> None:
-    """Refuse what can't be a destination before anything is built for it; nobody is asked."""
-    name, _, prefix = (to or project.registry).partition("/")
+def check(project: Project, selection: str) -> None:
+    """Raise an error for an impossible destination before a build, without network requests."""
+    host, settings, prefix = _select(project, selection)
+    hosts = [name for _, name in _hosts(settings)] if settings and not settings.host else [host]
+    for name in hosts:
+        _check_known(project, name)
+        check_host(name)
+        check_names("localhost" if name in _BY_NAME else name, f"{prefix}/image")
+
+
+def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | None, str]:
+    """Host or name, settings and prefix of a selected registry."""
+    name, _, prefix = (selection or project.registry).partition("/")
     settings = project.registries.get(name)
-    hosts = [settings.host if settings else name]
-    if settings and not settings.host:
-        hosts = [host for _, host in _hosts(settings)]
-    prefix = prefix or (settings.prefix if settings else "") or project.repository_prefix
-    for host in hosts:
-        _check_known(project, host)
-        check_host(host)
-        check_names("localhost" if host in _BY_NAME else host, f"{prefix}/image")
+    host = settings.host if settings else name
+    return host, settings, prefix or (settings.prefix if settings else "") or project.repository_prefix
 
 
 @contextlib.contextmanager
-def registry(project: Project, host: str, say: Reporter, *, create: bool = False) -> Iterator[Registry]:
-    """The registry at an address: the embedded one, Amazon ECR as the settings have it, or another."""
+def registry(project: Project, host: str, progress: Reporter, *, create: bool = False) -> Iterator[Registry]:
+    """Open the registry of a host: the local one, Amazon ECR with its settings, or another."""
     if host in ("local", f"127.0.0.1:{project.registry_port}"):
-        # Where it can't be installed, the registry's image takes its place.
+        # If it cannot be installed, the local registry runs in a container.
         with contextlib.suppress(EngineError):
-            provision.ensure_tools(provision.ask_at_terminal, say, "docker-registry")
+            provision.ensure_tools(provision.ask_at_terminal, progress, "docker-registry")
         with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
             yield embedded
     elif settings := settings_of(project, host):
-        region = next(region for region, one in _hosts(settings) if one == host)
-        yield _of_region(settings, region, create=create)
+        region = next(region for region, name in _hosts(settings) if name == host)
+        yield _in_region(settings, region, create=create)
     elif host == "ecr":
         yield EcrRegistry(region=project.region, create=create)
     elif is_ecr(host):
@@ -92,17 +94,17 @@ def registry(project: Project, host: str, say: Reporter, *, create: bool = False
 
 
 def settings_of(project: Project, host: str) -> RegistrySettings | None:
-    """What the project's settings say of an address of Amazon ECR."""
+    """Return the project's settings of a host of Amazon ECR."""
     for settings in project.registries.values():
-        # One that can't be right is told of where it is meant.
+        # Invalid settings are reported when they are selected.
         with contextlib.suppress(PublishError):
-            if settings.account and any(one == host for _, one in _hosts(settings)):
+            if settings.account and any(name == host for _, name in _hosts(settings)):
                 return settings
     return None
 
 
 def _hosts(settings: RegistrySettings) -> list[tuple[str, str]]:
-    """The address of each region."""
+    """Regions with the hosts of their registries."""
     return [(region, _host(settings, region)) for region in settings.regions]
 
 
@@ -110,7 +112,7 @@ def _host(settings: RegistrySettings, region: str) -> str:
     return registry_host(settings.account, region, fips=settings.fips, dual_stack=settings.dual_stack)
 
 
-def _of_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
+def _in_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
     access = Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
     return EcrRegistry(
         host=_host(settings, region),
@@ -123,9 +125,9 @@ def _of_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrR
 
 
 def _check_known(project: Project, host: str) -> None:
-    """A host has a dot or a port: what has neither was meant to be a name of the settings."""
+    """Raise UsageError for an unknown name: a host has a dot or a port."""
     if host in (*_BY_NAME, "localhost") or "." in host or ":" in host:
         return
-    known = ("local", "ecr", *project.registries)
-    hint = suggestion(host, known) or "name one of [tool.bakehouse.registries], or a host"
+    hint = suggestion(host, (*_BY_NAME, *project.registries))
+    hint = hint or "use a name of [tool.bakehouse.registries], or a host"
     raise UsageError(Diagnostic(f"there is no registry `{host}`", hint=hint))

@@ -33,22 +33,22 @@ _SHOWING = StallPolicy(stall=_ANSWER_SECONDS)
 
 
 class DockerPusher:
-    """The `Pusher` behind a docker engine with the containerd store."""
+    """`Pusher` of a docker engine with the containerd store."""
 
     def __init__(self, api: "APIClient", notes: Path) -> None:
         self._api = api
         self._notes = notes
-        """A folder with a note on every name given to an image for the time of a push."""
+        """Directory with a file for each temporary name that a push gives to an image."""
         self._sweep()
 
     def manifest(self, image: Digest) -> Manifest | None:
-        with RecordingRegistry(image) as catcher:
+        with RecordingRegistry(image) as recorder:
             try:
-                self.push(image, catcher.reference, None, _SHOWING, lambda _: None)
+                self.push(image, recorder.reference, None, _SHOWING, lambda _: None)
             except TransferError as error:
                 if error.fault is Fault.NOT_FOUND:
                     raise
-            return catcher.caught
+            return recorder.manifest
 
     def push(
         self,
@@ -63,28 +63,28 @@ class DockerPusher:
             with (
                 usage_lock.engine_in_use(watch.until),
                 self._named(image, reference),
-                self._asked(reference, credentials, watch) as answer,
+                self._response(reference, credentials, watch) as response,
             ):
-                for event in _events(answer):
+                for event in _events(response):
                     layers.see(event)
                     watch.check(layers.moved_at, layers.settling)
-                    _listen_for(answer, watch.idle_timeout(layers.settling))
+                    _listen_for(response, watch.idle_timeout(layers.settling))
         except TransferError as error:
             raise TransferError(error.fault, without_secrets(error.text, credentials)) from None
         finally:
             watch.pushed.update(layers.pushed)
         if layers.digest is None:
-            message = "the engine ended the push without a digest"
+            message = "the engine reported no digest of the push"
             raise TransferError(Fault.TRANSIENT, message)
         return layers.digest
 
     @contextlib.contextmanager
-    def _asked(
+    def _response(
         self, reference: str, credentials: Credentials | None, watch: StallPolicy
     ) -> Iterator["Response"]:
-        """The engine's stream of events; leaving the context closes it, on which the engine stops pushing.
+        """Stream of the engine's events. Closing it at the end of the context stops the push.
 
-        The SDK's own `push` can't be stopped: its generator keeps the response to itself.
+        The SDK's own `push` cannot be stopped, because its generator hides the response.
         """
         import requests
 
@@ -92,33 +92,33 @@ class DockerPusher:
         login = {"username": credentials.username, "password": credentials.password} if credentials else {}
         header = base64.urlsafe_b64encode(json.dumps(login).encode()).decode()
         try:
-            answer = self._api.post(
+            response = self._api.post(
                 f"{self._api.base_url}/v{self._api.api_version}/images/{name}/push",
                 params={"tag": tag},
                 headers={"X-Registry-Auth": header},
                 stream=True,
                 timeout=(_ANSWER_SECONDS, watch.idle_timeout()),
             )
-            with contextlib.closing(answer):
-                if not answer.ok:
-                    text = str(answer.json().get("message", answer.reason))
+            with contextlib.closing(response):
+                if not response.ok:
+                    text = str(response.json().get("message", response.reason))
                     raise TransferError(fault_in(text), text)
-                yield answer
+                yield response
         except requests.Timeout as error:
             raise _silence(watch) from error
         except requests.ConnectionError as error:
-            # Within a stream requests calls the timeout of a read a lost connection.
+            # Within a stream, requests reports a read timeout as a lost connection.
             if "timed out" in str(error):
                 raise _silence(watch) from error
             message = "the engine closed the connection"
             raise TransferError(Fault.TRANSIENT, message) from error
         except requests.RequestException as error:
-            message = "the engine broke off"
+            message = "the engine's response ended early"
             raise TransferError(Fault.TRANSIENT, message) from error
 
     @contextlib.contextmanager
     def _named(self, image: Digest, reference: str) -> Iterator[None]:
-        """Give the image the name it is pushed under, for as long as that takes."""
+        """Give the image the name of the push, until the push has ended."""
         import requests
         from docker.errors import APIError, NotFound
 
@@ -130,7 +130,7 @@ class DockerPusher:
             self._api.tag(image, name, tag)
             yield
         except NotFound as error:
-            message = f"the engine holds no image {image}"
+            message = f"the engine does not have the image {image}"
             raise TransferError(Fault.NOT_FOUND, message) from error
         except APIError as error:
             text = str(error.explanation or error)
@@ -142,7 +142,7 @@ class DockerPusher:
             self._forget(reference, note)
 
     def _sweep(self) -> None:
-        """Take back the names that killed pushes gave."""
+        """Remove the names that killed pushes left."""
         for note in tempdir.abandoned(self._notes):
             with contextlib.suppress(FileNotFoundError):
                 self._forget(note.read_text().strip(), note)
@@ -155,20 +155,20 @@ class DockerPusher:
             with contextlib.suppress(APIError):
                 self._api.remove_image(reference, noprune=True)
         except requests.RequestException:
-            # The engine is gone: a later push takes the name back.
+            # The engine has stopped. A later push removes the name.
             return
         note.unlink(missing_ok=True)
 
 
 class RecordingRegistry:
-    """A registry on loopback that says it has every layer, and keeps the manifest that is sent to it.
+    """Registry on loopback that claims to have every layer, and records the manifest of a push.
 
-    It is how an engine shows a manifest of its store: there is no other request for it.
+    The engine's API has no request for a manifest of its store.
     """
 
     def __init__(self, image: Digest) -> None:
         self.image = image
-        self.caught: Manifest | None = None
+        self.manifest: Manifest | None = None
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._answers())
         self._server.daemon_threads = True
         self.reference = f"127.0.0.1:{self._server.server_port}/bakehouse-shows-manifest:x"
@@ -182,11 +182,11 @@ class RecordingRegistry:
         self._server.server_close()
 
     def _answers(self) -> type[http.server.BaseHTTPRequestHandler]:
-        catcher = self
+        recorder = self
 
         class Answers(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Without it the engine's first try, over TLS, is answered as HTTP/0.9, and there is no second.
+            # The engine tries TLS first. After a response in HTTP/0.9 it would not try plain HTTP.
             default_request_version = "HTTP/1.1"
             timeout = _ANSWER_SECONDS
 
@@ -200,11 +200,11 @@ class RecordingRegistry:
             def do_PUT(self) -> None:
                 content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 with contextlib.suppress(UnreadableManifestError):
-                    catcher.caught = parse(content, self.headers.get("Content-Type", ""))
-                # What an index lists comes before the index itself. The last one is refused, or the engine
-                # would remember for each layer that it can be had from here.
+                    recorder.manifest = parse(content, self.headers.get("Content-Type", ""))
+                # The engine sends an index after its manifests. The last request is rejected, because the
+                # engine would remember this registry as a source of each layer.
                 digest = digest_of(content)
-                last = digest == catcher.image
+                last = digest == recorder.image
                 self._answer(HTTPStatus.BAD_REQUEST if last else HTTPStatus.CREATED, digest)
 
             def do_POST(self) -> None:
@@ -223,7 +223,7 @@ class RecordingRegistry:
 
 
 def connect(notes: Path) -> DockerPusher:
-    """The pusher over the engine that `docker` reaches; what killed pushes left there is swept."""
+    """Return a pusher for the engine that `docker` uses; remove what killed pushes left there."""
     import docker
     from docker.context import ContextAPI
     from docker.errors import DockerException
@@ -241,45 +241,45 @@ def connect(notes: Path) -> DockerPusher:
 
 
 def docker_login(host: str) -> Credentials | None:
-    """What `docker login` stored for a registry, in its file or through its helper."""
+    """Return the login of `docker login` for a registry, from docker's file or credential helper."""
     from docker.auth import load_config
     from docker.errors import DockerException
 
     try:
-        found = load_config().resolve_authconfig(host) or {}
+        authentication = load_config().resolve_authconfig(host) or {}
     except DockerException:
-        # A helper's own words may tell what it keeps.
-        message = f"docker's login for `{host}` can't be read: its credential helper is missing or fails"
-        hint = f"see whether `docker login {host}` works; `credHelpers` and `credsStore` name the helper"
+        # The helper's own message may contain secrets.
+        message = f"cannot read docker's login for `{host}`: its credential helper is missing or failed"
+        hint = f"check `credHelpers` and `credsStore` in docker's settings, or run `docker login {host}`"
         raise RegistryAuthError(Diagnostic(message, hint=hint)) from None
-    # From its file the names are in lower case, from a helper they are not.
-    login = {name.lower(): value for name, value in found.items()}
+    # The names are lower case in the file, but not in a helper's output.
+    login = {name.lower(): value for name, value in authentication.items()}
     username, password = login.get("username"), login.get("password")
     return Credentials(username, password) if username and password else None
 
 
-def _events(answer: "Response") -> Iterator[dict[str, Any]]:
-    """The events in the engine's stream."""
-    for line in answer.iter_lines():
-        # Where a piece of the stream ends between the two characters of a line's end, there is one too many.
+def _events(response: "Response") -> Iterator[dict[str, Any]]:
+    """Yield the events in the engine's stream."""
+    for line in response.iter_lines():
+        # A chunk that ends between the two characters of a line ending yields an empty line.
         if not line:
             continue
         try:
             yield json.loads(line)
         except ValueError as error:
-            message = "the engine broke off"
+            message = "the engine's response ended early"
             raise TransferError(Fault.TRANSIENT, message) from error
 
 
-def _listen_for(answer: "Response", seconds: float) -> None:
-    """Limit the silence after this moment; requests' own limit is that of the moment of asking."""
-    sock = getattr(answer.raw.connection, "sock", None)
+def _listen_for(response: "Response", seconds: float) -> None:
+    """Limit the silence from now on; the timeout of requests was set when the request was sent."""
+    sock = getattr(response.raw.connection, "sock", None)
     if sock:
         sock.settimeout(seconds)
 
 
 def _silence(watch: StallPolicy) -> TransferError:
-    # A limit that is the deadline's own may end a moment before it.
+    # A timeout that equals the deadline may end shortly before it.
     overdue = time.monotonic() >= watch.until - 0.2
     text = "the deadline passed" if overdue else f"the engine was silent for {watch.stall:g} s"
     return TransferError(Fault.TIMED_OUT if overdue else Fault.STALLED, text)

@@ -18,7 +18,7 @@ from bakehouse.util.terminal import Reporter
 
 
 class EcrRegistry:
-    """A `Registry` in Amazon ECR; `host` and `region` default to those of the AWS session."""
+    """`Registry` in Amazon ECR; `host` and `region` default to those of the AWS session."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class EcrRegistry:
         return self.owner.get("registryId") or self.aws.identity["Account"]
 
     def credentials(self, *, renew: bool = False) -> Credentials:
-        # `expiresAt` is not relied on: a token is used until the registry refuses it.
+        # A token is used until the registry rejects it, because `expiresAt` is not reliable.
         with self._login_lock:
             if self._token is None or renew:
                 with self.aws.translate_errors("log in to Amazon ECR"):
-                    answer = self.api.get_authorization_token()
-                encoded = answer["authorizationData"][0]["authorizationToken"]
+                    response = self.api.get_authorization_token()
+                encoded = response["authorizationData"][0]["authorizationToken"]
                 username, _, password = base64.b64decode(encoded).decode().partition(":")
                 self._token = Credentials(username, password)
             return self._token
@@ -80,7 +80,7 @@ class EcrRegistry:
         return self._repository(repository, moving_tag).differences()
 
     def require_not_expiring(self, repository: str, tags: Collection[str], progress: Reporter) -> None:
-        """Raise PublishError where a lifecycle rule of the repository would expire an image with these tags.
+        """Raise PublishError if a lifecycle rule of the repository would expire an image with these tags.
 
         Without permission to read the policy, the check is skipped. If reading fails otherwise, print a
         warning, because the image is published all the same.
@@ -105,17 +105,19 @@ class EcrRegistry:
     def pushed(self, repository: str, digest: Digest) -> str:
         """Return when a digest was pushed; the log of CloudTrail has the identity."""
         with self.aws.translate_errors(f"describe the images of `{repository}`"):
-            answer = self.api.describe_images(
+            response = self.api.describe_images(
                 repositoryName=repository, imageIds=[{"imageDigest": digest}], **self.owner
             )
-        at = answer["imageDetails"][0].get("imagePushedAt")
-        return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC; CloudTrail's PutImage names the user" if at else ""
+        time = response["imageDetails"][0].get("imagePushedAt")
+        return (
+            f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC; CloudTrail's PutImage names the user" if time else ""
+        )
 
     def principal(self) -> str:
         try:
             return self.aws.principal()
         except PublishError:
-            # It is part of an error message, which is printed even where STS does not answer.
+            # It is part of an error message, which is printed even if STS does not respond.
             return "the AWS session"
 
     def known_problems(self) -> tuple[Reason, ...]:

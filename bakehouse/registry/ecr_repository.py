@@ -29,7 +29,7 @@ class EcrRepository:
     aws: Aws
     api: Any
     owner: Mapping[str, str]
-    """`registryId` of the account, where it is not that of the credentials."""
+    """`registryId` of the account, if it is not that of the credentials."""
     name: str
     moving_tag: str
     creation: Creation
@@ -70,21 +70,20 @@ class EcrRepository:
                 self.api.set_repository_policy(**self._arguments, policyText=json.dumps(policy_document))
 
     def differences(self) -> tuple[Reason, ...]:
-        """Return how an existing repository differs from the settings.
+        """Return how an existing repository differs from the settings; empty for a missing one.
 
-        Omits settings that the credentials may not read. Empty where the repository does not exist.
+        Settings that the credentials may not read are not compared.
         """
-        where = {"registryId": self.owner["registryId"]} if self.owner else {}
         try:
-            with self.aws.translate_errors(f"look at the repository `{self.name}`"):
-                answer = self.api.describe_repositories(repositoryNames=[self.name], **where)
+            with self.aws.translate_errors(f"describe the repository `{self.name}`"):
+                response = self.api.describe_repositories(repositoryNames=[self.name], **self.owner)
         except RegistryAuthError:
             return ()
         except PublishError as error:
             if isinstance(error.__cause__, self.api.exceptions.RepositoryNotFoundException):
                 return ()
             raise
-        [description] = answer["repositories"]
+        [description] = response["repositories"]
         clauses = [*_mutability(description, self.moving_tag), *_settings(description, self.creation)]
         # What the credentials may not read is not compared.
         for comparison in (self._resource_tags(description), self._lifecycle(), self._pull_policy()):
@@ -93,20 +92,20 @@ class EcrRepository:
         return tuple(Reason(clause) for clause in clauses)
 
     def expiring_rule(self, tags: Collection[str]) -> str:
-        """Return the lifecycle rule that would expire an image with these tags; empty where none would."""
+        """Return the lifecycle rule that would expire an image with these tags; empty if none would."""
         with self.aws.translate_errors(f"read the lifecycle policy of `{self.name}`"):
             try:
-                answer = self.api.get_lifecycle_policy(**self._arguments)
+                response = self.api.get_lifecycle_policy(**self._arguments)
             except self.api.exceptions.LifecyclePolicyNotFoundException:
                 return ""
-        return expiring_rule(str(answer["lifecyclePolicyText"]), tags)
+        return expiring_rule(str(response["lifecyclePolicyText"]), tags)
 
     def _resource_tags(self, description: Mapping[str, Any]) -> Iterator[str]:
         if not self.creation.tags:
             return
         with self.aws.translate_errors("read the tags of the repository"):
-            answer = self.api.list_tags_for_resource(resourceArn=description["repositoryArn"])
-        tags = {tag["Key"]: tag["Value"] for tag in answer["tags"]}
+            response = self.api.list_tags_for_resource(resourceArn=description["repositoryArn"])
+        tags = {tag["Key"]: tag["Value"] for tag in response["tags"]}
         for key, value in sorted(self.creation.tags.items()):
             if tags.get(key) != value:
                 state = f"is `{tags[key]}`" if key in tags else "is missing"
@@ -165,7 +164,7 @@ def lifecycle_policy(creation: Creation) -> str:
 
 
 def pull_policy(creation: Creation, partition: str = "aws") -> dict[str, Any]:
-    """Return the policy that lets accounts and an organization pull; empty where none are configured."""
+    """Return the policy that lets accounts and an organization pull; empty if none are configured."""
     statements = []
     if creation.pull_accounts:
         accounts = [f"arn:{partition}:iam::{account}:root" for account in creation.pull_accounts]
@@ -189,7 +188,8 @@ def _encryption(setting: str) -> dict[str, str]:
 def _mutability(description: Mapping[str, Any], moving_tag: str) -> Iterator[str]:
     """Release tags must be immutable; the moving tag and signatures must not."""
     mutability = str(description.get("imageTagMutability", "MUTABLE"))
-    patterns = [one["filter"] for one in description.get("imageTagMutabilityExclusionFilters", ())]
+    filters = description.get("imageTagMutabilityExclusionFilters", ())
+    patterns = [exclusion["filter"] for exclusion in filters]
     release = f"{moving_tag}-20260101-00000000"
     if mutability == "MUTABLE" or (mutability == "MUTABLE_WITH_EXCLUSION" and not patterns):
         yield "its tags are mutable, so a push can move a release's tag"
@@ -202,9 +202,9 @@ def _mutability(description: Mapping[str, Any], moving_tag: str) -> Iterator[str
     if not _matches(patterns, moving_tag):
         yield f"its tags are immutable without an exception for `{moving_tag}`, so `--move-tag` fails"
     signature = f"sha256-{'0' * 64}"
-    missing = [one for one in SIGNATURES if not _matches(patterns, one.replace("sha256-*", signature))]
+    missing = [tag for tag in SIGNATURES if not _matches(patterns, tag.replace("sha256-*", signature))]
     if missing:
-        names = ", ".join(f"`{pattern}`" for pattern in missing)
+        names = ", ".join(f"`{tag}`" for tag in missing)
         yield f"its tags are immutable without an exception for {names}, so an image can be signed only once"
     if _matches(patterns, release):
         yield "an exception to its immutability matches releases, so their tags can be moved"
@@ -229,7 +229,7 @@ def _settings(description: Mapping[str, Any], creation: Creation) -> Iterator[st
 
 
 def expiring_rule(policy: str, tags: Collection[str]) -> str:
-    """Return the rule of a policy that would expire an image with these tags; empty where none would.
+    """Return the rule of a policy that would expire an image with these tags; empty if none would.
 
     The first rule that selects an image decides; ECR's later rules do not apply to it.
     """

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
-"""How the registry of the distribution project says it, in no words."""
+"""A full disk, as the registry of the distribution project reports it: by a number, without a text."""
 
 
 class Unreached(StrEnum):
-    """Why there was no answer, where the reason is not going to pass."""
+    """Permanent reason why there was no response."""
 
     NAME = "name"
     """The host name cannot be resolved."""
     TRUST = "trust"
-    """Its certificate is not trusted, or it speaks no TLS."""
+    """The certificate is not trusted, or the host does not use TLS."""
 
 
 class RegistryError(Exception):
@@ -46,16 +46,16 @@ class RegistryError(Exception):
         super().__init__(text)
         self.unreached = unreached
         self.retry_after = retry_after
-        """Seconds after which the registry wants to be asked again."""
+        """Seconds that the registry asks to wait before a retry."""
         self.status = status
-        """None where there was no answer."""
+        """None without a response."""
         self.code = code
-        """The registry's own word for it, such as NAME_UNKNOWN."""
+        """Error code of the registry API, such as NAME_UNKNOWN."""
         self.text = text
 
     @property
     def is_expired(self) -> bool:
-        """Whether logging in again may help: ECR says 403 to a token that was right once."""
+        """Return whether a new login may help; ECR answers 403 to an expired token."""
         return self.status == 401 or (self.status == 403 and "expired" in self.text)
 
     @property
@@ -67,42 +67,42 @@ class RegistryError(Exception):
 
 
 def without_secrets(text: str, credentials: Credentials | None) -> str:
-    """Somebody else's words, fit to be shown: no password, no query of an address that may be signed."""
+    """Return a text without the password and without the queries of URLs, which may be signatures."""
     if credentials:
         text = text.replace(credentials.password, "***")
     return _QUERY.sub(r"\1", " ".join(text.split()))
 
 
-def document(answer: "Response") -> dict[str, Any]:
+def document(response: "Response") -> dict[str, Any]:
     """Return the JSON object in a response."""
     try:
-        document = answer.json()
+        document = response.json()
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise RegistryError(answer.status_code, "", "its answer is no JSON object")
+        raise RegistryError(response.status_code, "", "the response is not a JSON object")
     return document
 
 
-def error_in(answer: "Response", credentials: Credentials | None) -> RegistryError:
-    """What a registry refused, in its words, without ours that are secret."""
+def error_in(response: "Response", credentials: Credentials | None) -> RegistryError:
+    """Return the error that a registry reports, without secrets."""
     try:
-        first = answer.json()["errors"][0]
+        first = response.json()["errors"][0]
         code, text = str(first["code"]), str(first.get("message") or first["code"])
         if _FULL.search(json.dumps(first.get("detail"))):
             text = f"{text}: no space left on device"
     except (ValueError, KeyError, TypeError, IndexError):
-        code, text = "", f"HTTP {answer.status_code} {answer.reason}"
+        code, text = "", f"HTTP {response.status_code} {response.reason}"
     return RegistryError(
-        answer.status_code,
+        response.status_code,
         code,
         without_secrets(text, credentials),
-        retry_after=_seconds(answer.headers.get("Retry-After", "")),
+        retry_after=_seconds(response.headers.get("Retry-After", "")),
     )
 
 
 def _seconds(retry_after: str) -> float:
-    """The header's value, which is a number of seconds or a date."""
+    """Seconds in a `Retry-After` header, which has a number or a date."""
     if retry_after.isdecimal():
         return float(retry_after)
     with contextlib.suppress(ValueError):
@@ -111,30 +111,27 @@ def _seconds(retry_after: str) -> float:
 
 
 def unreached(error: Exception) -> tuple[Unreached | None, str]:
-    """What stood in the way, and its words: those of requests may hold a signed address."""
+    """Return why there was no response, and a text without URLs, which may be signed."""
     for cause in _causes(error):
         if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
-            return Unreached.NAME, "no address is known for its name"
+            return Unreached.NAME, "its name cannot be resolved"
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Unreached.TRUST, f"its certificate is not trusted: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-            return Unreached.TRUST, "it speaks no TLS"
-    told = (one.strerror for one in _causes(error) if isinstance(one, OSError) and one.strerror)
-    why = next((f": {words.lower()}" for words in told), "")
-    return None, f"none ({type(error).__name__}{why})"
+            return Unreached.TRUST, "it does not use TLS"
+    texts = (cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror)
+    detail = next((f": {text.lower()}" for text in texts), "")
+    return None, f"none ({type(error).__name__}{detail})"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+    pending = [error]
+    while pending:
+        cause = pending.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        waiting += [
-            one.__cause__,
-            one.__context__,
-            *(each for each in one.args if isinstance(each, Exception)),
-        ]
+        seen.add(id(cause))
+        yield cause
+        nested = (argument for argument in cause.args if isinstance(argument, Exception))
+        pending += [cause.__cause__, cause.__context__, *nested]

@@ -1,4 +1,4 @@
-"""Local registry on loopback, which runs while it is used and stores its data in the project."""
+"""Local registry on loopback, which runs while it is in use and stores its data in the project."""
 
 import contextlib
 import json
@@ -18,6 +18,7 @@ from bakehouse.registry.registry import Credentials
 from bakehouse.util.file_lock import exclusive, shared
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
+from bakehouse.util.oci import Digest
 
 _OWNER_HEADER = "Bakehouse-Registry"
 _PORT_INSIDE = 5000
@@ -26,9 +27,9 @@ _STOP_SECONDS = 5
 
 
 class EmbeddedRegistry:
-    """A `Registry` of this project, shared by all that are inside its context at once, in any process.
+    """`Registry` of this project, shared by all processes that are inside its context.
 
-    Its program is Debian's `docker-registry` where that is installed, elsewhere a container of `image`.
+    It runs Debian's `docker-registry` if that is installed, otherwise a container of `image`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class EmbeddedRegistry:
         return None
 
     def create_repository(self, repository: str, moving_tag: str) -> None:
-        pass  # Pushing makes it.
+        pass  # A push creates it.
 
     def principal(self) -> str:
         return ""
@@ -69,9 +70,12 @@ class EmbeddedRegistry:
             return ()
         return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
 
+    def pushed(self, repository: str, digest: Digest) -> str:
+        return ""
+
     def __enter__(self) -> "EmbeddedRegistry":
         with contextlib.ExitStack() as use:
-            # One at a time looks and starts, or two would start it.
+            # Without this lock, two processes could start it.
             with exclusive(self._state / "starting.lock"):
                 is_alone = use.enter_context(shared(self._users))
                 owner = self._owner()
@@ -88,7 +92,7 @@ class EmbeddedRegistry:
         if self._keeper:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._keeper.wait(_STOP_SECONDS if alone else 0)
-            # It outlives us for those who still use the registry, and a Popen not waited for complains.
+            # It keeps running for other users. Without a return code, Popen warns about a running process.
             self._keeper.returncode = 0
 
     @property
@@ -100,7 +104,7 @@ class EmbeddedRegistry:
         return self._state / "registry.log"
 
     def _owner(self) -> str | None:
-        """Whose registry answers on the port: a folder, empty for something else, None where nothing does."""
+        """State directory of the registry on the port; empty for another server, None for a free port."""
         import requests
 
         with socket.socket() as probe:
@@ -110,15 +114,15 @@ class EmbeddedRegistry:
         with requests.Session() as session:
             session.trust_env = False
             try:
-                answer = session.get(f"http://{self.host}/v2/", timeout=5)
+                response = session.get(f"http://{self.host}/v2/", timeout=5)
             except requests.RequestException:
                 return ""
-        return unquote(answer.headers.get(_OWNER_HEADER, ""))
+        return unquote(response.headers.get(_OWNER_HEADER, ""))
 
     def _taken(self, owner: str) -> PublishError:
-        what = f"the registry of another project, in `{owner}`" if owner else "something else"
-        message = f"port {self._port}, where the embedded registry would be, is taken by {what}"
-        hint = "give `registry_port` in [tool.bakehouse] a free port, or stop what uses this one"
+        user = f"the registry of another project, in `{owner}`" if owner else "another program"
+        message = f"port {self._port} of the local registry is used by {user}"
+        hint = "set `registry_port` in [tool.bakehouse] to a free port, or stop the other program"
         return PublishError(Diagnostic(message, hint=hint))
 
     def _start(self) -> None:
@@ -128,7 +132,7 @@ class EmbeddedRegistry:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C at the terminal is for the push, not for the registry under it.
+                # Ctrl-C at the terminal must interrupt the push, not the registry.
                 start_new_session=True,
             )
         deadline = time.monotonic() + self._start_seconds
@@ -139,12 +143,9 @@ class EmbeddedRegistry:
             time.sleep(0.05)
         keeper.terminate()
         keeper.wait()
-        raise self._did_not_start()
-
-    def _did_not_start(self) -> PublishError:
         tail = self._log.read_text(errors="replace").splitlines()[-5:]
         facts = (("log", str(self._log)),)
-        return PublishError(Diagnostic("the embedded registry did not start", facts=facts, tail=tuple(tail)))
+        raise PublishError(Diagnostic("the local registry did not start", facts=facts, tail=tuple(tail)))
 
     def _command(self) -> list[str]:
         data, configuration = self._state / "data", self._state / "config.json"
@@ -153,9 +154,9 @@ class EmbeddedRegistry:
             write_whole(configuration, self._configuration(str(data), self.host))
             return [self._program, "serve", str(configuration)]
         if not shutil.which("docker"):
-            message = "there is no program for the embedded registry"
+            message = "the local registry cannot run"
             reason = Reason("neither `docker-registry` nor `docker` is on PATH")
-            hint = "install Debian's package docker-registry, or name a registry in [tool.bakehouse]"
+            hint = "install Debian's package docker-registry, or set `registry` in [tool.bakehouse]"
             raise PublishError(Diagnostic(message, reasons=(reason,), hint=hint))
         write_whole(configuration, self._configuration("/var/lib/registry", f":{_PORT_INSIDE}"))
         return [
@@ -174,10 +175,10 @@ class EmbeddedRegistry:
             "storage": {"filesystem": {"rootdirectory": data}, "delete": {"enabled": True}},
             "http": {
                 "addr": address,
-                # Without it the registry has no handler for SIGTERM, which a container's first process needs.
+                # It gives the registry a handler for SIGTERM, which the first process of a container needs.
                 "draintimeout": "2s",
                 "headers": {_OWNER_HEADER: [quote(str(self._state))]},
             },
         }
-        # JSON is YAML, and needs no thought about paths with odd characters.
+        # JSON is valid YAML, and quotes paths with special characters.
         return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -19,7 +19,7 @@ KINDS = (DOCKER_MANIFEST, DOCKER_INDEX, OCI_MANIFEST, OCI_INDEX)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the manifest of an image of some format and its layers are."""
+    """Media types of an image format."""
 
     title: str
     manifest: str
@@ -35,7 +35,7 @@ FORMS = {
     "oci": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+gzip", "gzip"),
     "oci-zstd": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+zstd", "zstd"),
 }
-"""By the `format` of recipes. What SageMaker is known to take is `docker`."""
+"""Formats by the `format` of recipes. SageMaker is known to accept `docker`."""
 
 
 class UnreadableManifestError(ValueError):
@@ -44,25 +44,25 @@ class UnreadableManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """How a manifest names something else that is stored."""
+    """Reference of a manifest to a blob or to another manifest."""
 
     media_type: str
     digest: Digest
     bytes: int
     attests: bool = False
-    """Whether it says something about an image instead of being one."""
+    """The manifest is an attestation about an image, not an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest or an index, as the bytes that its digest is made of."""
+    """A manifest or an index, with the bytes that its digest is computed from."""
 
     content: bytes
     media_type: str
     config: Descriptor | None
     layers: tuple[Descriptor, ...] = ()
     members: tuple[Descriptor, ...] = ()
-    """What an index lists."""
+    """Manifests of an index."""
 
     @property
     def digest(self) -> Digest:
@@ -70,12 +70,12 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """The size of everything that a registry stores for it, as it is stored."""
-        return len(self.content) + sum(part.bytes for part in (*self.layers, self.config) if part)
+        """Return the size in a registry: manifest, configuration and compressed layers."""
+        return len(self.content) + sum(blob.bytes for blob in (*self.layers, self.config) if blob)
 
     @property
     def layer_bytes(self) -> int:
-        """The size of its layers, compressed."""
+        """Return the size of the compressed layers."""
         return sum(layer.bytes for layer in self.layers)
 
 
@@ -85,12 +85,12 @@ def digest_of(content: bytes) -> Digest:
 
 
 def short(digest: str) -> str:
-    """A digest as far as a person compares it."""
+    """Return a digest shortened to `sha256:` and 12 characters, as printed in messages."""
     return digest[: len("sha256:") + 12]
 
 
 def parse(content: bytes, declared: str = "") -> Manifest:
-    """The manifest in `content`; `declared` is the media type that came with it, for those that name none."""
+    """Return the manifest in `content`; `declared` is the media type for a manifest without one."""
     try:
         document = json.loads(content)
         members = tuple(_descriptor(entry) for entry in document.get("manifests", ()))
@@ -108,31 +108,31 @@ def parse(content: bytes, declared: str = "") -> Manifest:
 
 
 def unfit(manifest: Manifest, form: Form) -> tuple[Reason, ...]:
-    """Why this is not one manifest of that form, of which SageMaker takes no index in any."""
+    """Return why a manifest is not a single one of this form; SageMaker rejects an index in every form."""
     if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
         attested = any(member.attests for member in manifest.members)
-        what = f"it is an index of {len(manifest.members)} (`{manifest.media_type}`), not one manifest"
-        return (Reason(what + (", and carries an attestation" if attested else "")),)
+        fact = f"it is an index of {len(manifest.members)} (`{manifest.media_type}`), not one manifest"
+        return (Reason(fact + (", and contains an attestation" if attested else "")),)
     reasons = []
     if manifest.media_type != form.manifest:
         reasons.append(Reason(f"its manifest is `{manifest.media_type}`, not {form.title}"))
     for number, layer in enumerate(manifest.layers, 1):
         if layer.media_type != form.layer:
-            place = f"layer {number} of {len(manifest.layers)} ({short(layer.digest)})"
-            reasons.append(Reason(f"{place} is `{layer.media_type}`, not {form.compression}"))
+            name = f"layer {number} of {len(manifest.layers)} ({short(layer.digest)})"
+            reasons.append(Reason(f"{name} is `{layer.media_type}`, not {form.compression}"))
     if not manifest.layers:
         reasons.append(Reason("it has no layers"))
     return tuple(reasons)
 
 
 def unfit_platform(config: bytes) -> tuple[Reason, ...]:
-    """Why an image with this configuration runs elsewhere than on SageMaker's machines."""
+    """Return why an image with this configuration does not run on SageMaker's machines."""
     try:
         document = json.loads(config)
-        found = f"{document['os']}/{document['architecture']}"
+        platform = f"{document['os']}/{document['architecture']}"
     except (ValueError, TypeError, KeyError):
-        return (Reason("its configuration names no platform"),)
-    return () if found == PLATFORM else (Reason(f"it is for {found}, not {PLATFORM}"),)
+        return (Reason("its configuration has no platform"),)
+    return () if platform == PLATFORM else (Reason(f"it is for {platform}, not {PLATFORM}"),)
 
 
 _NO_TIME = ("0001-", "1970-", "1980-")
@@ -140,17 +140,17 @@ _NO_TIME = ("0001-", "1970-", "1980-")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an image's own labels tell of where it comes from; what they don't is empty."""
+    """Origin of an image according to its labels; missing ones are empty."""
 
     key: str = ""
-    """Of the plan it was built from, where Bakehouse built it."""
+    """Build key of an image that Bakehouse built."""
     revision: str = ""
     created: str = ""
     authors: str = ""
 
 
 def origin_of(config: bytes) -> Origin:
-    """Where an image with this configuration says that it comes from."""
+    """Return the origin in the labels of an image's configuration."""
     try:
         document = json.loads(config)
         labels = dict((document.get("config") or {}).get("Labels") or {})
@@ -159,7 +159,7 @@ def origin_of(config: bytes) -> Origin:
         return Origin(
             key=str(labels.get(KEY_LABEL, "")),
             revision=str(labels.get(f"{standard}revision", "")),
-            # What is built reproducibly says that it was made at the beginning of time.
+            # Reproducible builds record a fixed time, such as 1970.
             created="" if created.startswith(_NO_TIME) else created[:16].replace("T", " "),
             authors=str(labels.get(f"{standard}authors", "")),
         )

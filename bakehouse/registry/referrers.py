@@ -1,7 +1,8 @@
-"""Attaches artifacts to an image in a registry: manifests that name it as their subject.
+"""Attaches artifacts to an image in a registry: manifests that name the image as their subject.
 
-As the OCI's distribution specification 1.1 has it: a registry either lists what names an image as its subject
-(the referrers API), or those who push keep that list under a tag made of the image's digest.
+In version 1.1 of the OCI distribution specification, a registry lists the manifests that name an image as
+their subject (the referrers API). In other registries, clients maintain this list under a tag made of the
+image's digest.
 """
 
 import json
@@ -18,9 +19,9 @@ from bakehouse.util.oci import Digest
 _EMPTY = b"{}"
 _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 _NO_REFERRERS = (400, 404, 405, 501)
-"""How registries answer that don't know the referrers API."""
+"""HTTP statuses of registries without the referrers API."""
 _ROUNDS = 5
-"""How often a list is brought up to date again that somebody else has replaced meanwhile."""
+"""Attempts to update a list that other clients replace at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,11 @@ class Artifact:
     media_type: str
     content: bytes
     file: str
-    """What it is called where it is fetched."""
+    """File name for downloads."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def manifest(self, subject: Manifest) -> bytes:
-        """What is stored in a registry to say that this is about `subject`."""
+        """Return the manifest that attaches the document to `subject`."""
         layer = _descriptor(self.media_type, self.content)
         document = {
             "schemaVersion": 2,
@@ -50,19 +51,20 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """An artifact that hangs on an image."""
+    """Artifact that is attached to an image."""
 
     media_type: str
     digest: Digest
-    """Of its manifest."""
+    """Digest of its manifest."""
     was_there: bool
+    """It was attached already."""
 
 
 class ArtifactRepository(Repository):
-    """A repository that takes artifacts beside images."""
+    """Repository that stores images and artifacts."""
 
     def attach(self, subject: Manifest, artifacts: Sequence[Artifact]) -> tuple[Attached, ...]:
-        """Store what is not there yet, and see to it that whoever knows the image finds all of it."""
+        """Upload missing artifacts, and list all of them as referrers of the image."""
         attached = []
         unlisted = []
         for artifact in artifacts:
@@ -77,84 +79,84 @@ class ArtifactRepository(Repository):
         return tuple(attached)
 
     def referrers(self, subject: Digest) -> tuple[Digest, ...] | None:
-        """What the registry lists as being about an image; None where it keeps no such lists."""
-        found: list[Digest] = []
+        """Return the artifacts that the registry lists for an image; None without the referrers API."""
+        digests: list[Digest] = []
         path = f"referrers/{subject}"
         while path:
             try:
-                answer = self._ask("GET", path)
-                found += [Digest(str(entry["digest"])) for entry in answer.json()["manifests"] or ()]
+                response = self._ask("GET", path)
+                digests += [Digest(str(entry["digest"])) for entry in response.json()["manifests"] or ()]
             except RegistryError as error:
                 if error.status in _NO_REFERRERS:
                     return None
                 raise
             except (ValueError, KeyError, TypeError):
-                # A front that answers every address with a page of its own knows no referrers either.
+                # A proxy that answers every URL with its own page has no referrers API either.
                 return None
-            path = answer.links.get("next", {}).get("url", "")
-        return tuple(found)
+            path = response.links.get("next", {}).get("url", "")
+        return tuple(digests)
 
     def _store(self, artifact: Artifact, manifest: bytes, digest: Digest) -> bool:
-        """Send an artifact; whether the registry says that it lists it."""
+        """Upload an artifact; return whether the registry lists it by itself."""
         for content in (_EMPTY, artifact.content):
             self._upload(content)
-        answer = self._ask("PUT", f"manifests/{digest}", {"Content-Type": OCI_MANIFEST}, manifest)
-        return "OCI-Subject" in answer.headers
+        response = self._ask("PUT", f"manifests/{digest}", {"Content-Type": OCI_MANIFEST}, manifest)
+        return "OCI-Subject" in response.headers
 
     def _upload(self, content: bytes) -> None:
         digest = digest_of(content)
         if self.has_blob(digest, len(content)):
             return
-        begun = urlsplit(self._ask("POST", "blobs/uploads/").headers.get("Location", ""))
-        query = urlencode([*parse_qsl(begun.query, keep_blank_values=True), ("digest", digest)])
+        upload = urlsplit(self._ask("POST", "blobs/uploads/").headers.get("Location", ""))
+        query = urlencode([*parse_qsl(upload.query, keep_blank_values=True), ("digest", digest)])
         try:
             headers = {"Content-Type": "application/octet-stream"}
-            self._ask("PUT", urlunsplit(begun._replace(query=query)), headers, content)
+            self._ask("PUT", urlunsplit(upload._replace(query=query)), headers, content)
         except RegistryError:
-            # When the answer gets lost, the second attempt finds no upload to end.
+            # After a lost response, a retry fails because the upload has ended.
             if not self.has_blob(digest, len(content)):
                 raise
 
     def _list(self, subject: Digest, entries: Sequence[Mapping[str, Any]]) -> None:
-        """See to it that entries are listed, in the list under a tag where the registry keeps none.
+        """List entries as referrers; without the referrers API, in the list under a tag.
 
-        Nothing locks such a list: who finds it replaced by somebody else adds to theirs.
+        There is no lock for such a list, so it is read back and updated again if another client replaced it.
         """
         listed = self.referrers(subject) or ()
         missing = [entry for entry in entries if entry["digest"] not in listed]
         tag = fallback_tag(subject)
         for _ in range(_ROUNDS):
-            there = self.manifest(tag) if missing else None
-            longer = with_entries(there, missing)
-            if longer is None:
+            current = self.manifest(tag) if missing else None
+            extended = with_entries(current, missing)
+            if extended is None:
                 return
-            self._ask("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, longer)
-        message = f"others change the list `{tag}` all the time"
+            self._ask("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, extended)
+        message = f"other clients replaced the list `{tag}` {_ROUNDS} times"
         raise RegistryError(None, "", message)
 
 
 def fallback_tag(subject: Digest) -> str:
-    """The tag that what is about an image is listed under, where the registry keeps no lists."""
+    """Return the tag of the list of an image's artifacts in registries without the referrers API."""
     return subject.replace(":", "-", 1)
 
 
-def with_entries(there: Manifest | None, entries: Iterable[Mapping[str, Any]]) -> bytes | None:
-    """A list with entries, all that it had included; None where it has them already."""
-    if there and there.media_type != OCI_INDEX:
-        message = f"what is to be the list of artifacts is `{there.media_type}`"
+def with_entries(current: Manifest | None, entries: Iterable[Mapping[str, Any]]) -> bytes | None:
+    """Return the current list extended by entries; None if it has all of them already."""
+    if current and current.media_type != OCI_INDEX:
+        message = f"the list of artifacts is `{current.media_type}`, not `{OCI_INDEX}`"
         raise RegistryError(200, "", message)
     empty: dict[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
-    document = json.loads(there.content) if there else empty
-    known = {member.digest for member in there.members} if there else set()
-    new = [entry for entry in entries if entry["digest"] not in known]
+    document = json.loads(current.content) if current else empty
+    listed = {member.digest for member in current.members} if current else set()
+    new = [entry for entry in entries if entry["digest"] not in listed]
     if not new:
         return None
     return json.dumps({**document, "manifests": [*document["manifests"], *new]}).encode()
 
 
 def _entry(artifact: Artifact, manifest: bytes) -> dict[str, Any]:
-    described = _descriptor(OCI_MANIFEST, manifest)
-    return {**described, "artifactType": artifact.media_type, "annotations": dict(artifact.annotations)}
+    descriptor = _descriptor(OCI_MANIFEST, manifest)
+    return {**descriptor, "artifactType": artifact.media_type, "annotations": dict(artifact.annotations)}
 
 
 def _descriptor(media_type: str, content: bytes) -> dict[str, Any]:

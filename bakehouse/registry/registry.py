@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from bakehouse.errors import Reason
 from bakehouse.util.deadline import OverdueError, bounded
 
 if TYPE_CHECKING:
-    # Looking up an address imports this module, and has no time for what these import.
-
     from bakehouse.util.oci import Digest
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A name and a password; the password stays out of every text."""
+    """A user name and a password, which no message contains."""
 
     username: str
     password: str = field(repr=False)
@@ -27,15 +25,15 @@ class Registry(Protocol):
 
     @property
     def host(self) -> str:
-        """Its address as references begin with it, port included."""
+        """Host and port, with which references begin."""
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
-        """How to log in; `renew` when what was given before was not accepted."""
+        """Return the login; `renew` it after the registry has rejected the previous one."""
 
     def create_repository(self, repository: str, moving_tag: str) -> None:
-        """Called when the registry does not know the repository: make it, or raise what to do.
+        """Create a missing repository, or raise PublishError with a hint.
 
-        `moving_tag` is the only tag there that may move.
+        `moving_tag` is its only mutable tag.
         """
 
     def principal(self) -> str:
@@ -44,19 +42,14 @@ class Registry(Protocol):
     def known_problems(self) -> tuple[Reason, ...]:
         """Return problems on this side that can make a push fail."""
 
-
-@runtime_checkable
-class HasPushDate(Protocol):
-    """Registry that records push dates."""
-
     def pushed(self, repository: str, digest: "Digest") -> str:
-        """When a digest was pushed, and by whom where that is known; empty where it isn't."""
+        """Return when a digest was pushed, and by which user; empty if unknown."""
 
 
 class DeadlineRegistry:
-    """A registry that has answered by a moment of time.monotonic(), or raises OverdueError.
+    """Registry whose calls raise OverdueError at a moment of time.monotonic().
 
-    What logs in may be a program of docker's, or a service that does not answer.
+    A login may run a credential helper of docker's, or call a service that does not respond.
     """
 
     def __init__(self, registry: Registry, until: float) -> None:
@@ -71,7 +64,7 @@ class DeadlineRegistry:
         bounded(lambda: self._registry.create_repository(repository, moving_tag), self._until)
 
     def principal(self) -> str:
-        # The report at the end contains it.
+        # An error message contains it, also the one for a passed deadline.
         with suppress(OverdueError):
             return bounded(self._registry.principal, self._until)
         return ""
@@ -80,25 +73,22 @@ class DeadlineRegistry:
         return self._registry.known_problems()
 
     def pushed(self, repository: str, digest: "Digest") -> str:
-        if not isinstance(self._registry, HasPushDate):
-            return ""
-        dated = self._registry
-        return bounded(lambda: dated.pushed(repository, digest), self._until)
+        return bounded(lambda: self._registry.pushed(repository, digest), self._until)
 
 
 class NamedRegistry:
-    """Any registry that `docker login` knows; it makes repositories by itself when they are pushed to."""
+    """Registry with the login of `docker login`, which creates repositories by itself at a push."""
 
     def __init__(self, host: str, login: Callable[[str], Credentials | None]) -> None:
         self.host = host
         self._login = login
-        self._known: tuple[Credentials | None, ...] = ()
-        """What docker stores for the host, once it was asked, which may start a program."""
+        self._cache: tuple[Credentials | None, ...] = ()
+        """The stored login, once it was read, which may start a credential helper."""
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
-        if renew or not self._known:
-            self._known = (self._login(self.host),)
-        return self._known[0]
+        if renew or not self._cache:
+            self._cache = (self._login(self.host),)
+        return self._cache[0]
 
     def create_repository(self, repository: str, moving_tag: str) -> None:
         pass
@@ -109,3 +99,6 @@ class NamedRegistry:
 
     def known_problems(self) -> tuple[Reason, ...]:
         return ()
+
+    def pushed(self, repository: str, digest: "Digest") -> str:
+        return ""

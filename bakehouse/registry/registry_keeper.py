@@ -1,8 +1,8 @@
-"""Runs a registry for as long as anybody holds a lock: `python registry_keeper.py LOCK COMMAND…`.
+"""Runs a registry while other processes hold a lock: `python registry_keeper.py LOCK COMMAND…`.
 
-Every user of the embedded registry holds the lock shared. This process waits to hold it alone, which the
-kernel grants when the last user is gone, however it went, and then stops the registry: nothing has to be
-tidied up by a process that may have been killed. It runs on its own, so it imports nothing of Bakehouse.
+Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
+the kernel grants once the last user has ended, even if it was killed. Then it stops the registry. It runs as
+a script, so it does not import Bakehouse.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def keep(lock_path: str, command: list[str]) -> int:
-    """Run `command` until nobody else holds the lock; the lock is held until it has stopped."""
+    """Run `command` until no other process holds the lock; keep the lock until the command has stopped."""
     lock = os.open(lock_path, os.O_RDWR)
     registry = subprocess.Popen(command, preexec_fn=_die_with_parent)
     while registry.poll() is None:

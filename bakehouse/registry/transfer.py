@@ -1,4 +1,4 @@
-"""One transfer of an image as the engine tells it: what moved, what went wrong, of which class."""
+"""Transfer of an image by the engine: its progress, and the kinds of its failures."""
 
 import re
 import time
@@ -16,33 +16,33 @@ from bakehouse.util.terminal import Reporter
 
 
 class Fault(StrEnum):
-    """What a failed transfer asks for."""
+    """Kind of a failed transfer, which decides what to do next."""
 
     TRANSIENT = "transient"
-    """Try again after a pause."""
+    """Retry after a pause."""
     UNAUTHORIZED = "unauthorized"
     """Log in again, once."""
     DENIED = "denied"
-    """Log in again, once: some registries say so of an old token; else stop."""
+    """Log in again, once, because some registries report an expired token like this; then stop."""
     MISSING = "missing"
-    """Make the repository, once."""
+    """Create the repository, once."""
     FULL = "full"
-    """A quota, or a disk: nothing that we can do makes room."""
+    """A quota or a disk is full. A retry cannot help."""
     CORRUPTED = "corrupted"
-    """What arrived was not what was sent: send it again."""
+    """The registry received other bytes than were sent. Send them again."""
     NAME = "name"
-    """The engine finds no address for the registry's name."""
+    """The engine cannot resolve the registry's host name."""
     TRUST = "trust"
     """The engine does not trust the registry's certificate."""
     STALLED = "stalled"
     TIMED_OUT = "timed out"
     NOT_FOUND = "not found"
-    """The engine holds no such image."""
+    """The engine does not have the image."""
     REFUSED = "refused"
 
 
 class TransferError(Exception):
-    """An image did not get across."""
+    """The transfer of an image failed."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text)
@@ -51,10 +51,10 @@ class TransferError(Exception):
 
 
 class Pusher(Protocol):
-    """Moves an image from the engine's store to a registry."""
+    """Uploads images from the engine's store to a registry."""
 
     def manifest(self, image: Digest) -> Manifest | None:
-        """The manifest that a push would send; None where the engine can't be made to show it."""
+        """Return the manifest that a push would send; None if the engine does not show it."""
 
     def push(
         self,
@@ -64,13 +64,13 @@ class Pusher(Protocol):
         watch: "StallPolicy",
         progress: Reporter,
     ) -> Digest:
-        """Push under `reference`, and give the digest that the engine says it sent; raises TransferError."""
+        """Push under `reference`; return the digest that the engine reports, or raise TransferError."""
 
 
 # Authorisation comes first: docker's "push access denied, repository does not exist or may require
 # authorization" names all three.
 _SIGNS = (
-    # "limit exceeded" is also said of how often one may ask.
+    # Rate limits also contain "limit exceeded".
     (Fault.TRANSIENT, r"\b429\b|(?i:too ?many ?requests)"),
     (
         Fault.FULL,
@@ -83,12 +83,12 @@ _SIGNS = (
         r"|authorization token has expired",
     ),
     (Fault.DENIED, r"403 Forbidden|\bdenied\b|insufficient_scope|not authorized to perform"),
-    # An upload that was begun, at a registry that has forgotten it.
+    # The registry no longer has an upload that was started.
     (Fault.TRANSIENT, r"/blobs/uploads/[^\s?:]\S*: (?:404|416) "),
     (Fault.MISSING, r"name unknown|NAME_UNKNOWN|404 Not Found|repository with name .* does not exist"),
     (Fault.NAME, r"no such host"),
     (Fault.TRUST, r"x509: |certificate signed by|tls: failed to verify|HTTP response to HTTPS client"),
-    # The engine keeps the registry's words to itself; what is wrong with a request for a blob is its content.
+    # The engine hides the registry's message. An upload is a bad request only because of its content.
     (Fault.CORRUPTED, r"DIGEST_INVALID|digest invalid|SIZE_INVALID|/blobs/uploads/\S*: 400 Bad Request"),
     (
         Fault.TRANSIENT,
@@ -99,19 +99,18 @@ _SIGNS = (
 )
 
 SETTLED_PER_SECOND = 20e6
-"""Bytes of a layer that a registry may take a second to store, after all of it has arrived."""
-
+"""Bytes per second that a registry stores at least, after a whole layer was sent."""
 
 _PREFIX = re.compile(r'failed commit on ref "[^"]*": ')
 _STATES = {
     "Pushed": "pushed",
-    "Layer already exists": "is there already",
-    "Already exists": "is there already",
+    "Layer already exists": "already exists",
+    "Already exists": "already exists",
 }
 
 
 def fault_in(text: str) -> Fault:
-    """The class of a failure, by the words of the engine or of the registry."""
+    """Return the kind of a failure by the message of the engine or the registry."""
     for fault, pattern in _SIGNS:
         if re.search(pattern, text):
             return fault
@@ -120,19 +119,19 @@ def fault_in(text: str) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class StallPolicy:
-    """When a push is given up although nobody said it failed."""
+    """Limits after which a push is stopped although no failure was reported."""
 
     stall: float
-    """Seconds in which nothing moves."""
+    """Seconds without progress."""
     until: float = NEVER
-    """By time.monotonic()."""
+    """Deadline by time.monotonic()."""
     moved: Callable[[float], None] = lambda _: None
-    """Told when the push moved last, at every word of the engine; what it raises ends the push."""
+    """Called at each event with the time of the last progress; its exceptions end the push."""
     pushed: set[str] = field(default_factory=set)
-    """The layers that were sent, in all attempts, as the engine calls them."""
+    """Layers sent in all attempts, by the engine's names."""
 
     def idle_timeout(self, settling: int = 0) -> float:
-        """How many seconds without any word are too many, while so many bytes may be being stored."""
+        """Return the seconds without an event until a stall, while the registry stores `settling` bytes."""
         return max(0.1, min(self._allowed(settling), self.until - time.monotonic()))
 
     def check(self, moved_at: float, settling: int = 0) -> None:
@@ -143,7 +142,7 @@ class StallPolicy:
             raise TransferError(Fault.TIMED_OUT, message)
         allowed = self._allowed(settling)
         if now - moved_at >= allowed:
-            message = f"nothing moved for {allowed:.0f} s"
+            message = f"no progress for {allowed:.0f} s"
             raise TransferError(Fault.STALLED, message)
 
     def _allowed(self, settling: int) -> float:
@@ -151,21 +150,21 @@ class StallPolicy:
 
 
 class Layers:
-    """What the events of one push add up to."""
+    """Progress of the layers of one push, according to the engine's events."""
 
     def __init__(self, progress: Reporter, every: float = 5.0) -> None:
         self._progress = progress
         self._every = every
-        self._said_at = self.moved_at = time.monotonic()
+        self._reported_at = self.moved_at = time.monotonic()
         self._states: dict[str, tuple[str, int, int]] = {}
         self.digest: Digest | None = None
         self.pushed: set[str] = set()
 
     @property
     def settling(self) -> int:
-        """The bytes of layers that were sent whole, while the registry has not said that it has them.
+        """Return the bytes of layers that were sent whole, but not confirmed by the registry.
 
-        Until it has stored them it says nothing, which a registry that died does too.
+        While it stores them it is silent, just like a registry that has failed.
         """
         return sum(
             total
@@ -174,37 +173,37 @@ class Layers:
         )
 
     def see(self, event: Mapping[str, Any]) -> None:
-        """Take one event of docker's stream, which reports its errors here and nowhere else."""
+        """Process one event of docker's stream; raise TransferError for a reported error."""
         detail = event.get("errorDetail") or {}
         if text := detail.get("message") or event.get("error"):
             raise TransferError(fault_in(str(text)), _PREFIX.sub("", str(text)))
         aux = event.get("aux") or {}
         status = str(event.get("status", ""))
-        sent = re.search(r"digest: (sha256:[0-9a-f]{64})", status)
-        if found := aux.get("Digest") or (sent and sent[1]):
-            self.digest = Digest(str(found))
+        match = re.search(r"digest: (sha256:[0-9a-f]{64})", status)
+        if digest := aux.get("Digest") or (match and match[1]):
+            self.digest = Digest(str(digest))
         layer = str(event.get("id", ""))
         sizes = event.get("progressDetail") or {}
         old = self._states.get(layer, ("", 0, 0))
         new = (status, int(sizes.get("current", 0)), int(sizes.get("total", 0)) or old[2])
-        # The engine repeats itself ten times a second, moving or not.
+        # The engine sends ten events a second, even without progress.
         if new != old or not layer:
             self.moved_at = time.monotonic()
         if layer:
             self._states[layer] = new
             if status == "Pushed":
                 self.pushed.add(layer)
-            self._tell(layer, old[0], new)
+            self._report(layer, old[0], new)
 
-    def _tell(self, layer: str, before: str, state: tuple[str, int, int]) -> None:
+    def _report(self, layer: str, before: str, state: tuple[str, int, int]) -> None:
         status, _, total = state
-        news = status.partition(" ")[0]
-        if news != before.partition(" ")[0] and news not in ("Preparing", "Waiting", "Pushing"):
+        state_name = status.partition(" ")[0]
+        if state_name != before.partition(" ")[0] and state_name not in ("Preparing", "Waiting", "Pushing"):
             size = f" ({format_bytes(total)})" if total else ""
             self._progress(f"layer {layer} {_STATES.get(status, status)}{size}")
-        elif time.monotonic() - self._said_at >= self._every:
+        elif time.monotonic() - self._reported_at >= self._every:
             states = self._states.values()
             done = sum(total if name == "Pushed" else current for name, current, total in states)
-            everything = sum(total for _, _, total in states)
-            self._progress(f"{format_bytes(done)} of {format_bytes(everything)} pushed")
-            self._said_at = time.monotonic()
+            all_bytes = sum(total for _, _, total in states)
+            self._progress(f"{format_bytes(done)} of {format_bytes(all_bytes)} pushed")
+            self._reported_at = time.monotonic()

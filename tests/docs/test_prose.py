@@ -20,8 +20,6 @@ from tests.docs.prose import (
 REMAINING: dict[str, int] = {
     "bakehouse/catalog": 55,
     "bakehouse/fetch": 44,
-    "bakehouse/publish": 43,
-    "bakehouse/registry": 68,
     "bakehouse/util": 12,
     "recipes/components": 6,
 }

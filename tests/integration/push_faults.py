@@ -448,7 +448,7 @@ FAULTS = (
         lambda scene: corrupted(scene, FOR_EVER),
         _BENT,
     ),
-    PushFault("stall", _stalled, "stall|nothing moved|timed? ?out|deadline"),
+    PushFault("stall", _stalled, "stall|no progress|timed? ?out|deadline"),
     PushFault("registry's disk full", _nothing, "(?i:no space|is full|quota)", disk=True),
     PushFault("quota", quota, "(?i:quota|exceed)"),
     PushFault("repository missing", missing, "(?i:name unknown|no repository|does not exist|NAME_UNKNOWN)"),

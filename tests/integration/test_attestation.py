@@ -15,10 +15,9 @@ from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.plan.model import Image
-from bakehouse.publish import publish as publishing
 from bakehouse.publish.attest import attest
 from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.publish import PublishOptions, push_images
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.publish.tags import PublishedImage
@@ -199,10 +198,10 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
 ) -> None:
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
-        publishing.push_images(project, [image], print, terms)
+        push_images(project, [image], print, terms)
     [record] = open_ledger(project).records("mpi-cpu")
     assert (record.digest, record.artifacts) == (image.digest, ())
-    [pushed] = publishing.push_images(project, [image], print, replace(terms, attest=False))
+    [pushed] = push_images(project, [image], print, replace(terms, attest=False))
     assert open_ledger(project).records("mpi-cpu") == (record,) == (pushed,)
 
 
@@ -210,9 +209,9 @@ def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
     project: Project, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
 ) -> None:
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
-    [record] = publishing.push_images(project, [mpi_cpu[1]], print, terms)
+    [record] = push_images(project, [mpi_cpu[1]], print, terms)
     assert [artifact.media_type for artifact in record.artifacts] == [CYCLONEDX, IN_TOTO]
-    publishing.push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
+    push_images(project, [mpi_cpu[1]], print, replace(terms, attest=False))
     assert open_ledger(project).records("mpi-cpu") == (replace(record, artifacts=()), record)
 
 

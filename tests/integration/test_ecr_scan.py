@@ -13,8 +13,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
-from bakehouse.publish import image as image_push
-from bakehouse.publish import publish
+from bakehouse.publish import ecr_scan, promote, publish
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
@@ -39,7 +38,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let ECR have so long for a scan."""
-    for module in (image_push, publish):
+    for module in (publish, promote):
         monkeypatch.setattr(module, "Waiting", lambda until: Waiting(seconds, 0.05, until))
 
 
@@ -117,7 +116,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
         Diagnostic(
             "the scan of `mpi-cpu` found 1 CRITICAL, 2 HIGH",
             facts=(("image", record.image_uri), ("scanned", SCANNED), ("allowed", "below HIGH")),
-            hint="`aws ecr describe-image-scan-findings` lists them; `--fail-on` sets what is too much",
+            hint="list them with `aws ecr describe-image-scan-findings`, or allow them with `--fail-on`",
         ),
     )
     assert (record.candidate, record.scanned) == (True, SCANNED)
@@ -129,13 +128,13 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
     [
         (
             scan("UNSUPPORTED_IMAGE", "The operating system is not supported."),
-            "Amazon ECR says UNSUPPORTED_IMAGE: The operating system is not supported.",
+            "Amazon ECR reports the status UNSUPPORTED_IMAGE: The operating system is not supported.",
         ),
-        (scan("FAILED"), "Amazon ECR says FAILED"),
-        (scan("SCAN_ELIGIBILITY_EXPIRED"), "Amazon ECR says SCAN_ELIGIBILITY_EXPIRED"),
+        (scan("FAILED"), "Amazon ECR reports the status FAILED"),
+        (scan("SCAN_ELIGIBILITY_EXPIRED"), "Amazon ECR reports the status SCAN_ELIGIBILITY_EXPIRED"),
         (scan("PENDING"), "its scan is still PENDING after 0 s"),
         ({**scan("ACTIVE"), "imageScanFindings": {}}, "its scan is still ACTIVE after 0 s"),
-        (NONE_YET, "no scan of it was found after 0 s"),
+        (NONE_YET, "no scan was found after 0 s"),
         (
             {
                 "__type": "AccessDeniedException",
@@ -186,10 +185,10 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
     push(project, image, candidate=True, fail_on="")
     answers(scan("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
-        publish.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
+        promote.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
     assert len(ecr_stub.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
 
-    released = publish.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
+    released = promote.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
     assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, True, False]
 
@@ -225,7 +224,7 @@ def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_push, "scanned", interrupted)
+    monkeypatch.setattr(ecr_scan, "scan", interrupted)
     with pytest.raises(KeyboardInterrupt):
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
@@ -240,5 +239,5 @@ def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
     answers(scan("COMPLETE", HIGH=1))
     terms = PublishOptions(fail_on="HIGH", image_uri=released.image_uri)
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
-        publish.promote_image(project, image.image, print, terms)
+        promote.promote_image(project, image.image, print, terms)
     assert open_ledger(project).records("mpi-cpu") == (released,)

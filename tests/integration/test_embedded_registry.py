@@ -142,8 +142,8 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
     server.server_close()
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"port {server.server_port}, where the embedded registry would be, is taken by something else",
-            hint="give `registry_port` in [tool.bakehouse] a free port, or stop what uses this one",
+            f"port {server.server_port} of the local registry is used by another program",
+            hint="set `registry_port` in [tool.bakehouse] to a free port, or stop the other program",
         ),
     )
 
@@ -157,8 +157,7 @@ def test_a_port_taken_by_another_project(tmp_path: Path, port: int) -> None:
     ):
         pass
     assert caught.value.diagnostics[0].message == (
-        f"port {port}, where the embedded registry would be, is taken by the registry of another project, "
-        f"in `{other_project}`"
+        f"port {port} of the local registry is used by the registry of another project, in `{other_project}`"
     )
 
 
@@ -170,7 +169,7 @@ def test_a_registry_that_does_not_start_shows_its_log(tmp_path: Path, port: int)
         EmbeddedRegistry(tmp_path, port, program=str(program)).__enter__()
     assert caught.value.diagnostics == (
         Diagnostic(
-            "the embedded registry did not start",
+            "the local registry did not start",
             facts=(("log", str(tmp_path / "registry.log")),),
             tail=("it broke",),
         ),

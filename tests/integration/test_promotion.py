@@ -18,10 +18,10 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish import record as recording
 from bakehouse.publish.image_uris import newest
 from bakehouse.publish.promote import move_tag, promote
 from bakehouse.publish.push import PushOptions, publish
+from bakehouse.publish.record import record_of
 from bakehouse.publish.releases import ReleaseRecord, append
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
@@ -85,7 +85,7 @@ class Team:
         publication = replace(self.publication, candidate=True)
         smoke = report(image, TRAINED, NO_GPU)
         published = publish(image, smoke, self.registry, self.pusher, publication, self.lines.append)
-        return self.recorded(recording.record_of(published, image.image, smoke, DAY))
+        return self.recorded(record_of(published, image.image, smoke, DAY))
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
         append(self.directory / "images" / "mpi-cpu" / "releases.json", record, self.directory / "locks")
@@ -131,7 +131,7 @@ def test_the_same_digest_is_released(ecr_stub: EcrStub, team: Team, image: Built
     released = team.promote(staged, image)
     assert (released.tags, released.digest, released.candidate) == ((TAG,), image.digest, False)
     assert ecr_stub.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
-    record = team.recorded(recording.record_of(released, image.image, report(image, TRAINED, GPU), DAY))
+    record = team.recorded(record_of(released, image.image, report(image, TRAINED, GPU), DAY))
     assert newest(team.directory / "images", "mpi-cpu") == record
 
 

@@ -19,10 +19,10 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import image_uris, publish, push, queue
+from bakehouse.publish import image_uris, promote, publish, push, queue
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.publish.verify import require_all
+from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built
@@ -78,12 +78,12 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
         image_uris.retrieve("mpi-cpu", images=project.images)
     with pytest.raises(PublishError, match="`mpi-cpu` cannot be released yet"):
-        publish.promote_image(project, image.image, print, PublishOptions())
+        promote.promote_image(project, image.image, print, PublishOptions())
 
     handed_back = tmp_path / "seen.json"
     smoke_report.write(report(image, "gpu-1", GPU), handed_back)
     terms = PublishOptions(reports=(handed_back,), move_tag=True)
-    released = publish.promote_image(project, image.image, print, terms)
+    released = promote.promote_image(project, image.image, print, terms)
     assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
     assert image_uris.retrieve("mpi-cpu", images=project.images) == released.image_uri
@@ -96,7 +96,7 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = publish.push_images(project, [image], print, PublishOptions())
-    assert publish.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
+    assert promote.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
     assert open_ledger(project).records("mpi-cpu") == (pushed,)
     assert tags(project) == ["mpi-cpu", *pushed.tags]
 
@@ -105,9 +105,9 @@ def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> 
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was published"):
-        publish.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
+        promote.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
     terms = PublishOptions(image_uri=staged.image_uri)
-    assert publish.promote_image(project, image.image, print, terms).digest == staged.digest
+    assert promote.promote_image(project, image.image, print, terms).digest == staged.digest
 
 
 def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
@@ -115,10 +115,10 @@ def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, i
     [pushed] = publish.push_images(project, [image], print, PublishOptions())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (f"{pushed.date}  release  {where}  {image.digest[:19]}  no commit\n")
-    require_all(publish.verify_releases(project, [pushed], print))
+    require_all(verify_releases(project, [pushed], print))
     gone = replace(pushed, digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError, match="no longer has sha256:000000000000"):
-        require_all(publish.verify_releases(project, [pushed, gone], print))
+        require_all(verify_releases(project, [pushed, gone], print))
 
 
 def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, image: BuiltImage) -> None:
@@ -168,8 +168,8 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     records = publish.push_images(team, fleet, lines.append, terms)
     assert [record.image for record in records] == [image.image.name for image in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
-    assert sum(line.endswith(": 0.1 MB sent, 2.0 MB were there already") for line in lines) == 2
-    assert lines[-1] == "3 images of 6.3 MB: 2.3 MB had to be sent"
+    assert sum(line.endswith(": uploaded 0.1 MB, reused 2.0 MB") for line in lines) == 2
+    assert lines[-1] == "3 images of 6.3 MB: uploaded 2.3 MB"
 
 
 def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
@@ -204,6 +204,6 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
         if " MB sent" in line and not registry_proxy.hung_up.is_set():
             others.append(line.partition(":")[0])
 
-    with pytest.raises(PublishError, match="stalled and was stopped: nothing moved for 20 s"):
+    with pytest.raises(PublishError, match="stalled and was stopped: no progress for 20 s"):
         publish.push_images(team, fleet, say, PublishOptions(registry=registry_proxy.host, candidate=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

@@ -252,7 +252,7 @@ def test_a_stall_is_noticed_and_the_engine_let_go(
     repository = f"{registry_proxy.host}/{push.repository(image).name}"
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"the push to `{repository}` stalled and was stopped: nothing moved for 3 s",
+            f"the push to `{repository}` stalled and was stopped: no progress for 3 s",
             hint="run `bake push mpi-cpu` again; uploaded layers are reused",
         ),
     )
@@ -331,7 +331,7 @@ def test_wrong_credentials_are_told_apart_from_missing_rights(
             "oci-mediatypes=true,compression=gzip,force-compression=true",
             True,
             "it is an index of 2 (`application/vnd.oci.image.index.v1+json`), not one manifest, "
-            "and carries an attestation",
+            "and contains an attestation",
         ),
     ],
     ids=["oci", "uncompressed", "index"],
@@ -443,8 +443,9 @@ RELEASE = """
 import sys
 from datetime import date
 from pathlib import Path
-from bakehouse.publish import record as recording, releases
-from bakehouse.registry import docker_push as pusher
+from bakehouse.publish import releases
+from bakehouse.publish.record import record_of
+from bakehouse.registry import docker_push
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.publish.push import PushOptions, publish
@@ -453,9 +454,9 @@ state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], 1)
 publication = PushOptions(day=date(2026, 11, 20), locks=state / "locks")
 print("begun", flush=True)
 with EmbeddedRegistry(state / "registry", int(sys.argv[3])) as registry:
-    pushing = pusher.connect(state / "pushes")
-    published = publish(built, passed(built), registry, pushing, publication, lambda _: None)
-    record = recording.record_of(published, built.image, passed(built), publication.day)
+    pusher = docker_push.connect(state / "pushes")
+    published = publish(built, passed(built), registry, pusher, publication, lambda _: None)
+    record = record_of(published, built.image, passed(built), publication.day)
     releases.append(state / "releases.json", record, state / "locks")
 """
 

@@ -13,13 +13,12 @@ from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish import image as image_push
-from bakehouse.publish import image_uris, publish
+from bakehouse.publish import image_uris, promote, publish
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedRegion
-from bakehouse.publish.verify import require_all
+from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed
 from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
@@ -84,7 +83,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     for region in REGIONS:
         assert ecr_stub.images(repository(project), region) == {image.digest: [tag]}
         assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
-    require_all(publish.verify_releases(project, [record], print))
+    require_all(verify_releases(project, [record], print))
 
 
 def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
@@ -127,13 +126,13 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     registry = ecr_stub.registries[US]
     registry.fail("PUT", "/manifests/", 403, error_body("DENIED", "no"))
     with pytest.raises(PublishError):
-        publish.promote_image(project, image.image, print, PublishOptions())
+        promote.promote_image(project, image.image, print, PublishOptions())
     registry.faults.clear()
-    released = publish.promote_image(project, image.image, print, PublishOptions())
+    released = promote.promote_image(project, image.image, print, PublishOptions())
     assert [region.region for region in released.regions] == [EU, US]
     [tag] = released.tags
     assert all(tag in ecr_stub.images(repository(project), region)[image.digest] for region in REGIONS)
-    assert publish.promote_image(project, image.image, print, PublishOptions()) == released
+    assert promote.promote_image(project, image.image, print, PublishOptions()) == released
     assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, False, False]
 
 
@@ -175,7 +174,7 @@ def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, i
                 ("image", f"{ecr_stub.host}/{repository(project)}@{image.digest}"),
                 ("code", "REPOSITORY_NOT_FOUND"),
             ),
-            hint="`aws ecr describe-registry` shows what is replicated; the region's own rights count",
+            hint="run `aws ecr describe-registry`, and check the rules and the permissions of the region",
         ),
     )
     [record] = open_ledger(project).records("mpi-cpu")
@@ -185,7 +184,7 @@ def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, i
 def test_a_replication_that_takes_too_long_is_told(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
+    monkeypatch.setattr(publish, "Waiting", lambda until: Waiting(0.2, 0.05, until))
     with (
         replicated(ecr_stub, US, repository(project), "IN_PROGRESS"),
         pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9.]+ s"),
@@ -204,7 +203,7 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
     assert image_uris.newest(project.images, "mpi-cpu") == second
     assert lines[-1] == (
         f"mpi-cpu: {first.digest[:19]} was released before {second.digest[:19]} of {second.date}, "
-        "which `bake uri mpi-cpu` still gives"
+        "which `bake uri mpi-cpu` still returns"
     )
 
 
@@ -267,7 +266,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_push, "attest", interrupted)
+    monkeypatch.setattr(publish, "attest", interrupted)
     with pytest.raises(KeyboardInterrupt):
         push(project, image, terms=replace(TO_TEAM, attest=True))
     [record] = open_ledger(project).records("mpi-cpu")

@@ -16,6 +16,7 @@ from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
 from bakehouse.registry.transfer import Fault, TransferError, fault_in
+from bakehouse.util.oci import Digest
 from tests.publish.test_push import DIGEST, IMAGE, OTHER
 
 
@@ -38,6 +39,9 @@ class Somewhere:
 
     def known_problems(self) -> tuple[Reason, ...]:
         return self.disk
+
+    def pushed(self, repository: str, digest: Digest) -> str:
+        return ""
 
 
 def refusals(registry: Somewhere | None = None) -> PushDiagnostics:
@@ -226,8 +230,8 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
     [
         (
             Fault.STALLED,
-            "nothing moved for 180 s",
-            Diagnostic(f"the push to `{PLACE}` stalled and was stopped: nothing moved for 180 s", hint=AGAIN),
+            "no progress for 180 s",
+            Diagnostic(f"the push to `{PLACE}` stalled and was stopped: no progress for 180 s", hint=AGAIN),
         ),
         (
             Fault.TIMED_OUT,

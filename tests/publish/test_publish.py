@@ -16,13 +16,11 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
-from bakehouse.publish import ecr_replication, ecr_scan, image, publish, push, verify
-from bakehouse.publish import promote as promotion
+from bakehouse.publish import ecr_replication, ecr_scan, promote, publish, push, verify
 from bakehouse.publish.attest import Attested
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.image import ImagePush, require_not_expiring
 from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.publish import ImagePush, PublishOptions, require_not_expiring
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
@@ -105,8 +103,8 @@ def candidate(*proxies: Proxy) -> ReleaseRecord:
     )
 
 
-def promote(project: Project, **terms: bool) -> ReleaseRecord:
-    return publish.promote_image(project, IMAGE, print, PublishOptions(**terms))  # type: ignore[arg-type]
+def promote_candidate(project: Project, **terms: bool) -> ReleaseRecord:
+    return promote.promote_image(project, IMAGE, print, PublishOptions(**terms))  # type: ignore[arg-type]
 
 
 def released(project: Project) -> list[ReleaseRecord]:
@@ -118,7 +116,7 @@ def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
 ) -> None:
     proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
     with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
-        promote(project, move_tag=True)
+        promote_candidate(project, move_tag=True)
     assert len(caught.value.diagnostics) == 1
     [record] = released(project)
     assert record.registry == proxies[0].host
@@ -132,16 +130,16 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
     proxies: tuple[Proxy, Proxy],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = promotion.promote
+    original = promote.promote
 
     def interrupted(record: ReleaseRecord, *arguments: object) -> object:
         if record.registry == proxies[1].host:
             raise KeyboardInterrupt
         return original(record, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(promotion, "promote", interrupted)
+    monkeypatch.setattr(promote, "promote", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        promote(project, move_tag=True)
+        promote_candidate(project, move_tag=True)
     [record] = released(project)
     assert record.registry == proxies[0].host
     assert "mpi-cpu" not in shelves[0].manifests
@@ -190,7 +188,7 @@ def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
     checked = verify.verify(
         [candidate(*proxies)], lambda host: NamedRegistry(host, login), RetryPolicy(attempts=1)
     )
-    refused = f"could not ask {proxies[0].host}: no AWS credentials were found"
+    refused = f"could not query {proxies[0].host}: no AWS credentials were found"
     assert [check.missing for check in checked] == [(refused,), ()]
 
 
@@ -205,7 +203,7 @@ def test_a_login_that_does_not_answer_is_not_waited_for(proxies: tuple[Proxy, Pr
     retry_policy = RetryPolicy(attempts=1, until=time.monotonic() + 0.3)
     checked = verify.verify([candidate(proxies[0])], lambda host: NamedRegistry(host, login), retry_policy)
     assert [check.missing for check in checked] == [
-        (f"could not ask {proxies[0].host}: the deadline passed",)
+        (f"could not query {proxies[0].host}: the deadline passed",)
     ]
 
 
@@ -236,7 +234,9 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     assert lines == [
         f"mpi-cpu: warning: could not read the lifecycle policy of {repository}; not checked: {over}"
     ]
-    assert image.differences(target, published, until) == (Reason(f"not compared with the settings: {over}"),)
+    assert publish.differences(target, published, until) == (
+        Reason(f"not compared with the settings: {over}"),
+    )
 
 
 @pytest.mark.timeout(60)
@@ -247,7 +247,7 @@ def test_no_wait_for_a_scan_or_a_replica_outlasts_the_deadline() -> None:
     published = PublishedImage("mpi-cpu", first.host, "team/mpi-cpu", ("x",), DIGEST)
     result = ecr_scan.scan(first, published, print, Waiting(until=time.monotonic() + 0.3))
     assert result.completed == ""
-    assert re.fullmatch("no scan of it was found after [0-9.]+ s", result.why_not)
+    assert re.fullmatch("no scan was found after [0-9.]+ s", result.missing_reason)
     within = Waiting(until=time.monotonic() + 0.3)
     with pytest.raises(PublishError, match=r"has not replicated `mpi-cpu` to us-east-1 in [0-9.]+ s"):
         ecr_replication.await_replica(first, second, published, print, within)
@@ -271,7 +271,7 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
 
     monkeypatch.setattr(push, "publish", published)
     monkeypatch.setattr(docker_push, "connect", lambda _: None)
-    monkeypatch.setattr(image, "attest", attest)
+    monkeypatch.setattr(publish, "attest", attest)
     publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
     image_push = ImagePush(

@@ -17,7 +17,7 @@ SHARED, OWN, OTHER = (Digest(f"sha256:{name}") for name in ("shared", "own", "ot
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_queue, "_LOOK", 0.01)
+    monkeypatch.setattr(push_queue, "_CHECK_SECONDS", 0.01)
 
 
 class Waiting:

@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.errors import BakehouseError, Diagnostic, EngineError
-from bakehouse.publish import regions
+from bakehouse.publish.publish import for_each_region
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.oci import Digest
@@ -18,7 +18,7 @@ def test_whatever_fails_in_one_registry_what_the_others_took_is_told() -> None:
             raise EngineError(Diagnostic("no container engine answers"))
         return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
 
-    spread = regions.for_each_region([FIRST, SECOND], publish)
+    spread = for_each_region([FIRST, SECOND], publish)
     assert spread.published.registry == FIRST.host
     with pytest.raises(EngineError, match="no container engine answers"):
         spread.require_all()
@@ -29,7 +29,7 @@ def test_what_no_registry_took_is_raised_as_it_was() -> None:
         raise EngineError(Diagnostic("no container engine answers"))
 
     with pytest.raises(BakehouseError) as caught:
-        regions.for_each_region([FIRST], publish)
+        for_each_region([FIRST], publish)
     assert type(caught.value) is EngineError
 
 
@@ -39,7 +39,7 @@ def test_an_interrupt_between_two_registries_keeps_what_the_first_one_took() -> 
             raise KeyboardInterrupt
         return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
 
-    spread = regions.for_each_region([FIRST, SECOND, FIRST], publish)
+    spread = for_each_region([FIRST, SECOND, FIRST], publish)
     assert spread.published.registry == FIRST.host
     with pytest.raises(KeyboardInterrupt):
         spread.require_all()
@@ -50,4 +50,4 @@ def test_an_interrupt_before_any_registry_took_it_is_one() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        regions.for_each_region([FIRST], publish)
+        for_each_region([FIRST], publish)

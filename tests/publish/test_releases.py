@@ -148,7 +148,7 @@ def test_a_scan_of_a_digest_is_not_forgotten() -> None:
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
     before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
-    scan = Scan(why_not="no rights") if is_asked else Scan()
+    scan = Scan(missing_reason="no rights") if is_asked else Scan()
     assert scan.recorded(before).not_scanned == ("no rights" if is_asked else "")
     assert scan.recorded(before).scanned == ("" if is_asked else before.scanned)
 

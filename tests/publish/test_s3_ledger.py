@@ -69,7 +69,8 @@ def team() -> S3Ledger:
 
 def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
     records = [numbered(number, date=f"2026-11-{number:02}") for number in (3, 1, 2)]
-    assert [team().add(record) for record in records] == [True, True, True]
+    for record in records:
+        team().add(record)
     assert [record.date[-2:] for record in team().records("mpi-cpu")] == ["01", "02", "03"]
     assert set(team().records("mpi-cpu")) == set(records)
     assert team().images() == ("mpi-cpu",)
@@ -77,14 +78,14 @@ def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
 
 def test_a_record_is_there_once_and_is_never_written_again(s3: Any) -> None:
     first = numbered(1)
-    assert team().add(first)
-    assert not team().add(replace(first, date="2027-01-01", revision="abc"))
+    team().add(first)
+    team().add(replace(first, date="2027-01-01", revision="abc"))
     assert team().records("mpi-cpu") == (first,)
 
 
 def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
     record = numbered(1)
-    assert team().add(record)
+    team().add(record)
     [key] = keys(s3)
     stored = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
     defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
@@ -92,8 +93,9 @@ def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
     assert len(older) < len(stored)
     s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
 
+    team().add(record)
     assert team().records("mpi-cpu") == (record,)
-    assert not team().add(record)
+    assert len(keys(s3)) == 1
 
 
 def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +228,7 @@ from tests.publish.test_s3_ledger import numbered, team
 first, count, threads = map(int, sys.argv[1:])
 ledger = team()
 with ThreadPoolExecutor(threads) as pool:
-    assert all(pool.map(lambda number: ledger.add(numbered(number)), range(first, first + count)))
+    list(pool.map(lambda number: ledger.add(numbered(number)), range(first, first + count)))
 """
 
 

@@ -14,6 +14,7 @@ from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError, Unreached, without_secrets
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials
+from bakehouse.util.oci import Digest
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 
 MANIFEST = json.dumps(
@@ -45,6 +46,9 @@ class Server:
 
     def known_problems(self) -> tuple[Reason, ...]:
         return ()
+
+    def pushed(self, repository: str, digest: Digest) -> str:
+        return ""
 
     def answers(self, *replies: Reply | Callable[[Request], Reply]) -> None:
         """Give these answers one after another, the last one for ever."""
@@ -93,7 +97,7 @@ def test_a_tag_that_names_nothing(server: Server) -> None:
 
 def test_an_answer_that_is_no_manifest(server: Server) -> None:
     server.answers(Reply(200, {}, b"<html>a captive portal</html>"))
-    with pytest.raises(RegistryError, match="its answer for `a-tag` is no manifest"):
+    with pytest.raises(RegistryError, match="the response for `a-tag` is not a manifest"):
         server.repository().manifest("a-tag")
 
 
@@ -179,21 +183,21 @@ def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> Non
 @pytest.mark.parametrize("content", [b"<html>", b"[]"])
 def test_tags_that_are_no_json_are_told(server: Server, content: bytes) -> None:
     server.answers(Reply(200, {}, content))
-    with pytest.raises(RegistryError, match="its answer is no JSON object"):
+    with pytest.raises(RegistryError, match="the response is not a JSON object"):
         server.repository().tags()
 
 
 def test_a_token_that_is_no_json_is_told(server: Server) -> None:
     challenge = f'Bearer realm="http://{server.host}/token"'
     server.answers(Reply(401, {"WWW-Authenticate": challenge}), Reply(200, {}, b"<html>"))
-    with pytest.raises(RegistryError, match="its answer is no JSON object"):
+    with pytest.raises(RegistryError, match="the response is not a JSON object"):
         server.repository().tags()
 
 
 def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
     server.answers(Reply(200, {}, b"content"))
     assert server.repository().blob(digest_of(b"content")) == b"content"
-    with pytest.raises(RegistryError, match="has another content"):
+    with pytest.raises(RegistryError, match="has another digest"):
         server.repository().blob(digest_of(b"other content"))
 
 
@@ -277,8 +281,8 @@ def test_asking_again_is_told(server: Server) -> None:
     messages: list[str] = []
     Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), messages.append).tags()
     assert messages == [
-        f"{server.host} is asked again, its answer was: none (ConnectionError)",
-        f"{server.host} is asked again in 1 s, its answer was: HTTP 429 Too Many Requests",
+        f"{server.host} failed, retrying: none (ConnectionError)",
+        f"{server.host} failed, retrying in 1 s: HTTP 429 Too Many Requests",
     ]
 
 
@@ -349,5 +353,5 @@ def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -
 def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:
     server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
     assert server.repository().manifest(digest_of(MANIFEST))
-    with pytest.raises(RegistryError, match=f"its answer for {BLOB} has another content"):
+    with pytest.raises(RegistryError, match=f"the response for {BLOB} has another digest"):
         server.repository().manifest(BLOB)

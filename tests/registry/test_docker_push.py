@@ -63,8 +63,8 @@ def test_a_helper_that_fails_is_told_without_its_words(
         docker_login(HOST)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"docker's login for `{HOST}` can't be read: its credential helper is missing or fails",
-            hint=f"see whether `docker login {HOST}` works; `credHelpers` and `credsStore` name the helper",
+            f"cannot read docker's login for `{HOST}`: its credential helper is missing or failed",
+            hint=f"check `credHelpers` and `credsStore` in docker's settings, or run `docker login {HOST}`",
         ),
     )
 
@@ -205,4 +205,4 @@ def test_a_stream_that_is_cut_between_the_ends_of_a_line_is_read(tmp_path: Path)
 def test_an_engine_that_breaks_off_within_a_line_is_a_failure_that_may_pass() -> None:
     with engine(PUSHING[:20] + b"\r\n") as pushing, pytest.raises(TransferError) as caught:
         pushing.push(Digest("sha256:" + "0" * 64), f"{HOST}/a:b", None, StallPolicy(30.0), lambda _: None)
-    assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine broke off")
+    assert (caught.value.fault, caught.value.text) == (Fault.TRANSIENT, "the engine's response ended early")

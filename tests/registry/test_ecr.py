@@ -83,7 +83,7 @@ def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> Non
 @pytest.mark.parametrize(
     ("region", "hint"),
     [
-        ("europe", "name one as in `eu-west-1`"),
+        ("europe", "use the name of a region, such as `eu-west-1`"),
         ("eu-wset-1", "did you mean `eu-west-1`?"),
         ("eu_west_1", "did you mean `eu-west-1`?"),
         ("us-gov-wst-1", "did you mean `us-gov-west-1`?"),
@@ -112,7 +112,9 @@ def test_where_there_is_no_fips() -> None:
         registry_host("123456789012", "eu-west-1", fips=True)
     regions = "us-east-1, us-east-2, us-gov-east-1, us-gov-west-1, us-west-1, us-west-2"
     message = "Amazon ECR has no FIPS endpoint in `eu-west-1`"
-    assert caught.value.diagnostics == (Diagnostic(message, hint=f"there is one in {regions}"),)
+    assert caught.value.diagnostics == (
+        Diagnostic(message, hint=f"use a region with FIPS endpoints: {regions}"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,22 +135,22 @@ def test_dual_stack_addresses(region: str, fips: bool, host: str) -> None:
     [
         (
             "123456789012.dkr.ecr.cn-north-1.amazonaws.com",
-            "in `cn-north-1` it is `123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn`",
+            "in `cn-north-1`, use `123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn`",
         ),
         (
             "123456789012.dkr.ecr.eu-west-1.amazonaws.co",
-            "in `eu-west-1` it is `123456789012.dkr.ecr.eu-west-1.amazonaws.com`",
+            "in `eu-west-1`, use `123456789012.dkr.ecr.eu-west-1.amazonaws.com`",
         ),
         (
             "12345678901.dkr.ecr.eu-west-1.amazonaws.com",
-            "it is `<12 digits>.dkr.ecr.<region>.amazonaws.com`, outside of China",
+            "use `<12 digits>.dkr.ecr.<region>.amazonaws.com` (outside China)",
         ),
     ],
 )
 def test_an_address_that_can_not_be_is_refused_unasked(host: str, hint: str) -> None:
     with pytest.raises(PublishError) as caught:
         check_host(host)
-    assert caught.value.diagnostics == (Diagnostic(f"`{host}` is no address of Amazon ECR", hint=hint),)
+    assert caught.value.diagnostics == (Diagnostic(f"`{host}` is not a valid host of Amazon ECR", hint=hint),)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def test_without_any_program_it_says_what_to_install(tmp_path: Path, monkeypatch
         EmbeddedRegistry(tmp_path, 1).__enter__()
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no program for the embedded registry",
+            "the local registry cannot run",
             reasons=(Reason("neither `docker-registry` nor `docker` is on PATH"),),
-            hint="install Debian's package docker-registry, or name a registry in [tool.bakehouse]",
+            hint="install Debian's package docker-registry, or set `registry` in [tool.bakehouse]",
         ),
     )

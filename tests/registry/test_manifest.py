@@ -91,7 +91,7 @@ def test_an_index_is_unfit_and_its_attestation_named() -> None:
     ) == (
         Reason(
             "it is an index of 2 (`application/vnd.oci.image.index.v1+json`), not one manifest, "
-            "and carries an attestation"
+            "and contains an attestation"
         ),
     )
 
@@ -115,7 +115,7 @@ def test_the_platform_is_read_from_the_configuration() -> None:
     assert unfit_platform(b'{"os": "linux", "architecture": "arm64"}') == (
         Reason("it is for linux/arm64, not linux/amd64"),
     )
-    assert unfit_platform(b"{}") == (Reason("its configuration names no platform"),)
+    assert unfit_platform(b"{}") == (Reason("its configuration has no platform"),)
 
 
 def test_a_short_digest_has_twelve_digits() -> None:

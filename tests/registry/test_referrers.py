@@ -209,7 +209,7 @@ def test_a_list_that_is_replaced_all_the_time_is_given_up(
     shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
     proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 99))
-    with pytest.raises(RegistryError, match=r"others change the list `sha256-[0-9a-f]{64}` all the time"):
+    with pytest.raises(RegistryError, match=r"other clients replaced the list `sha256-[0-9a-f]{64}` 5 times"):
         remote.attach(subject(), [NOTE])
 
 
@@ -218,7 +218,7 @@ def test_a_tag_of_that_name_that_is_no_list_stays_as_it_is(shelf: Shelf, remote:
     shelf.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
     with pytest.raises(RegistryError) as caught:
         remote.attach(subject(), [NOTE])
-    assert caught.value.text == f"what is to be the list of artifacts is `{DOCKER_MANIFEST}`"
+    assert caught.value.text == f"the list of artifacts is `{DOCKER_MANIFEST}`, not `{OCI_INDEX}`"
     assert shelf.manifests[tag] == (DOCKER_MANIFEST, IMAGE)
 
 

@@ -92,7 +92,7 @@ def test_progress_is_one_line_a_layer() -> None:
     layers.see({"status": "Pushed", "id": "cad945fc7c57", "progressDetail": {}})
     layers.see({"status": "Pushed", "id": "cad945fc7c57", "progressDetail": {}})
     layers.see({"status": "Layer already exists", "id": "8fde3c2933a3", "progressDetail": {}})
-    assert lines == ["layer cad945fc7c57 pushed (2.0 MB)", "layer 8fde3c2933a3 is there already"]
+    assert lines == ["layer cad945fc7c57 pushed (2.0 MB)", "layer 8fde3c2933a3 already exists"]
 
 
 def test_a_long_push_says_now_and_then_how_far_it_is() -> None:
@@ -103,7 +103,7 @@ def test_a_long_push_says_now_and_then_how_far_it_is() -> None:
 
 
 def test_no_movement_is_a_stall() -> None:
-    with pytest.raises(TransferError, match=r"^nothing moved for 3 s$") as caught:
+    with pytest.raises(TransferError, match=r"^no progress for 3 s$") as caught:
         StallPolicy(3, FOREVER).check(time.monotonic() - 3)
     assert caught.value.fault is Fault.STALLED
     StallPolicy(3, FOREVER).check(time.monotonic() - 1)
@@ -139,7 +139,7 @@ def test_a_layer_that_was_sent_whole_is_settling_until_the_registry_has_it() -> 
 def test_a_registry_that_stores_a_big_layer_is_given_time_for_its_bytes() -> None:
     watch, long_ago = StallPolicy(stall=50), time.monotonic() - 100
     watch.check(long_ago, settling=2_000_000_000)
-    with pytest.raises(TransferError, match=r"^nothing moved for 60 s$"):
+    with pytest.raises(TransferError, match=r"^no progress for 60 s$"):
         watch.check(long_ago, settling=200_000_000)
 
 

@@ -180,10 +180,9 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     """
     from bakehouse.cli import tables
     from bakehouse.plan.workspace import open_workspace
-    from bakehouse.publish import publish as publishing
-    from bakehouse.publish import verify as verification
     from bakehouse.publish.ledger import open_ledger, select_images
     from bakehouse.publish.releases import text_of
+    from bakehouse.publish.verify import require_all, verify_releases
 
     project = open_workspace().project
     ledger = open_ledger(project)
@@ -191,9 +190,9 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     records = [record for name in names for record in ledger.records(name)]
     show(text_of(records) if json else tables.released(records))
     if verify:
-        verified = publishing.verify_releases(project, records, report)
+        verified = verify_releases(project, records, report)
         report(f"{sum(not result.missing for result in verified)} of {len(verified)} match the ledger")
-        verification.require_all(verified)
+        require_all(verified)
 
 
 @bake_task(
