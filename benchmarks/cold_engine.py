@@ -22,7 +22,7 @@ class ColdEngine:
     @property
     def group(self) -> Path:
         """Control group that counts the CPU of the engine and its build steps."""
-        return _COUNTED / isolated_engine.name_of(self.place)
+        return _COUNTED / isolated_engine.name_of(self.place.state.parent)
 
     @property
     def environment(self) -> dict[str, str]:

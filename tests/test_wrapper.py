@@ -154,7 +154,7 @@ def test_no_python_that_is_new_enough(checkout: Checkout) -> None:
         "",
         "error: no Python 3.11 or newer on PATH\n"
         "\n"
-        "hint: install python3.11 or newer; on Debian and Ubuntu with its python3-venv\n",
+        "hint: install python3.11 or newer; on Debian and Ubuntu, also its python3-venv\n",
     )
 
 
@@ -178,9 +178,7 @@ def test_a_venv_that_is_a_link_is_left_alone(checkout: Checkout, tmp_path: Path)
     assert checkout.run() == (
         1,
         "",
-        f"error: {venv} is a link, and a .venv belongs to its own folder\n"
-        "\n"
-        f"hint: remove the link: rm {venv}\n",
+        f"error: {venv} is a symbolic link, not a directory\n\nhint: remove the link: rm {venv}\n",
     )
     assert (other / "mine").exists()
 
@@ -196,7 +194,7 @@ def test_pips_failure_is_shown(checkout: Checkout) -> None:
         "    | ERROR: No matching distribution for one==1.0\n"
         "error: pip could not install requirements.lock\n"
         "\n"
-        f"hint: read {checkout.root}/build/venv.log; indexes and proxies are those of pip's own"
+        f"hint: read {checkout.root}/build/venv.log; check the indexes and proxies of pip's"
         " configuration\n"
     )
 

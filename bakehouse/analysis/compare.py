@@ -36,7 +36,7 @@ class Side:
 
     @property
     def has_manifests(self) -> bool:
-        """Whether its image digests are those of manifests."""
+        """True if its image digests are those of manifests."""
         return self.store == "containerd"
 
 
@@ -114,13 +114,13 @@ def table(reproductions: Sequence[Reproduction]) -> str:
     """Return a line for each image and engine."""
     rows = [
         (
-            one.image,
-            f"{one.store} store",
-            f"{one.layers - len(one.differing)} of {one.layers} layers identical",
-            _digest_text(one),
-            one.clock,
+            result.image,
+            f"{result.store} store",
+            f"{result.layers - len(result.differing)} of {result.layers} layers identical",
+            _digest_text(result),
+            result.clock,
         )
-        for one in reproductions
+        for result in reproductions
     ]
     return format_table(rows)
 
@@ -141,7 +141,7 @@ def diagnostic(reproduction: Reproduction) -> Diagnostic:
         return Diagnostic(message, facts=facts, tables=(differing,), hint=hint if is_known else "")
     tables = []
     for layer in reproduction.differing:
-        rows = [(one.path, "; ".join(one.aspects)) for one in layer.files[:MOST_FILES]]
+        rows = [(file.path, "; ".join(file.aspects)) for file in layer.files[:MOST_FILES]]
         if len(layer.files) > MOST_FILES:
             rows.append((f"and {len(layer.files) - MOST_FILES:,} more", ""))
         tables.append(Table(f"layer {layer.number}, of {layer.owner}", tuple(rows)))
@@ -165,7 +165,7 @@ def unlocked(image: Image) -> tuple[str, ...]:
     if isinstance(image.base, RegistryBase) and not image.base.digest:
         reasons.append("its base has no digest")
     if not image.locks_apt and (
-        image.installs_apt or image.toolchain or any(one.build_apt for one in image.stages)
+        image.installs_apt or image.toolchain or any(stage.build_apt for stage in image.stages)
     ):
         reasons.append("its Debian packages are not locked")
     reasons += [f"the sha256 of `{artifact.file}` is unknown" for artifact in image.unpinned]
@@ -193,7 +193,7 @@ def _differing(
     numbers: Sequence[int],
     templates: Mapping[str, str],
 ) -> tuple[LayerDifference, ...]:
-    one, other = (_entries(side, stored, numbers) for side, stored in (first, second))
+    first_entries, second_entries = (_entries(side, stored, numbers) for side, stored in (first, second))
     above = [owner.name for owner in layer_owners(image, templates)]
     below = max(len(first[1].layers) - len(above), 0)
     owners = [*[image.base_part.component or "the base"] * below, *above]
@@ -202,7 +202,7 @@ def _differing(
             number + 1,
             owners[number] if number < len(owners) else "unknown",
             (_digest_at(first[1], number), _digest_at(second[1], number)),
-            layer_diff.differences(one.get(number, {}), other.get(number, {})),
+            layer_diff.differences(first_entries.get(number, {}), second_entries.get(number, {})),
         )
         for number in numbers
     )
@@ -217,14 +217,14 @@ def _saved(side: Side, stored: StoredImage) -> SavedImage:
         return image_archive.walk(chunks, lambda digest: None)
 
 
-def _documents(one: SavedImage, other: SavedImage) -> tuple[str, ...]:
+def _documents(first: SavedImage, second: SavedImage) -> tuple[str, ...]:
     """Return the differences of two images with the same layers: compression or configuration."""
     differences = [
-        f"layer {number} {_COMPRESSED}: {first.bytes:,} and {second.bytes:,} bytes"
-        for number, (first, second) in enumerate(zip(one.layers, other.layers, strict=True), 1)
-        if first.digest != second.digest
+        f"layer {number} {_COMPRESSED}: {one_layer.bytes:,} and {other_layer.bytes:,} bytes"
+        for number, (one_layer, other_layer) in enumerate(zip(first.layers, second.layers, strict=True), 1)
+        if one_layer.digest != other_layer.digest
     ]
-    first_config, second_config = json.loads(one.config), json.loads(other.config)
+    first_config, second_config = json.loads(first.config), json.loads(second.config)
     for key in sorted({*first_config, *second_config}):
         values = first_config.get(key), second_config.get(key)
         if values[0] != values[1]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from bakehouse.analysis import layers as layer_reader
+from bakehouse.analysis import layers
 from bakehouse.analysis.layers import LayerContents
 from bakehouse.errors import Diagnostic, EngineError
 
@@ -57,7 +57,7 @@ class SavedImage:
 
     @property
     def is_as_pushed(self) -> bool:
-        """Whether the engine stores layers compressed, in the form that it pushes."""
+        """True if the engine stores layers compressed, in the form that it pushes."""
         return all(layer.compression != "none" for layer in self.layers)
 
     @property
@@ -80,7 +80,7 @@ def read(
     def reader_of(digest: str) -> Reader | None:
         if contents is None or digest in contents:
             return None
-        return lambda layer: contents.update({digest: layer_reader.read(layer)})
+        return lambda layer: contents.update({digest: layers.read(layer)})
 
     return walk(chunks, reader_of, on_progress)
 

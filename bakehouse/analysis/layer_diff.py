@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO
 
-_CHUNK = 1 << 20
+from bakehouse.analysis import layers
+
 _KINDS = {
     tarfile.REGTYPE: "file",
     tarfile.AREGTYPE: "file",
@@ -44,35 +45,26 @@ class EntryDifference:
 
 def read(stream: IO[bytes]) -> dict[str, LayerEntry]:
     """Return the entries of an uncompressed layer by path, in order; the stream is read to its end."""
-    entries = {}
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        while member := archive.next():
-            # Without this, the archive keeps every member in memory
-            archive.members.clear()  # type: ignore[attr-defined]
-            entries["/" + member.name.removeprefix("./").strip("/")] = _entry(member, archive)
-    while stream.read(_CHUNK):
-        pass
-    return entries
+    return {path: _entry(member, archive) for path, member, archive in layers.members(stream)}
 
 
 def differences(
     first: Mapping[str, LayerEntry], second: Mapping[str, LayerEntry]
 ) -> tuple[EntryDifference, ...]:
     """Return the paths that differ; if only the order of entries differs, the first one out of order."""
-    found = []
+    different = []
     for path in sorted({*first, *second}):
-        one, other = first.get(path), second.get(path)
-        if one is None or other is None:
-            found.append(
-                EntryDifference(path, ("only in the second" if one is None else "only in the first",))
-            )
-        elif one != other:
-            found.append(EntryDifference(path, tuple(_aspects(one, other)), one.sha256 != other.sha256))
-    if not found and list(first) != list(second):
-        pairs = zip(first, second, strict=True)
-        path = next(one for one, other in pairs if one != other)
-        found.append(EntryDifference(path, ("another position in the archive",)))
-    return tuple(found)
+        before, after = first.get(path), second.get(path)
+        if before is None or after is None:
+            side = "second" if before is None else "first"
+            different.append(EntryDifference(path, (f"only in the {side}",)))
+        elif before != after:
+            has_other_content = before.sha256 != after.sha256
+            different.append(EntryDifference(path, tuple(_aspects(before, after)), has_other_content))
+    if not different and list(first) != list(second):
+        path = next(path for path, other in zip(first, second, strict=True) if path != other)
+        different.append(EntryDifference(path, ("another position in the archive",)))
+    return tuple(different)
 
 
 def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> LayerEntry:
@@ -80,7 +72,7 @@ def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> LayerEntry:
     if member.isreg():
         content = archive.extractfile(member)
         assert content is not None
-        while chunk := content.read(_CHUNK):
+        while chunk := content.read(layers.CHUNK):
             digest.update(chunk)
     headers = member.pax_headers.items()
     return LayerEntry(
@@ -95,22 +87,22 @@ def _entry(member: tarfile.TarInfo, archive: tarfile.TarFile) -> LayerEntry:
     )
 
 
-def _aspects(one: LayerEntry, other: LayerEntry) -> Iterator[str]:
-    if one.kind != other.kind:
-        yield f"{one.kind} and {other.kind}"
-    if one.sha256 != other.sha256 and one.sha256 and other.sha256:
-        sizes = f"{one.bytes:,} and {other.bytes:,} bytes"
-        size = sizes if one.bytes != other.bytes else f"{one.bytes:,} bytes"
-        yield f"content {one.sha256[:12]} and {other.sha256[:12]}, {size}"
-    if one.link != other.link:
-        yield f"link to {one.link or 'nothing'} and {other.link or 'nothing'}"
-    if one.mode != other.mode:
-        yield f"mode {one.mode:04o} and {other.mode:04o}"
-    if one.owner != other.owner:
-        yield f"owner {_owner(one)} and {_owner(other)}"
-    if one.mtime != other.mtime:
-        yield f"time {_time(one.mtime)} and {_time(other.mtime)}"
-    if one.attributes != other.attributes:
+def _aspects(first: LayerEntry, second: LayerEntry) -> Iterator[str]:
+    if first.kind != second.kind:
+        yield f"{first.kind} and {second.kind}"
+    if first.sha256 != second.sha256 and first.sha256 and second.sha256:
+        sizes = f"{first.bytes:,} and {second.bytes:,} bytes"
+        size = sizes if first.bytes != second.bytes else f"{first.bytes:,} bytes"
+        yield f"content {first.sha256[:12]} and {second.sha256[:12]}, {size}"
+    if first.link != second.link:
+        yield f"link to {first.link or 'nothing'} and {second.link or 'nothing'}"
+    if first.mode != second.mode:
+        yield f"mode {first.mode:04o} and {second.mode:04o}"
+    if first.owner != second.owner:
+        yield f"owner {_owner(first)} and {_owner(second)}"
+    if first.mtime != second.mtime:
+        yield f"time {_time(first.mtime)} and {_time(second.mtime)}"
+    if first.attributes != second.attributes:
         yield "extended attributes"
 
 

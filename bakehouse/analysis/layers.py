@@ -3,13 +3,14 @@
 import hashlib
 import struct
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
 HASHED_BYTES = 16 * 1024
 """Files of at least this size are hashed."""
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
 
 _ELF_MAGIC = b"\x7fELF"
 _ELF_TAIL = 1 << 18
@@ -58,27 +59,32 @@ def read(stream: IO[bytes]) -> LayerContents:
     """Read the contents of a layer from an uncompressed archive; the stream is read to its end."""
     files: dict[str, LayerFile] = {}
     others, removed, emptied = set(), [], []
+    for path, member, archive in members(stream):
+        directory, _, name = path.rpartition("/")
+        if name == _OPAQUE:
+            emptied.append(directory or "/")
+        elif name.startswith(_WHITEOUT):
+            removed.append(f"{directory}/{name.removeprefix(_WHITEOUT)}")
+        elif member.isreg():
+            others.discard(path)
+            files[path] = _file(path, member, archive)
+        elif member.islnk():
+            _link(path, _rooted(member.linkname), files)
+        elif not member.isdir():
+            files.pop(path, None)
+            others.add(path)
+    return LayerContents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
+
+
+def members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield the absolute path and the member of each entry of an archive, which is read to its end."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         while member := archive.next():
             # Without this, the archive keeps every member in memory
             archive.members.clear()  # type: ignore[attr-defined]
-            path = _rooted(member.name)
-            directory, _, name = path.rpartition("/")
-            if name == _OPAQUE:
-                emptied.append(directory or "/")
-            elif name.startswith(_WHITEOUT):
-                removed.append(f"{directory}/{name.removeprefix(_WHITEOUT)}")
-            elif member.isreg():
-                others.discard(path)
-                files[path] = _file(path, member, archive)
-            elif member.islnk():
-                _link(path, _rooted(member.linkname), files)
-            elif not member.isdir():
-                files.pop(path, None)
-                others.add(path)
-    while stream.read(_CHUNK):
+            yield _rooted(member.name), member, archive
+    while stream.read(CHUNK):
         pass
-    return LayerContents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
 
 
 def _rooted(name: str) -> str:
@@ -99,7 +105,7 @@ def _file(path: str, member: tarfile.TarInfo, archive: tarfile.TarFile) -> Layer
     assert content is not None
     digest = hashlib.sha256()
     head = tail = b""
-    while chunk := content.read(_CHUNK):
+    while chunk := content.read(CHUNK):
         digest.update(chunk)
         head = head or chunk[:64]
         if head.startswith(_ELF_MAGIC):

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.analysis import image_archive
-from bakehouse.analysis import sizes as size_report
 from bakehouse.analysis.image_archive import SavedImage
 from bakehouse.analysis.layers import LayerContents
-from bakehouse.analysis.sizes import DirectorySize, ImageSize
+from bakehouse.analysis.sizes import DirectorySize, ImageSize, directories_of, size_of, trims_of
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.size_budget import WHOLE, Budget
 from bakehouse.engine.protocol import Engine
@@ -40,18 +39,18 @@ class SizeReader:
         """Return the sizes of an image that is stored under `digest`."""
         saved = self._saved(image, digest, self._contents)
         names = layer_names(image, saved, self.templates)
-        size = size_report.size_of(image.name, digest, saved, names, self._contents)
+        size = size_of(image.name, digest, saved, names, self._contents)
         choices = [(stage.name, trim) for stage in image.stages for trim in stage.trims]
         contents = [self._contents[layer.digest] for layer in saved.layers]
         layers = list(zip(names, contents, strict=True))
-        return replace(size, trims=size_report.trims_of(choices, layers))
+        return replace(size, trims=trims_of(choices, layers))
 
     def directories(self, image: Image, digest: str, owner: str) -> tuple[DirectorySize, ...]:
         """Return the directories of one component's layers, independent of other layers."""
         saved = self._saved(image, digest, self._contents)
         names = layer_names(image, saved, self.templates)
         own = (layer.digest for name, layer in zip(names, saved.layers, strict=True) if name == owner)
-        return size_report.directories_of([self._contents[layer] for layer in own])
+        return directories_of([self._contents[layer] for layer in own])
 
     def pushed_sizes(self, image: Image, digest: str) -> dict[str, int] | None:
         """Return the size as pushed of each component and of the image; None if the engine cannot tell."""

@@ -116,7 +116,7 @@ class ImageSize:
     digest: str
     stored: int
     is_as_pushed: bool
-    """Whether `stored` is the size in a registry; otherwise the engine stores layers unpacked."""
+    """True if `stored` is the size in a registry; otherwise the engine stores layers unpacked."""
     unpacked: int
     """The size of all files of all layers."""
     parts: tuple[PartSize, ...]

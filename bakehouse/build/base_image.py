@@ -25,6 +25,7 @@ from bakehouse.engine.buildkit_events import Tail
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.fetch import apt_config
+from bakehouse.fetch.connection import redacted
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.util import process
 from bakehouse.util.file_lock import exclusive
@@ -294,9 +295,5 @@ def _failure(base: BootstrappedBase, tail: Sequence[str], mirrors: Sequence[str]
         hint = "run `apt-get install debian-archive-keyring`"
     elif os.geteuid() != 0:
         hint = "run the command as root, or give your user subordinate ids (see `man subuid`)"
-    facts = tuple(("mirror", url) for url in dict.fromkeys(map(_without_credentials, mirrors)))
+    facts = tuple(("mirror", url) for url in dict.fromkeys(map(redacted, mirrors)))
     return BuildError(Diagnostic(message, facts=facts, tail=tuple(tail), hint=hint))
-
-
-def _without_credentials(url: str) -> str:
-    return re.sub(r"(?<=://)[^/@]*@", "", url)

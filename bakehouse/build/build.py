@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,7 +14,7 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
-from bakehouse.engine import buildx, provision
+from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -254,9 +253,5 @@ def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Imag
 
 def _engine_directory() -> Path | None:
     """Return the engine's data directory; None if it is not on this machine."""
-    command = ("docker", "info", "--format", "{{.DockerRootDir}}")
-    try:
-        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except FileNotFoundError:
-        return None
+    path = daemon_info.docker("info", "--format", "{{.DockerRootDir}}").out.strip()
     return Path(path) if path and Path(path).is_dir() else None

@@ -164,7 +164,7 @@ def run_rehearsals(
                 outcome.failed += [rehearsal.real.name for rehearsal in group]
             done(outcome.rehearsed[before:])
             if len(rehearsals) > IMAGES_AT_ONCE:
-                # Many images and their bases would fill the disk, and nobody inspects each of them.
+                # Many images and their bases would fill the disk, and users do not inspect each of them.
                 cleaner.submit(_remove, _unneeded(group, groups[number:]), engine)
     return outcome
 

@@ -14,8 +14,7 @@ from bakehouse.build.file_server import STUB_HOST
 from bakehouse.build.stub_files import GENERIC, Tree, debian_package, make, unpacked
 from bakehouse.build.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.catalog.project import HOME
-from bakehouse.plan import dockerfile as rendering
-from bakehouse.plan.dockerfile import RenderedFile
+from bakehouse.plan.dockerfile import RenderedFile, filled
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH
@@ -88,7 +87,7 @@ def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
     provides = dict(need.part.provides)
     tree = {} if need.bootstrapped else _tree(need, provides)
     packages = () if need.bootstrapped else _distribution_packages(need, provides)
-    dockerfile = rendering.filled(
+    dockerfile = filled(
         (GENERIC / "base" / "Dockerfile.j2").read_text(),
         need=need,
         debian=debian,

@@ -75,11 +75,6 @@ def make(need: StubFile) -> bytes:
     return _packed(need, tree, top="" if own else _stem(need.file))
 
 
-def has_own(need: StubFile) -> bool:
-    """Return whether the component defines the stub."""
-    return bool(_own_directories(need))
-
-
 def _packed(need: StubFile, tree: Tree, top: str) -> bytes:
     tree = {f"{top}/{path}" if top else path: entry for path, entry in tree.items()}
     if need.file.endswith(".zip"):

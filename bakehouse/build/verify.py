@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -74,40 +74,20 @@ class ProbeResults:
     log: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """Image whose installed versions match the declared ones."""
+def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> None:
+    """Verify that the installed versions match the declared ones. Raises BuildError.
 
-    digest: Digest
-    installed: Mapping[str, str]
-    not_asked: tuple[str, ...]
-    """Components that cannot read their version."""
-
-
-def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> Verified:
-    """Verify an image, or return the recorded verification.
-
-    It is recorded by digest under `state`, and repeated after a change of declarations or smoke files.
+    The verification is recorded by digest under `state`, and repeated after a change of declarations or smoke
+    files.
     """
     record = state / "verified" / f"{digest.removeprefix('sha256:')}.json"
     inputs = _inputs(image.all_parts)
-    if recorded := _read_record(record, digest, inputs):
-        return recorded
+    if _is_recorded(record, inputs):
+        return
     results = run_probes(engine, image, digest, log=state / "verified" / image.name / "components.log")
     if mismatches := [version for version in results.versions if not version.matches]:
         raise BuildError(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
-    verified = Verified(
-        digest,
-        {
-            version.component: version.installed
-            for version in results.versions
-            if version.installed is not None
-        },
-        tuple(version.component for version in results.versions if version.installed is None),
-    )
-    content = {"asked": inputs, **asdict(verified)}
-    write_whole(record, json.dumps(content, indent=2, sort_keys=True) + "\n")
-    return verified
+    write_whole(record, json.dumps({"asked": inputs}, indent=2, sort_keys=True) + "\n")
 
 
 def run_probes(
@@ -281,12 +261,9 @@ def _bytes(part: InstalledComponent) -> bytes:
     return part.smoke.read_bytes() if part.smoke else b""
 
 
-def _read_record(record: Path, digest: Digest, inputs: Mapping[str, list[str]]) -> Verified | None:
+def _is_recorded(record: Path, inputs: Mapping[str, list[str]]) -> bool:
     try:
-        content = json.loads(record.read_text())
-        if content["asked"] == inputs and content["digest"] == digest:
-            return Verified(digest, content["installed"], tuple(content["not_asked"]))
+        return bool(json.loads(record.read_text())["asked"] == inputs)
     except (OSError, ValueError, KeyError, TypeError):
         # Missing or unreadable: a new verification takes seconds.
-        pass
-    return None
+        return False

@@ -1,5 +1,6 @@
 """Removes unneeded containers, networks, images and files of Bakehouse."""
 
+import contextlib
 import shutil
 
 from bakehouse.engine import docker
@@ -22,12 +23,9 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
     if not everything:
         kept = {name for image in plan.images for name in image.names}
         kept |= {image.base.reference for image in plan.images if isinstance(image.base, BootstrappedBase)}
-    engine = docker.connect()
-    try:
+    with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
         removed = engine.remove_images("bakehouse/", kept)
-    finally:
-        engine.close()
     for reference in removed:
         report(f"removed image {reference}")
     if everything:

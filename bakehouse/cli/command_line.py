@@ -32,14 +32,9 @@ def find_task(name: str) -> BakeTask:
     return task
 
 
-def task_name(task: BakeTask) -> str:
-    """Return the name of a task as users type it."""
-    return str(task.name).replace("_", "-")
-
-
 def usage(task: BakeTask) -> str:
     """Return the usage line of a task: `bake explain IMAGE [COMPONENT] [OPTIONS]`."""
-    words = ["bake", task_name(task)]
+    words = ["bake", task.name]
     for argument in task.arguments:
         placeholder = PLACEHOLDERS[argument]
         is_optional = argument in task.optional_arguments and argument != "images"
@@ -58,7 +53,7 @@ def usage_hint(task: str) -> str:
 
 def options(task: BakeTask) -> tuple[Argument, ...]:
     """Return the options of a task: its arguments that are not positional."""
-    return tuple(one for one in task.get_arguments() if str(one.name) not in task.arguments)
+    return tuple(argument for argument in task.get_arguments() if str(argument.name) not in task.arguments)
 
 
 def option_name(argument: Argument) -> str:
@@ -119,7 +114,7 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
             value = next(remaining, "")
             given.append(value)
         if not value:
-            raise UsageError(Diagnostic(f"`{name}` needs a value", hint=usage_hint(task_name(task))))
+            raise UsageError(Diagnostic(f"`{name}` needs a value", hint=usage_hint(task.name)))
         if key in ("images", "image"):
             _check_value(value, task)
     return [*given, *_named(values, names, task)]
@@ -131,28 +126,28 @@ def _named(values: Sequence[str], names: set[str], task: BakeTask) -> list[str]:
     if "images" in arguments:
         return [f"--images={','.join(values)}"]
     if len(values) > len(arguments):
-        message = f"`{task_name(task)}` takes no `{values[len(arguments)]}`"
-        raise UsageError(Diagnostic(message, hint=usage_hint(task_name(task))))
+        message = f"`{task.name}` takes no `{values[len(arguments)]}`"
+        raise UsageError(Diagnostic(message, hint=usage_hint(task.name)))
     missing = [name for name in arguments[len(values) :] if name not in task.optional_arguments]
     if missing:
-        message = f"`{task_name(task)}` needs {PLACEHOLDERS[missing[0]]}"
-        raise UsageError(Diagnostic(message, hint=usage_hint(task_name(task))))
+        message = f"`{task.name}` needs {PLACEHOLDERS[missing[0]]}"
+        raise UsageError(Diagnostic(message, hint=usage_hint(task.name)))
     return [f"--{name}={value}" for name, value in zip(arguments, values, strict=False)]
 
 
 def _option(word: str, task: BakeTask) -> Argument | None:
     name = word.partition("=")[0]
-    return next((one for one in task.get_arguments() if option_name(one) == name), None)
+    return next((option for option in task.get_arguments() if option_name(option) == name), None)
 
 
 def _unknown_option(option: str, task: BakeTask) -> UsageError:
     names = [option_name(argument) for argument in options(task)]
-    hint = suggestion(option, names) or usage_hint(task_name(task))
-    return UsageError(Diagnostic(f"`{task_name(task)}` has no option `{option}`", hint=hint))
+    hint = suggestion(option, names) or usage_hint(task.name)
+    return UsageError(Diagnostic(f"`{task.name}` has no option `{option}`", hint=hint))
 
 
 def _check_value(value: str, task: BakeTask) -> None:
     """Refuse an empty name, which an unset shell variable gives: it must not mean all images."""
     if not value.strip(","):
-        message = f"`{task_name(task)}` got an empty name"
+        message = f"`{task.name}` got an empty name"
         raise UsageError(Diagnostic(message, hint="check whether a variable in the command is empty"))

@@ -52,8 +52,8 @@ def failure_text(diagnostic: Diagnostic, *, colour: bool = False) -> str:
     ]
     width = min(_widest(texts, diagnostic.reasons), _REASON_WIDTH)
     for text, reason in zip(texts, diagnostic.reasons, strict=True):
-        place = f"   {paint(_short(reason.location), _BLUE)}" if reason.location else ""
-        lines.append(text.ljust(width) + place if place else text)
+        location = f"   {paint(_short(reason.location), _BLUE)}" if reason.location else ""
+        lines.append(text.ljust(width) + location if location else text)
     facts = [(name, _printable(value)) for name, value in diagnostic.facts]
     lines += format_table(facts, indent="  ").splitlines()
     lines += [f"    | {_printable(line)}".rstrip() for line in diagnostic.tail]
@@ -73,12 +73,12 @@ def _table(table: Table) -> list[str]:
 
 def annotation(diagnostic: Diagnostic) -> str:
     """Format a GitHub workflow command that marks the line in a pull request."""
-    place = ""
+    location = ""
     if (spot := diagnostic.location) and spot.line:
         path = _escaped(_short_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
-        place = f" file={path},line={spot.line},col={spot.column}"
+        location = f" file={path},line={spot.line},col={spot.column}"
     text = diagnostic.message + (f"; hint: {diagnostic.hint}" if diagnostic.hint else "")
-    return f"::error{place}::{_escaped(_printable(text))}\n"
+    return f"::error{location}::{_escaped(_printable(text))}\n"
 
 
 def _escaped(text: str) -> str:
@@ -92,7 +92,7 @@ def _widest(texts: list[str], reasons: tuple[Reason, ...]) -> int:
 def _printable(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
     plain = _TERMINAL_CODE.sub("", text).replace("\t", " ")
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), plain)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), plain)
 
 
 def _excerpt(spot: Location, label: str) -> list[str]:

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import ssl
-import subprocess
 import sys
 import textwrap
 import urllib.error
@@ -18,9 +17,10 @@ from pathlib import Path
 
 from bakehouse.engine import daemon_info, dockerd, provision
 from bakehouse.engine.apt_install import mirrors
-from bakehouse.engine.daemon_info import Daemon, DockerResult, Feature, UnavailableDaemon
+from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, Diagnostic, EngineError
+from bakehouse.fetch.connection import redacted
 
 WIDTH = 108
 SECONDS = 5
@@ -53,15 +53,17 @@ def examine(
     *,
     ca: Path | None = None,
     registries: Sequence[str] = (),
-    found: Daemon | UnavailableDaemon | None = None,
+    engine: Daemon | UnavailableDaemon | None = None,
 ) -> tuple[Finding, ...]:
     """Return all findings, in pipeline order. `identity` returns the AWS identity or raises."""
-    engine = found or daemon_info.probe()
+    engine = engine or daemon_info.probe()
     with ThreadPoolExecutor() as pool:
         registry = [pool.submit(_ask_registry, host) for host in registries or default_registries(engine)]
         aws = pool.submit(aws_finding, identity)
-        pip = pool.submit(_run, sys.executable, "-m", "pip", "config", "list")
-        gpus = pool.submit(_run, "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+        pip = pool.submit(daemon_info.run_program, sys.executable, "-m", "pip", "config", "list")
+        gpus = pool.submit(
+            daemon_info.run_program, "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"
+        )
         return (
             *engine_findings(engine, _engine_hint(engine)),
             *bridge_finding(engine),
@@ -92,53 +94,53 @@ def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
     for finding in findings:
         head = f"{finding.state:<9}{finding.name:<{names}}  "
         lines += textwrap.wrap(finding.detail, width, initial_indent=head, subsequent_indent=margin)
-        for word, said in (("cost: ", finding.cost), ("hint: ", finding.hint)):
+        for word, value in (("cost: ", finding.cost), ("hint: ", finding.hint)):
             indent = margin + " " * len(word)
-            lines += textwrap.wrap(said, width, initial_indent=margin + word, subsequent_indent=indent)
+            lines += textwrap.wrap(value, width, initial_indent=margin + word, subsequent_indent=indent)
     count = {state: sum(finding.state is state for finding in findings) for state in State}
     return "\n".join([*lines, "", ", ".join(f"{number} {state}" for state, number in count.items())]) + "\n"
 
 
-def engine_findings(found: Daemon | UnavailableDaemon, hint: str = "") -> tuple[Finding, ...]:
+def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple[Finding, ...]:
     """Return findings about the engine and each of its features."""
-    if isinstance(found, UnavailableDaemon):
-        problem = daemon_info.unavailable(found, hint)
+    if isinstance(engine, UnavailableDaemon):
+        problem = daemon_info.unavailable(engine, hint)
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
         return (Finding("engine", State.MISSING, problem.message, cost, problem.hint),)
     has = {
         Feature.LOCAL: ("engine's machine", "this one"),
-        Feature.PLATFORM: ("engine's platform", found.platform),
+        Feature.PLATFORM: ("engine's platform", engine.platform),
         Feature.ROOTFUL: ("engine's rights", "root"),
-        Feature.CONTAINERD_STORE: ("engine's store", f"containerd image store ({found.store})"),
-        Feature.BRIDGE: ("engine's network", f"default bridge, gateway {found.bridge}"),
-        Feature.BUILDX: ("buildx", found.buildx or ""),
+        Feature.CONTAINERD_STORE: ("engine's store", f"containerd image store ({engine.store})"),
+        Feature.BRIDGE: ("engine's network", f"default bridge, gateway {engine.bridge}"),
+        Feature.BUILDX: ("buildx", engine.buildx or ""),
     }
-    missing = {lack.feature: lack for lack in daemon_info.missing_features(found)}
-    engine = f"Docker {found.version} at {found.endpoint}, data in {found.data_root}"
-    findings = [Finding("engine", State.OK, engine)]
-    for feature, (name, detail) in has.items():
+    missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
+    detail = f"Docker {engine.version} at {engine.endpoint}, data in {engine.data_root}"
+    findings = [Finding("engine", State.OK, detail)]
+    for feature, (name, value) in has.items():
         if lack := missing.get(feature):
             findings.append(Finding(name, State.MISSING, lack.message, lack.effect, lack.hint))
         else:
-            findings.append(Finding(name, State.OK, detail))
+            findings.append(Finding(name, State.OK, value))
     return tuple(findings)
 
 
 def bridge_finding(
-    found: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
+    engine: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
 ) -> tuple[Finding, ...]:
     """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
-    if isinstance(found, UnavailableDaemon) or found.remote or found.rootless or not found.interface:
+    if isinstance(engine, UnavailableDaemon) or engine.remote or engine.rootless or not engine.interface:
         return ()
-    if not (interfaces / found.interface).is_dir():
+    if not (interfaces / engine.interface).is_dir():
         return ()
     name = "engine's bridge"
-    address = dockerd.loose_address(found.interface, interfaces)
+    address = dockerd.loose_address(engine.interface, interfaces)
     if not address:
-        return (Finding(name, State.OK, f"{found.interface} keeps its address"),)
-    detail = f"the address of {found.interface} changes when a container starts or stops"
+        return (Finding(name, State.OK, f"{engine.interface} keeps its address"),)
+    detail = f"the address of {engine.interface} changes when a container starts or stops"
     cost = "downloads of other build steps and containers then stall for a minute or more"
-    hint = f"run `{' '.join(dockerd.address_command(found.interface, address))}` as root"
+    hint = f"run `{' '.join(dockerd.address_command(engine.interface, address))}` as root"
     return (Finding(name, State.MISSING, detail, cost, hint),)
 
 
@@ -155,9 +157,9 @@ def cache_finding(limit: str | None) -> Finding:
     return Finding(name, State.MISSING, "the engine's configuration sets no limit", cost, hint)
 
 
-def disk_finding(folder: Path, free: int) -> Finding:
+def disk_finding(directory: Path, free: int) -> Finding:
     """Return whether the disk has room for the images of the catalogue."""
-    detail = f"{free / GIGABYTE:.0f} GB free for {folder}"
+    detail = f"{free / GIGABYTE:.0f} GB free for {directory}"
     if free >= FLEET_GIGABYTES * GIGABYTE:
         return Finding("disk", State.OK, detail)
     need = f"four images of the catalogue need about {FLEET_GIGABYTES} GB"
@@ -179,30 +181,30 @@ def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
     )
 
 
-def gpu_finding(reply: DockerResult, found: Daemon | UnavailableDaemon) -> Finding:
+def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> Finding:
     """Return the GPUs that nvidia-smi lists, and whether containers can use them."""
     cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
     if reply.code == 127:
         return Finding("GPUs", State.MISSING, "none: nvidia-smi is not installed", cost)
     cards = [line.rpartition(",") for line in reply.out.splitlines() if "," in line]
     if reply.code != 0 or not cards:
-        said = " ".join((reply.out + reply.err).split()) or "nvidia-smi lists none"
-        return Finding("GPUs", State.MISSING, said, cost)
+        output = " ".join((reply.out + reply.err).split()) or "nvidia-smi lists none"
+        return Finding("GPUs", State.MISSING, output, cost)
     kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
-    if isinstance(found, UnavailableDaemon) or "nvidia" in found.runtimes:
+    if isinstance(engine, UnavailableDaemon) or "nvidia" in engine.runtimes:
         return Finding("GPUs", State.OK, detail)
     hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
     return Finding("GPUs", State.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
 
 
-def default_registries(found: Daemon | UnavailableDaemon) -> tuple[str, ...]:
+def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:
     """Return the host of the engine's default registry."""
-    host = urllib.parse.urlsplit(found.registry).hostname if isinstance(found, Daemon) else None
+    host = urllib.parse.urlsplit(engine.registry).hostname if isinstance(engine, Daemon) else None
     return (host,) if host else ()
 
 
-def registry_finding(host: str, reply: DockerResult) -> Finding:
+def registry_finding(host: str, reply: ProgramResult) -> Finding:
     """Return whether an image registry answers. `reply` has the HTTP status as code, the headers as out."""
     # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
     if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
@@ -239,7 +241,7 @@ def ca_finding(ca: Path | None, environment: Mapping[str, str]) -> Finding:
     return Finding(name, State.OK, f"{path}, {count} certificates")
 
 
-def pip_finding(reply: DockerResult) -> Finding:
+def pip_finding(reply: ProgramResult) -> Finding:
     """Return the indexes and wheel directories of pip's configuration."""
     settings = dict(re.findall(r"(?m)^[^.\n]*\.([a-z-]+)='(.*)'$", reply.out))
     words = {"index-url": "index", "extra-index-url": "extra index", "find-links": "wheels in"}
@@ -258,10 +260,10 @@ def apt_finding(named: Sequence[str]) -> Finding:
     return Finding("apt", State.MISSING, "apt's configuration names no mirror", cost)
 
 
-def _engine_hint(found: Daemon | UnavailableDaemon) -> str:
-    if isinstance(found, Daemon):
+def _engine_hint(engine: Daemon | UnavailableDaemon) -> str:
+    if isinstance(engine, Daemon):
         return ""
-    refusal = provision.refusal(found, provision.read_host_info(), DaemonPaths())
+    refusal = provision.refusal(engine, provision.read_host_info(), DaemonPaths())
     return (
         refusal.hint
         if refusal
@@ -276,31 +278,21 @@ def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[Finding, .
     if engine.remote:
         detail = "the free space on a remote engine's disk is unknown"
         return (limit, Finding("disk", State.UNKNOWN, detail, "a build may fill the engine's disk"))
-    folder = Path(engine.data_root)
-    return (limit, disk_finding(folder, shutil.disk_usage(folder).free))
+    directory = Path(engine.data_root)
+    return (limit, disk_finding(directory, shutil.disk_usage(directory).free))
 
 
 def _ask_registry(host: str) -> Finding:
     try:
-        with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as answer:
-            reply = DockerResult(answer.status, str(answer.headers))
+        with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as response:
+            reply = ProgramResult(response.status, str(response.headers))
     except urllib.error.HTTPError as error:
         with error:
-            reply = DockerResult(error.code, str(error.headers))
+            reply = ProgramResult(error.code, str(error.headers))
     except OSError as error:
-        reply = DockerResult(0, "", str(getattr(error, "reason", error)))
+        reply = ProgramResult(0, "", str(getattr(error, "reason", error)))
     return registry_finding(host, reply)
 
 
-def _run(*command: str) -> DockerResult:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
-    except FileNotFoundError:
-        return DockerResult(127, "")
-    except subprocess.TimeoutExpired:
-        return DockerResult(124, "", f"{command[0]} did not answer within 30 seconds")
-    return DockerResult(done.returncode, done.stdout, done.stderr)
-
-
 def _without_secrets(urls: str) -> str:
-    return re.sub(r"//[^/@\s]+@", "//", urls)
+    return " ".join(map(redacted, urls.split()))

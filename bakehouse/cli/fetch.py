@@ -1,64 +1,129 @@
 """The `fetch` task: downloads the files of images into the cache or a directory."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
 from bakehouse.build import prefetch
-from bakehouse.cli.fetch_progress import FetchProgress
+from bakehouse.build.progress import Mode, mode_for
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.fetch.downloader import Fetcher, Transfer
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.format import format_bytes, format_seconds
+from bakehouse.util.heartbeat import SILENT_SECONDS
+from bakehouse.util.terminal import Redrawn, Reporter
 
-_MOST_NAMES = 3
+_MAX_NAMES = 3
+_MAX_ROWS = 8
+_REDRAW_SECONDS = 0.5
+
+
+class FetchProgress:
+    """Prints the progress of downloads."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        count: int,
+        *,
+        mode: Mode | None = None,
+        width: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream, self._count, self._clock = stream, count, clock
+        self._mode = mode or mode_for(stream)
+        self._began = self._drawn = clock()
+        self._rows = Redrawn(stream, width=width)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._rows.erase()
+        self._stream.flush()
+
+    def show(self, fetcher: Fetcher) -> None:
+        """Print news. Call it a few times a second."""
+        now, transfers = self._clock(), fetcher.transfers
+        for line in fetcher.lines():
+            self._write(line, now)
+        if self._mode is Mode.TABLE:
+            if now - self._drawn >= _REDRAW_SECONDS:
+                self._draw(transfers, now)
+        elif now - self._drawn >= SILENT_SECONDS:
+            self._drawn = now
+            self._write(self._summary(transfers, now), now)
+
+    def _summary(self, transfers: Sequence[Transfer], now: float) -> str:
+        present = sum(transfer.path is not None for transfer in transfers)
+        fetched = sum(transfer.fetched for transfer in transfers)
+        rate = format_bytes(fetched / max(now - self._began, 0.1))
+        return f"{present} of {self._count} files are here, {format_bytes(fetched)} fetched, {rate}/s"
+
+    def _draw(self, transfers: Sequence[Transfer], now: float) -> None:
+        self._drawn = now
+        running = [transfer for transfer in transfers if transfer.source and not transfer.done.is_set()]
+        rows = [f"{format_seconds(now - self._began):>7}  {self._summary(transfers, now)}"]
+        for transfer in running[:_MAX_ROWS]:
+            of_total = f" of {format_bytes(transfer.total)}" if transfer.total else ""
+            received = f"{format_bytes(transfer.received)}{of_total}"
+            seconds = format_seconds(now - transfer.began)
+            rows.append(f"{seconds:>9}  {transfer.file.file}  {received}  {transfer.source}")
+        self._rows.draw(rows)
+
+    def _write(self, text: str, now: float) -> None:
+        self._rows.erase()
+        self._stream.write(f"{format_seconds(now - self._began):>7}  {text}\n")
+        self._stream.flush()
 
 
 def run(workspace: Workspace, patterns: Sequence[str], report: Reporter, stream: TextIO, to: str) -> str:
     """Download the files of images; return counts and bytes of each kind, and the location."""
-    images, left = known(plan_images(workspace, patterns).images, patterns)
+    images, skipped = with_known_files(plan_images(workspace, patterns).images, patterns)
     needed = required_files(images)
     prefetch.require_known(needed)
-    folder = _writable(Path(to).expanduser().absolute()) if to else None
+    directory = _writable(Path(to).expanduser().absolute()) if to else None
     with (
-        prefetch.open_fetcher(workspace.project, report, to=folder) as fetcher,
+        prefetch.open_fetcher(workspace.project, report, to=directory) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,
     ):
         transfers = prefetch.download_all(needed, fetcher, progress.show)
-    location = folder or workspace.project.cache
+    location = directory or workspace.project.cache
     pulled = sorted({image.base.pinned for image in images if isinstance(image.base, RegistryBase)})
     excluded = "".join(
         f"not included: {base}, which the engine pulls, and packages from its mirrors\n" for base in pulled
     )
-    return f"{prefetch.summary(transfers)}{len(transfers)} files are in {location}\n{excluded}{left}"
+    return f"{prefetch.summary(transfers)}{len(transfers)} files are in {location}\n{excluded}{skipped}"
 
 
-def known(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
+def with_known_files(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
     """Return the images that are named or whose files all have a checksum, and a line about the others.
 
     If no image qualifies, return all: the caller reports that as one error.
     """
     chosen = tuple(image for image in images if image.name in patterns or not required_files([image]).unknown)
-    left = [image.name for image in images if image not in chosen]
-    if not chosen or not left:
+    skipped = [image.name for image in images if image not in chosen]
+    if not chosen or not skipped:
         return tuple(images), ""
-    names = ", ".join(left[:_MOST_NAMES])
-    more = f" and {len(left) - _MOST_NAMES} more" if len(left) > _MOST_NAMES else ""
+    names = ", ".join(skipped[:_MAX_NAMES])
+    more = f" and {len(skipped) - _MAX_NAMES} more" if len(skipped) > _MAX_NAMES else ""
     return chosen, f"skipped, because files have no checksum: {names}{more}; run `bake lock` first\n"
 
 
-def _writable(folder: Path) -> Path:
+def _writable(directory: Path) -> Path:
     """Create a directory if it does not exist. Raises UsageError if it is not writable."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "permission denied"
+        directory.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(directory, os.W_OK | os.X_OK) else "permission denied"
     except FileExistsError:
         reason = "it is a file"
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
     if reason:
-        message = f"cannot write to `{folder}`: {reason}"
+        message = f"cannot write to `{directory}`: {reason}"
         raise UsageError(Diagnostic(message, hint="`--to` takes a directory, which is created if needed"))
-    return folder
+    return directory

@@ -5,7 +5,7 @@ import textwrap
 
 from invoke.parser.argument import Argument
 
-from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, task_name, usage
+from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, usage
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import BakeTask
 
@@ -16,11 +16,11 @@ _TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
 
 def overview() -> str:
     """Return the tasks by purpose, with a usage line and where to start."""
-    width = max(len(task_name(task)) for tasks in GROUPS.values() for task in tasks)
+    width = max(len(task.name) for tasks in GROUPS.values() for task in tasks)
     lines = [_HEADING, "", "Usage: bake TASK [ARGUMENTS] [OPTIONS]"]
     for group, tasks in GROUPS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {task_name(task).ljust(width)}  {_summary(task)}" for task in tasks]
+        lines += [f"  {task.name.ljust(width)}  {_summary(task)}" for task in tasks]
     lines += [
         "",
         "Options:",

@@ -1,6 +1,6 @@
 """The page of an image, `images/<image>/README.md`, for people who run jobs with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakehouse.build.run_log import Level, Run
@@ -29,7 +29,7 @@ _EXAMPLE_TYPES = {True: "ml.g5.12xlarge", False: "ml.c5.4xlarge"}
 
 @dataclass(frozen=True, slots=True)
 class ImagePage:
-    """What the page of an image reports."""
+    """Content of the page of an image."""
 
     image: Image
     level: Level
@@ -44,9 +44,9 @@ def page(content: ImagePage) -> str:
     image = content.image
     blocks = [
         f"{PAGE_BANNER}\n\n# {image.name}\n\n{' '.join(image.summary.split())}.",
-        _table(("", ""), _facts(content)),
+        markdown_table(("", ""), _facts(content)),
         "## Use it\n\n" + _usage(image),
-        "## Components\n\n" + _table(("component", "version", "variant"), _components(image)),
+        "## Components\n\n" + markdown_table(("component", "version", "variant"), _components(image)),
         "The first lines of the [Dockerfile](Dockerfile) say how to build the image.\n"
         "[lock.json](lock.json) lists the files that it is built from, by sha256.",
     ]
@@ -113,6 +113,7 @@ def _components(image: Image) -> list[tuple[str, ...]]:
     return [(part.component, part.version, part.variant or "-") for part in image.all_parts]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [tuple(heads), ("---",) * len(heads), *rows]
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown, without the last newline."""
+    lines = [heads, ("---",) * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bakehouse.build.run_log import Level, Run
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.cli.image_page import markdown_table
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count
@@ -96,9 +97,8 @@ def table(rows: Iterable[ImageRow]) -> str:
 
 def _section(family: str, rows: list[ImageRow]) -> str:
     heads = ("image", "framework", *(head for head, _ in _COLUMNS), "status", "run")
-    lines = [heads, tuple("---" for _ in heads), *(_cells(row) for row in rows)]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"## {family}\n\n{_common(row.recipe.summary for row in rows)}\n\n{text}"
+    text = markdown_table(heads, map(_cells, rows))
+    return f"## {family}\n\n{_common(row.recipe.summary for row in rows)}\n\n{text}\n"
 
 
 def _common(summaries: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from bakehouse.errors import Diagnostic, UsageError
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
-_CUT = re.compile(rf"(?P<one>{_NAME}),(?P<other>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _MOST_GROUPS = 5
 _MOST_HOSTS = 64
 
@@ -54,13 +54,13 @@ def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
 
 def hyperparameters(words: Sequence[str]) -> dict[str, object]:
     """Return `name=value` pairs. Values are parsed as JSON, as the SDK does; others are strings."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, text in _pairs(words, "--hyperparameter").items():
         try:
-            found[name] = json.loads(text)
+            values[name] = json.loads(text)
         except ValueError:
-            found[name] = text
-    return found
+            values[name] = text
+    return values
 
 
 def distribution(text: str) -> Mapping[str, object]:
@@ -75,12 +75,12 @@ def distribution(text: str) -> Mapping[str, object]:
             hint = """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a JSON file"""
             _refuse(f"cannot read `{path}` as a distribution", hint)
     try:
-        found = json.loads(text)
+        settings = json.loads(text)
     except ValueError as error:
         _refuse(f"`--distribution` is not valid JSON: {error}", "keys and strings need double quotes")
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         _refuse("`--distribution` is not a JSON object", 'such as `{"mpi": {"enabled": true}}`')
-    return found
+    return settings
 
 
 def command(text: str, entry_point: str) -> tuple[str, ...]:
@@ -163,13 +163,13 @@ def partitions(words: Sequence[str]) -> tuple[NetworkPartition, ...]:
     """Return network partitions between groups or hosts, from `data,dnn@10s`."""
     partitions = []
     for word in words:
-        match = _CUT.fullmatch(word)
+        match = _PARTITION.fullmatch(word)
         if match is None:
             _refuse(
                 f"`--partition {word}` does not name two groups and a time",
                 "write `--partition data,dnn@10s`",
             )
-        partitions.append(NetworkPartition(match["one"], match["other"], float(match["seconds"])))
+        partitions.append(NetworkPartition(match["first"], match["second"], float(match["seconds"])))
     return tuple(partitions)
 
 

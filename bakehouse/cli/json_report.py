@@ -188,7 +188,7 @@ def rehearsed(images: Sequence[Rehearsed]) -> list[Json]:
             "image": item.rehearsal.real.name,
             "stubs": list(item.rehearsal.stubs),
             "agree": list(item.agree),
-            "differ": [answer.component for answer in item.differ],
+            "differ": [version.component for version in item.differ],
         }
         for item in sorted(images, key=lambda item: item.rehearsal.real.name)
     ]

@@ -37,28 +37,24 @@ def run(
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
     with workflow.engine(report, Feature.PLATFORM) as connected:
-        found = stored_images(connected, planned, patterns, report)
-        records = _releases(workspace, found[0][0].name) if against == RELEASE and len(found) == 1 else ()
-        if against and len(found) > 1:
-            message = f"`--against` needs exactly one image, got {len(found)}"
+        stored = stored_images(connected, planned, patterns, report)
+        first = stored[0][0]
+        if against and len(stored) > 1:
+            message = f"`--against` needs exactly one image, got {len(stored)}"
             raise UsageError(Diagnostic(message))
-        scale = SizeReader(connected, workspace.templates, report)
-        sizes = [scale.size(image, digest) for image, digest in found]
-        other = [
-            scale.size(image, digest)
-            for image, digest in stored_images(connected, others, [against], report)
-        ] if others else []  # fmt: skip
-        anew = [_anew(connected, sizes[0], record) for record in records[-1:]]
-    differences: list[SizeDifference | ReleaseDifference] = []
-    differences += [fleet_sizes.size_difference(one, sizes[0]) for one in other]
-    differences += [
-        since_release(sizes[0], _versions(found[0][0]), record, new)
-        for record, new in zip(records[-1:], anew, strict=True)
-    ]
+        released = _releases(workspace, first.name)[-1:] if against == RELEASE else ()
+        reader = SizeReader(connected, workspace.templates, report)
+        sizes = [reader.size(image, digest) for image, digest in stored]
+        differences: list[SizeDifference | ReleaseDifference] = []
+        for image, digest in stored_images(connected, others, [against], report) if others else ():
+            differences.append(fleet_sizes.size_difference(reader.size(image, digest), sizes[0]))
+        for record in released:
+            new_layers = _new_layers(connected, sizes[0], record)
+            differences.append(since_release(sizes[0], _versions(first), record, new_layers))
     shared = fleet_sizes.fleet_size(sizes) if len(sizes) > 1 else None
     if json:
         return size_text.as_json(sizes, shared, limit, differences)
-    return "".join(map(_compared, differences)) or _text(sizes, shared, found[0][0], limit)
+    return "".join(map(_compared, differences)) or _text(sizes, shared, first, limit)
 
 
 def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tuple[Image, ...]:
@@ -72,13 +68,13 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
     if len(others) > 1:
         message = f"`--against {against}` matches {len(others)} images"
         raise UsageError(Diagnostic(message, hint="name one of them; `bake list` lists them"))
-    if [one.name for one in others] == [one.name for one in images]:
+    if [image.name for image in others] == [image.name for image in images]:
         message = f"`--against {against}` is the image itself"
         raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
     return others
 
 
-def _anew(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
+def _new_layers(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
     """Return the contents of layers that a release lacks; None if the engine no longer has the release."""
     released, now = engine.image(record.digest), engine.image(size.digest)
     if released is None or now is None or len(now.layers) != len(size.layers):
@@ -93,10 +89,10 @@ def _text(sizes: Sequence[ImageSize], shared: fleet_sizes.FleetSize | None, imag
     return size_text.report(sizes[0], _versions(image), limit)
 
 
-def _compared(found: SizeDifference | ReleaseDifference) -> str:
-    if isinstance(found, SizeDifference):
-        return size_text.compared(found)
-    return size_text.released(found)
+def _compared(difference: SizeDifference | ReleaseDifference) -> str:
+    if isinstance(difference, SizeDifference):
+        return size_text.compared(difference)
+    return size_text.released(difference)
 
 
 def _versions(image: Image) -> tuple[tuple[str, str], ...]:
@@ -105,11 +101,12 @@ def _versions(image: Image) -> tuple[tuple[str, str], ...]:
 
 def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
     """Return the releases of an image. Raises UsageError if there are none."""
-    found = tuple(one for one in open_ledger(workspace.project).records(name) if not one.candidate)
-    if not found:
+    records = open_ledger(workspace.project).records(name)
+    releases = tuple(record for record in records if not record.candidate)
+    if not releases:
         message = f"image `{name}` was never released"
         raise UsageError(Diagnostic(message, hint="`--against IMAGE` compares it with another image"))
-    return found
+    return releases
 
 
 def since_release(
@@ -129,6 +126,6 @@ def since_release(
         before=record.bytes,
         after=size.stored if size.is_as_pushed else None,
         is_same=record.digest == size.digest,
-        parts=tuple(one for one in changed if one[1] != one[2]),
+        parts=tuple((name, before, after) for name, before, after in changed if before != after),
         anew=anew,
     )

@@ -128,20 +128,20 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     from bakehouse.build.stub_plan import REHEARSED
 
     lines = []
-    for one in sorted(rehearsed, key=lambda one: one.rehearsal.real.name):
-        image = one.rehearsal.real
+    for result in sorted(rehearsed, key=lambda result: result.rehearsal.real.name):
+        image = result.rehearsal.real
         files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
-        names = ", ".join(one.rehearsal.stubs) or "none"
-        versions = f"{len(one.agree)} versions as declared"
-        versions += f", {len(one.differ)} not" if one.differ else ""
-        verified = sum(one.rehearsal.is_real(name) for name in one.agree)
-        proof = f"{verified} verified, {len(one.agree) - verified} unverified"
-        lines.append(f"{image.name}  {REHEARSED}: {len(one.rehearsal.files)} of {files} files are stubs")
+        names = ", ".join(result.rehearsal.stubs) or "none"
+        versions = f"{len(result.agree)} versions as declared"
+        versions += f", {len(result.differ)} not" if result.differ else ""
+        verified = sum(result.rehearsal.is_real(name) for name in result.agree)
+        proof = f"{verified} verified, {len(result.agree) - verified} unverified"
+        lines.append(f"{image.name}  {REHEARSED}: {len(result.rehearsal.files)} of {files} files are stubs")
         lines.append(f"  stubs: {names}")
         lines.append(f"  {versions}: {proof}")
         lines += [
-            f"  not as declared: {answer.component} {answer.declared}: {answer.error or answer.installed}"
-            for answer in one.differ
+            f"  not as declared: {version.component} {version.declared}: {version.error or version.installed}"
+            for version in result.differ
         ]
     return "\n".join(lines) + "\n" if lines else ""
 

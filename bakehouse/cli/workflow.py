@@ -157,7 +157,7 @@ def rehearse_images(
             report=progress.report,
             suites=[
                 rehearse.SUITE,
-                *(one.base.suite for one in plan.images if isinstance(one.base, BootstrappedBase)),
+                *(image.base.suite for image in plan.images if isinstance(image.base, BootstrappedBase)),
             ],
             downloads=downloads,
         )
@@ -390,5 +390,5 @@ def run_job(
         job = replace(prepared.job, image=reference)
         address = daemon_info.inspect().bridge or ""
         with listen(job) as handler:
-            folder = project.state / "runs" / job.name
-            return local_job.run(connected, replace(prepared, job=job), folder, address, handler)
+            directory = project.state / "runs" / job.name
+            return local_job.run(connected, replace(prepared, job=job), directory, address, handler)

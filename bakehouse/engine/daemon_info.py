@@ -87,8 +87,8 @@ class MissingFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class DockerResult:
-    """Result of one call of the docker client."""
+class ProgramResult:
+    """Result of a program; code 127 if it is not installed, 124 if it did not end in time."""
 
     code: int
     out: str
@@ -98,20 +98,25 @@ class DockerResult:
 class DockerClient(Protocol):
     """Command line of the docker client."""
 
-    def __call__(self, *arguments: str) -> DockerResult: ...
+    def __call__(self, *arguments: str) -> ProgramResult: ...
 
 
-def docker(*arguments: str) -> DockerResult:
+def docker(*arguments: str) -> ProgramResult:
     """Run the docker client, which applies contexts and DOCKER_HOST."""
+    return run_program("docker", *arguments)
+
+
+def run_program(*command: str) -> ProgramResult:
+    """Run a program that answers a question."""
     try:
         done = subprocess.run(
-            ["docker", *arguments], capture_output=True, text=True, errors="replace", timeout=CLIENT_SECONDS
+            command, capture_output=True, text=True, errors="replace", timeout=CLIENT_SECONDS
         )
     except FileNotFoundError:
-        return DockerResult(127, "", "docker: command not found")
+        return ProgramResult(127, "", f"{command[0]}: command not found")
     except subprocess.TimeoutExpired:
-        return DockerResult(124, "", f"no answer within {CLIENT_SECONDS} seconds")
-    return DockerResult(done.returncode, done.stdout, done.stderr)
+        return ProgramResult(124, "", f"{command[0]}: no answer within {CLIENT_SECONDS} seconds")
+    return ProgramResult(done.returncode, done.stdout, done.stderr)
 
 
 def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | UnavailableDaemon:
@@ -281,7 +286,7 @@ def _buildx(info: Mapping[str, Any]) -> str | None:
     return next((str(plugin["Version"]) for plugin in plugins if plugin.get("Name") == "buildx"), None)
 
 
-def _gateway(network: DockerResult) -> str | None:
+def _gateway(network: ProgramResult) -> str | None:
     try:
         [bridge] = json.loads(network.out)
         return str(bridge["IPAM"]["Config"][0]["Gateway"])
@@ -289,7 +294,7 @@ def _gateway(network: DockerResult) -> str | None:
         return None
 
 
-def _interface(network: DockerResult) -> str:
+def _interface(network: ProgramResult) -> str:
     try:
         [bridge] = json.loads(network.out)
         return str(bridge["Options"]["com.docker.network.bridge.name"])

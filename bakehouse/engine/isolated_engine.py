@@ -48,7 +48,7 @@ def isolated_engine(
     under.mkdir(parents=True, exist_ok=True)
     sweep(under)
     directory = Path(tempfile.mkdtemp(prefix=f"{tempdir.run_id()}.", dir=under))
-    name = _name(directory)
+    name = name_of(directory)
     try:
         paths = _paths(directory, store, clock)
         _write_settings(paths, name, owner)
@@ -75,13 +75,8 @@ def _paths(directory: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | 
     )
 
 
-def name_of(paths: DaemonPaths) -> str:
-    """Return the name of the engine's bridge, cgroup and containerd namespaces."""
-    return _name(paths.state.parent)
-
-
-def _name(directory: Path) -> str:
-    """Return a name for an interface, which has at most 15 characters."""
+def name_of(directory: Path) -> str:
+    """Return the name of an engine's bridge, cgroup and containerd namespaces: at most 15 characters."""
     return f"bake{hashlib.sha256(str(directory).encode()).hexdigest()[:8]}"
 
 
@@ -124,7 +119,7 @@ def sweep(under: Path) -> None:
 
 def _remove(directory: Path) -> None:
     """Remove all traces of an engine, which may be only partly created."""
-    name = _name(directory)
+    name = name_of(directory)
     try:
         dockerd.stop(_paths(directory))
     finally:

@@ -18,7 +18,7 @@ from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.python_lock import Package
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cli.fetch_progress import FetchProgress
+from bakehouse.cli.fetch import FetchProgress
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, Location, UsageError
 from bakehouse.fetch.cache import FileCache

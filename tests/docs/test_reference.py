@@ -8,7 +8,7 @@ from typing import Any
 from bakehouse import errors
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
-from bakehouse.cli.command_line import option_name, options, task_name, usage
+from bakehouse.cli.command_line import option_name, options, usage
 from bakehouse.cli.tasks.collection import GROUPS
 from tests.docs.test_docs import table_rows
 
@@ -38,11 +38,11 @@ def test_the_command_reference_lists_every_option() -> None:
     }
 
     assert described == {
-        (task_name(task), option_name(option))
+        (task.name, option_name(option))
         for tasks in GROUPS.values()
         for task in tasks
         for option in options(task)
-    } - {(task_name(task), "--json") for tasks in GROUPS.values() for task in tasks}
+    } - {(task.name, "--json") for tasks in GROUPS.values() for task in tasks}
 
 
 def test_the_references_list_every_key() -> None:

@@ -11,8 +11,8 @@ from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import (
     Daemon,
     DockerClient,
-    DockerResult,
     Feature,
+    ProgramResult,
     UnavailableDaemon,
     UnavailableReason,
 )
@@ -27,10 +27,10 @@ def recorded(name: str, **changed: Any) -> DockerClient:
     if changed:
         answers["info"]["out"] |= changed
 
-    def client(*arguments: str) -> DockerResult:
+    def client(*arguments: str) -> ProgramResult:
         answer = answers[arguments[0]]
         out = answer["out"]
-        return DockerResult(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
+        return ProgramResult(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
 
     return client
 
@@ -219,7 +219,7 @@ def test_a_docker_context_that_does_not_exist() -> None:
 
 
 def test_no_docker_command() -> None:
-    assert silence(lambda *_: DockerResult(127, "", "docker: command not found")) == (
+    assert silence(lambda *_: ProgramResult(127, "", "docker: command not found")) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
         "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
@@ -227,7 +227,7 @@ def test_no_docker_command() -> None:
 
 
 def test_an_engine_that_hangs() -> None:
-    assert silence(lambda *_: DockerResult(124, "", "no answer within 30 seconds")) == (
+    assert silence(lambda *_: ProgramResult(124, "", "no answer within 30 seconds")) == (
         "error: the container engine returned an unusable answer\n"
         "    | no answer within 30 seconds\n"
         "\n"

@@ -258,7 +258,9 @@ def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]
     monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda place: running.done.append("stopped"))
     monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: running.done.append("started"))
     monkeypatch.setattr("bakehouse.engine.provision._POLL_SECONDS", 0.01)
-    monkeypatch.setattr("bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, "", ""))
+    monkeypatch.setattr(
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "", "")
+    )
     with running.dockerd(running.place.configuration):
         yield running
 
@@ -287,7 +289,7 @@ def test_containers_are_waited_for_before_an_engine_is_restarted(
 ) -> None:
     running = ["two\none\n", "two\ta-1\none\ta-2\n", "one\n", "one\ta-2\n", ""]
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
     assert provision.restart(ours.say, ours.place)
     assert ours.said == ["waiting to restart the engine: it is in use (containers: one, two)"]
@@ -300,7 +302,7 @@ def test_a_container_that_is_no_jobs_is_not_waited_for(
 ) -> None:
     running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, running.pop(0), "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
     assert not provision.restart(ours.say, ours.place)
     assert ours.said == ["the engine was not restarted: containers of no job are running (mine)"]
@@ -316,7 +318,7 @@ def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: 
             held.append(not is_alone)
 
     monkeypatch.setattr(
-        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.DockerResult(0, "one\ta-1\n", "")
+        "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "one\ta-1\n", "")
     )
     provision.restart(say, ours.place, 0.0)
     assert held == [False]

@@ -4,7 +4,6 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from invoke.exceptions import Exit
@@ -49,7 +48,7 @@ def bake_task(
 
         declared = task(
             run,
-            name=name,
+            name=name or function.__name__.replace("_", "-"),
             klass=BakeTask,
             positional=list(arguments[:1]),
             iterable=list(iterable),
@@ -81,8 +80,3 @@ def show(values: object) -> None:
 def split(images: str) -> list[str]:
     """Return the words of a comma-separated list."""
     return [word for word in images.split(",") if word]
-
-
-def path(text: str) -> Path | None:
-    """Return a path, or None if none is given."""
-    return Path(text) if text else None

@@ -1,5 +1,7 @@
 """Tasks for this machine and for Bakehouse itself."""
 
+from pathlib import Path
+
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
@@ -28,15 +30,14 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
     bake doctor
     bake doctor --strict
     """
+    from bakehouse.catalog import project
     from bakehouse.cli import doctor as examination
     from bakehouse.cli import json_report
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.registry import ecr
 
-    project = open_workspace().project
-    findings = examination.examine(
-        project.root, ecr.EcrRegistry(region=project.region).principal, ca=project.ca
-    )
+    here = project.find(Path.cwd())
+    identity = ecr.EcrRegistry(region=here.region).principal
+    findings = examination.examine(here.root, identity, ca=here.ca)
     show(json_report.doctor(findings) if json else examination.text(findings))
     if strict:
         examination.require_complete(findings)

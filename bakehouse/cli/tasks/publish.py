@@ -178,13 +178,13 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     bake releases
     bake releases 'pytorch-*' --verify
     """
+    from bakehouse.catalog.project import find
     from bakehouse.cli import tables
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish.ledger import open_ledger, select_images
     from bakehouse.publish.releases import text_of
     from bakehouse.publish.verify import require_all, verify_releases
 
-    project = open_workspace().project
+    project = find(Path.cwd())
     ledger = open_ledger(project)
     names = select_images(ledger, split(images))
     records = [record for name in names for record in ledger.records(name)]
@@ -229,10 +229,10 @@ def uri(
 
     if candidate:
         instance = find_gpus(instance_type) if instance_type else None
-        wanted = image_uris.ImageQuery(region, version, py_version, registry, instance)
-        show(f"{image_uris.candidate(project.images_folder(Path.cwd()), image, wanted).image_uri}\n")
+        query = image_uris.ImageQuery(region, version, py_version, registry, instance)
+        show(f"{image_uris.candidate(project.images_folder(Path.cwd()), image, query).image_uri}\n")
         return
-    found = image_uris.retrieve(
+    image_uri = image_uris.retrieve(
         image,
         region=region or None,
         version=version or None,
@@ -240,4 +240,4 @@ def uri(
         instance_type=instance_type or None,
         registry=registry or None,
     )
-    show(f"{found}\n")
+    show(f"{image_uri}\n")

@@ -101,8 +101,8 @@ def estimator(
 
     workspace = open_workspace()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
-    wanted = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
-    record = image_uris.find(workspace.project.images, image, wanted)
+    query = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
+    record = image_uris.find(workspace.project.images, image, query)
     job = JobSpec(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
@@ -268,9 +268,9 @@ def recommend_instances(
     from bakehouse.sagemaker import sizing
 
     workspace = open_workspace()
-    known = instances(workspace.catalog)
-    need = sizing.Need(gpus or find_instance(known, instance).gpus or 0, vcpu_per_gpu, batch)
+    instance_types = instances(workspace.catalog)
+    need = sizing.Need(gpus or find_instance(instance_types, instance).gpus or 0, vcpu_per_gpu, batch)
     prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
     seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
-    result = sizing.recommend(need, instance, known, helper or (), prices, seconds)
+    result = sizing.recommend(need, instance, instance_types, helper or (), prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))

@@ -2,11 +2,12 @@
 
 import functools
 import sys
+from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, path, report, show, split
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, report, show, split
 from bakehouse.errors import SmokeError
 from bakehouse.util import terminal
 
@@ -47,7 +48,10 @@ def smoke(
 
     workspace, patterns = open_workspace(), split(images)
     options = workflow.RunOptions(
-        only=tuple(split(check)), gpus=gpus, deadline=float(timeout) or None, report=path(report_)
+        only=tuple(split(check)),
+        gpus=gpus,
+        deadline=float(timeout) or None,
+        report=Path(report_) if report_ else None,
     )
     if image_uri:
         tested = [workflow.pulled_image(workspace, images, image_uri, report)]
