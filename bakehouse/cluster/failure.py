@@ -270,7 +270,7 @@ def _of_host(result: JobResult, host: HostResult, reason: str = "") -> FirstFail
 
 def _of_rank(job: TrainingJob, result: JobResult, failure: RankFailure) -> FirstFailure:
     host = job.host_of(failure.rank)
-    full = next(result_of_host.full for result_of_host in result.hosts if result_of_host.host == host)
+    full = next(end.full for end in result.hosts if end.host == host)
     for log in result.rank_logs.values():
         if text := log.ranks.get(failure.rank):
             name = f"{host}-rank-{failure.rank}.log"

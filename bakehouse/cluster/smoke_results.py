@@ -11,7 +11,7 @@ from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
-from bakehouse.util.format import format_seconds
+from bakehouse.util.format import format_names, format_seconds
 
 COMPONENTS = "components"
 PRIVATE_KEYS = "no_private_keys"
@@ -78,8 +78,7 @@ def component_results(probes: ProbeResults) -> tuple[CheckResult, ...]:
 
 def key_result(keys: Sequence[str], seconds: float) -> CheckResult:
     """Return a failure if the image contains private keys, because everyone who pulls it gets them."""
-    paths = ", ".join(f"`{path}`" for path in keys)
-    reason = f"the image contains private keys: {paths}" if keys else ""
+    reason = f"the image contains private keys: {format_names(keys)}" if keys else ""
     return CheckResult(PRIVATE_KEYS, Outcome.FAILED if keys else Outcome.PASSED, round(seconds, 1), reason)
 
 

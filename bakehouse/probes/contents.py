@@ -56,15 +56,15 @@ def check_listed_files_are_there() -> None:
 
 
 def check_nothing_is_left_over() -> None:
-    found = [str(path) for pattern in LEFTOVERS for path in Path("/").glob(pattern.lstrip("/"))]
-    assert not found, ", ".join(found[:5])
+    leftovers = [str(path) for pattern in LEFTOVERS for path in Path("/").glob(pattern.lstrip("/"))]
+    assert not leftovers, ", ".join(leftovers[:5])
 
 
 def check_no_static_library() -> None:
     """A compiler that the image carries on purpose has its own."""
-    folders = (Path("/opt"), Path("/usr/local"))
-    found = [str(path) for folder in folders for path in folder.rglob("*.a")]
-    assert not found, ", ".join(found[:5])
+    directories = (Path("/opt"), Path("/usr/local"))
+    libraries = [str(path) for directory in directories for path in directory.rglob("*.a")]
+    assert not libraries, ", ".join(libraries[:5])
 
 
 def check_base_directories_keep_their_modes() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,45 @@ _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 
 
 @dataclass(frozen=True, slots=True)
+class JobDescription:
+    """State of a job."""
+
+    status: str
+    """TrainingJobStatus: `InProgress`, `Stopping` or one of `follow.ENDED`."""
+    changes: tuple[str, ...]
+    """Changes of the secondary status, each with its message, oldest first."""
+    reason: str
+    """FailureReason; empty if the job has not failed."""
+    created: datetime
+    started: datetime | None
+    ended: datetime | None
+    billed: int | None
+    """Seconds."""
+    model: str
+    """S3 URI."""
+    request: Mapping[str, Any]
+    """Arguments of the request, with SageMaker's defaults and the other fields of the description."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Training time."""
+        return (self.ended - self.started).total_seconds() if self.started and self.ended else None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A line of a host's output."""
+
+    time: int
+    """Milliseconds since 1970."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Events of a log, and the token of the next page. At the end, the token stays the same."""
 
-    events: tuple[Mapping[str, Any], ...]
+    events: tuple[LogEvent, ...]
     token: str
 
 
@@ -27,6 +63,7 @@ class TrainingService:
 
     def __init__(self, region: str) -> None:
         self.region = region
+        self._clients: dict[str, Any] = {}
 
     @property
     def configured_region(self) -> str:
@@ -70,9 +107,23 @@ class TrainingService:
         with translate_errors("send the job to SageMaker"):
             self._client("sagemaker").create_training_job(**request)
 
-    def describe(self, name: str) -> Mapping[str, Any]:
+    def describe(self, name: str) -> JobDescription:
         with translate_errors(f"describe the job `{name}`"):
-            return dict(self._client("sagemaker").describe_training_job(TrainingJobName=name))
+            fields = self._client("sagemaker").describe_training_job(TrainingJobName=name)
+        return JobDescription(
+            status=fields["TrainingJobStatus"],
+            changes=tuple(
+                ": ".join(filter(None, (change["Status"], change.get("StatusMessage"))))
+                for change in fields.get("SecondaryStatusTransitions", ())
+            ),
+            reason=fields.get("FailureReason", ""),
+            created=fields["CreationTime"],
+            started=fields.get("TrainingStartTime"),
+            ended=fields.get("TrainingEndTime"),
+            billed=fields.get("BillableTimeInSeconds"),
+            model=fields.get("ModelArtifacts", {}).get("S3ModelArtifacts", ""),
+            request=fields,
+        )
 
     def stop(self, name: str) -> None:
         with translate_errors(f"stop the job `{name}`"):
@@ -87,14 +138,13 @@ class TrainingService:
 
     def log_events(self, stream: str, token: str, since: int) -> Page:
         """Return the next events of a log, from its start or from a time; the token belongs to that."""
-        position: dict[str, Any] = {"startTime": since} if since else {}
-        if token:
-            position["nextToken"] = token
+        position = ({"startTime": since} if since else {}) | ({"nextToken": token} if token else {})
         with translate_errors("read the job's logs"):
-            answer = self._client("logs").get_log_events(
+            page = self._client("logs").get_log_events(
                 logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **position
             )
-        return Page(tuple(answer["events"]), str(answer["nextForwardToken"]))
+        events = tuple(LogEvent(event["timestamp"], event["message"]) for event in page["events"])
+        return Page(events, page["nextForwardToken"])
 
     def _create_bucket(self, bucket: str) -> None:
         # S3 does not allow a location for this region.
@@ -114,10 +164,6 @@ class TrainingService:
 
         with translate_errors("read the AWS configuration"):
             return boto3.Session(region_name=self.region or None)
-
-    @cached_property
-    def _clients(self) -> dict[str, Any]:
-        return {}
 
     def _client(self, service: str) -> Any:
         from botocore.config import Config  # type: ignore[import-untyped]

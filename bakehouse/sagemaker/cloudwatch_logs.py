@@ -3,9 +3,8 @@
 import math
 import re
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.sagemaker.client import TrainingService
@@ -34,9 +33,8 @@ class _Stream:
     buffer: deque[tuple[int, str]] = field(default_factory=deque)
     """Events to pass on, with their times."""
 
-    def is_new(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an event was not read before, and count it."""
-        time = int(event["timestamp"])
+    def is_new(self, time: int) -> bool:
+        """Return whether an event of this time was not read before, and count it."""
         if time == self.time and self.skipped < self.at_time:
             self.skipped += 1
             return False
@@ -131,9 +129,7 @@ class TrainingLogs:
                 stream.token, stream.since, stream.skipped = "", stream.time, 0
                 continue
             stream.buffer += [
-                (int(event["timestamp"]), f"{event['message']}\n")
-                for event in page.events
-                if stream.is_new(event)
+                (event.time, f"{event.message}\n") for event in page.events if stream.is_new(event.time)
             ]
             is_last = page.token == stream.token
             stream.token = page.token

@@ -16,6 +16,7 @@ from typing import Literal
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma
 from bakehouse.sagemaker.rules import Findings
+from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 
 Framework = Literal["pytorch", "tensorflow", ""]
@@ -172,7 +173,7 @@ def _read_strategies(distribution: Mapping[str, object], findings: Findings) -> 
 def _read_libraries(path: str, value: Settings, strategies: dict[str, Settings], findings: Findings) -> None:
     libraries = [name.partition(".")[2] for name in _KEYS if name.startswith(_LIBRARIES)]
     if len(value) != 1:
-        message = f"must have exactly one of {_list(libraries)}"
+        message = f"must have exactly one of {format_names(libraries)}"
         findings.at(rules.ONE_LIBRARY, path, message, "a job uses one of the libraries")
     for name, settings in value.items():
         here = f"{path}.{name}"
@@ -228,7 +229,7 @@ def _check_parameters(path: str, value: object, findings: Findings) -> None:
         check_count(f"{path}.{name}", value[name], findings)
     for name in _present(value, _CHOICES):
         if value[name] not in _CHOICES[name]:
-            report(name, f"must be one of {_list(_CHOICES[name])}")
+            report(name, f"must be one of {format_names(_CHOICES[name])}")
     for name in _present(value, _FLAGS):
         if not isinstance(value[name], bool):
             report(name, "must be `true` or `false`")
@@ -256,10 +257,6 @@ def _check_parameters(path: str, value: object, findings: Findings) -> None:
 
 def _present(value: Settings, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in value]
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _is_on(strategies: Mapping[str, Settings], name: str) -> bool:

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.errors import Diagnostic
-from bakehouse.sagemaker.client import TrainingService
+from bakehouse.sagemaker.client import JobDescription, TrainingService
 from bakehouse.sagemaker.cloudwatch_logs import TrainingLogs
 from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.terminal import Reporter
@@ -43,8 +42,8 @@ EVERY_FEW_SECONDS = Pace()
 class Followed:
     """Result of following a job."""
 
-    description: Mapping[str, Any] | None
-    """SageMaker's description of the ended job; None if following ended before."""
+    description: JobDescription | None
+    """The ended job; None if following ended before."""
     tails: Mapping[str, str]
     """End of each host's output."""
     problem: Diagnostic | None = None
@@ -105,7 +104,7 @@ def _request_stop(service: TrainingService, job: str) -> Diagnostic | None:
 
 def _is_ending(service: TrainingService, job: str) -> bool:
     try:
-        return service.describe(job)["TrainingJobStatus"] in (*ENDED, "Stopping")
+        return service.describe(job).status in (*ENDED, "Stopping")
     except AwsError:
         return False
 
@@ -133,20 +132,20 @@ class _Follower:
         self._reads_logs = True
         self._misses_logs = False
 
-    def until_the_end(self) -> Mapping[str, Any]:
-        """Return SageMaker's description of the ended job; raise AwsError if it can't be read."""
+    def until_the_end(self) -> JobDescription:
+        """Return the ended job; raise AwsError if it can't be read."""
         while True:
             description = self._describe()
             self._report_status(description)
             self._read_logs()
-            if description["TrainingJobStatus"] in ENDED:
+            if description.status in ENDED:
                 self._read_late_logs(description)
                 if self._misses_logs:
                     self._report(f"{self._job}: some logs could not be read; follow it again to read them")
                 return description
             self._pace.wait(self._pace.interval)
 
-    def _describe(self) -> Mapping[str, Any]:
+    def _describe(self) -> JobDescription:
         """Return the job's description; retry while AWS is busy or unreachable."""
         waited, pause = 0.0, self._pace.interval
         while True:
@@ -165,11 +164,9 @@ class _Follower:
                     self._report(f"{self._job}: AWS answers again")
                 return description
 
-    def _report_status(self, description: Mapping[str, Any]) -> None:
+    def _report_status(self, description: JobDescription) -> None:
         """Report each status change once, and again if its message changes."""
-        for number, change in enumerate(description.get("SecondaryStatusTransitions", ())):
-            message = change.get("StatusMessage", "")
-            text = f"{change['Status']}: {message}" if message else str(change["Status"])
+        for number, text in enumerate(description.changes):
             if self._reported.get(number) != text:
                 self._reported[number] = text
                 self._report(f"{self._job}: {text}")
@@ -203,14 +200,13 @@ class _Follower:
         self._misses_logs = False
         return has_new
 
-    def _read_late_logs(self, description: Mapping[str, Any]) -> None:
+    def _read_late_logs(self, description: JobDescription) -> None:
         """Read the lines that arrive after the job's end."""
-        end = description.get("TrainingEndTime")
-        is_old = isinstance(end, datetime) and datetime.now(UTC) - end > _LATE
+        is_old = description.ended is not None and datetime.now(UTC) - description.ended > _LATE
         if is_old and not self._misses_logs:
             return
         # The last lines of a failed job contain the reason.
-        max_quiet = _MAX_LATE_READS if description["TrainingJobStatus"] == "Failed" else _QUIET_READS
+        max_quiet = _MAX_LATE_READS if description.status == "Failed" else _QUIET_READS
         quiet = 0
         for _ in range(_MAX_LATE_READS):
             if quiet == max_quiet or not self._reads_logs:

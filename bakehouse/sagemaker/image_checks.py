@@ -9,6 +9,7 @@ from bakehouse.sagemaker.distribution import numbers
 from bakehouse.sagemaker.instance_groups import RDMA, InstanceGroup, check_rdma
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.sagemaker.training_request import LOCAL, LaunchImage, TrainingRequest
+from bakehouse.util.format import format_names
 
 _MPIRUN = ("mpi", "MPI")
 _TORCHRUN = ("torch_distributed", "Torchrun")
@@ -100,7 +101,7 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
             report("Training Compiler has no local mode")
         elif instance_type.split(".")[1:2] not in [[family] for family in COMPILER_FAMILIES]:
             message = f"Training Compiler does not support `{instance_type}`"
-            report(message, f"use one of {_list(COMPILER_FAMILIES)}")
+            report(message, f"use one of {format_names(COMPILER_FAMILIES)}")
         if group.name:
             message = "Training Compiler does not support instance groups"
             report(message, "use an instance type and a count")
@@ -124,14 +125,14 @@ def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Fin
         name = next(name for name in strategies if name.rpartition(".")[2] in str(request.distribution))
         findings.add(rules.LAUNCHER, f"`{name}` needs {thing}, but `{image.name}` has none", hint)
 
-    hint = f"use a launcher of the image: {_list(image.launchers)}" if image.launchers else ""
+    hint = f"use a launcher of the image: {format_names(image.launchers)}" if image.launchers else ""
     hint = hint or "use an image with a launcher; this one has none"
     if _uses(request, _MPIRUN) and "mpirun" not in image.launchers:
         report_missing(_MPIRUN, "`mpirun`", hint)
     elif "MPI" in request.distribution and (
         missing := [name for name in _MPI_DRIVER_NEEDS if name not in image.versions]
     ):
-        needs = " and ".join(f"`{name}`" for name in missing)
+        needs = format_names(missing, " and ")
         message = f"the SDK's MPI driver needs {needs}, but no component of `{image.name}` provides that"
         add = "add the component `sagemaker-drivers`, or check that the image's base contains it"
         findings.add(rules.DRIVER, message, add)
@@ -256,7 +257,7 @@ def _check_pytorch_compiler(request: TrainingRequest, image: LaunchImage | None,
         findings.add(rules.COMPILER, message, hint)
     elif request.framework_version not in _COMPILER_PYTORCH:
         message = f"Training Compiler does not support PyTorch {request.framework_version}"
-        findings.add(rules.COMPILER, message, f"use PyTorch {_list(_COMPILER_PYTORCH)}")
+        findings.add(rules.COMPILER, message, f"use PyTorch {format_names(_COMPILER_PYTORCH)}")
     xla = request.distribution.get(XLA)
     is_on = isinstance(xla, Mapping) and bool(xla.get("enabled"))
     if is_on and version and version < (1, 12):
@@ -266,8 +267,4 @@ def _check_pytorch_compiler(request: TrainingRequest, image: LaunchImage | None,
         findings.add(rules.COMPILER, message, f'write `{{"{XLA}": {{"enabled": true}}}}`')
     if is_on and any(group.instance_type not in COMPILER_EFA for group in request.groups):
         message = "ranks of Training Compiler communicate through EFA, which the instances don't have"
-        findings.add(rules.COMPILER_EFA, message, f"use one of {_list(COMPILER_EFA)}")
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+        findings.add(rules.COMPILER_EFA, message, f"use one of {format_names(COMPILER_EFA)}")

@@ -15,6 +15,7 @@ from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest, launch_image
 from bakehouse.sagemaker.validate import training_of, validate
+from bakehouse.util.format import format_names
 
 SDKS = {
     "v2": "version 2 of the SageMaker SDK",
@@ -190,9 +191,12 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender) -> str:
         default = launchers[0] if launchers else ""
         return "mpirun" if job.processes_per_host and "mpirun" in launchers else default
     if job.launcher not in launchers:
-        message = f"`{image.name}` can't start a job with `{job.launcher}`"
-        names = ", ".join(f"`{name}`" for name in launchers)
-        _refuse(message, f"use {names}" if launchers else "use an image with a launcher; this one has none")
+        hint = (
+            f"use {format_names(launchers)}"
+            if launchers
+            else "use an image with a launcher; this one has none"
+        )
+        _refuse(f"`{image.name}` can't start a job with `{job.launcher}`", hint)
     return job.launcher
 
 

@@ -137,7 +137,7 @@ def follow_job(
             message = f"the training job `{name}` does not exist in {region}"
             raise LaunchError(Diagnostic(message, hint=hint)) from error
         raise LaunchError(error.diagnostic) from error
-    ranks = first_ranks(description, instances(workspace.catalog))
+    ranks = first_ranks(description.request, instances(workspace.catalog))
     return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
 
@@ -154,14 +154,12 @@ def default_region(workspace: Workspace) -> str:
     return region
 
 
-def first_ranks(
-    description: Mapping[str, Any], instance_types: Mapping[str, Instance]
-) -> dict[str, int | None]:
+def first_ranks(request: Mapping[str, Any], instance_types: Mapping[str, Instance]) -> dict[str, int | None]:
     """Return the first rank of each host; None if the ranks per host are unknown.
 
     They are unknown with several groups, because SageMaker assigns host names to groups at random.
     """
-    resources = description["ResourceConfig"]
+    resources = request["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
     # A job of another tool may have no instance count.
     count = sum(int(group.get("InstanceCount", 0)) for group in groups)
@@ -320,12 +318,11 @@ def _is_same_job(service: TrainingService, arguments: Mapping[str, Any], began: 
         description = service.describe(arguments["TrainingJobName"])
     except AwsError:
         return False
+    sent = description.request
     return bool(
-        description["CreationTime"] >= began - _MAX_CLOCK_DIFFERENCE
-        and all(
-            description.get(key, {}) == arguments.get(key, {}) for key in ("HyperParameters", "Environment")
-        )
-        and all(_contains(description.get(key, []), arguments.get(key, [])) for key in _IDENTIFYING_FIELDS)
+        description.created >= began - _MAX_CLOCK_DIFFERENCE
+        and all(sent.get(key, {}) == arguments.get(key, {}) for key in ("HyperParameters", "Environment"))
+        and all(_contains(sent.get(key, []), arguments.get(key, [])) for key in _IDENTIFYING_FIELDS)
     )
 
 

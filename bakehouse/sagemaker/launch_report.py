@@ -3,8 +3,6 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 from bakehouse.cluster.failure import Cause, LogContext, find_cause, last_lines
 from bakehouse.cluster.job_report import TAIL_LINES, Status
@@ -73,21 +71,20 @@ def report(job: str, region: str, followed: Followed) -> LaunchReport:
             interrupted=followed.problem is None,
             stopping=followed.stopping,
         )
-    status = Status(description["TrainingJobStatus"])
-    reason = str(description.get("FailureReason", ""))
-    host, cause = _cause(followed.tails, reason) if status is Status.FAILED else ("", None)
+    status = Status(description.status)
+    host, cause = _cause(followed.tails, description.reason) if status is Status.FAILED else ("", None)
     return LaunchReport(
         job=job,
         region=region,
         status=status,
-        reason=reason,
-        seconds=_seconds(description),
-        billed=description.get("BillableTimeInSeconds"),
+        reason=description.reason,
+        seconds=description.seconds,
+        billed=description.billed,
         host=host,
         cause=cause.message if cause else "",
         hint=cause.hint if cause else "",
         tail=last_lines(cause.lines, TAIL_LINES) if cause and host else (),
-        model=_model(description) if status is Status.COMPLETED else "",
+        model=description.model if status is Status.COMPLETED else "",
     )
 
 
@@ -132,15 +129,3 @@ def _cause(tails: Mapping[str, str], reason: str) -> tuple[str, Cause | None]:
     ]
     causes.sort(key=lambda pair: pair[1].is_consequence)
     return causes[0] if causes else ("", find_cause(reason, LogContext("the host", hosts)))
-
-
-def _seconds(description: Mapping[str, Any]) -> float | None:
-    start, end = description.get("TrainingStartTime"), description.get("TrainingEndTime")
-    if isinstance(start, datetime) and isinstance(end, datetime):
-        return (end - start).total_seconds()
-    return None
-
-
-def _model(description: Mapping[str, Any]) -> str:
-    artifacts = description.get("ModelArtifacts")
-    return str(artifacts.get("S3ModelArtifacts", "")) if isinstance(artifacts, Mapping) else ""

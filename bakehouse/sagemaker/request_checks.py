@@ -10,6 +10,7 @@ from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.distribution import numbers
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.sagemaker.training_request import LOCAL, LaunchImage, TrainingRequest
+from bakehouse.util.format import format_names
 
 MAX_URI = 255
 _MAX_PARAMETERS, _MAX_NAME, _MAX_VALUE = 100, 256, 2500
@@ -129,7 +130,7 @@ def _check_groups(request: TrainingRequest, findings: Findings) -> None:
             findings.add(rules.LOCAL_GPU, f"the job has {group.count} instances of `local_gpu`", "use one")
     with_groups = [name for name, groups in request.channels.items() if groups]
     if with_groups and len(with_groups) < len(request.channels):
-        others = ", ".join(f"`{name}`" for name in request.channels if name not in with_groups)
+        others = format_names(name for name in request.channels if name not in with_groups)
         message = f"channel `{with_groups[0]}` has instance groups, but {others} has none"
         findings.add(rules.GROUPS_CHANNELS, message, "set groups for all channels, or for none")
 

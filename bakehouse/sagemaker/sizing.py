@@ -95,7 +95,7 @@ class Recommendation:
 def recommend(
     need: Need,
     instance: str,
-    known: Mapping[str, Instance],
+    types: Mapping[str, Instance],
     helpers: Sequence[str] = (),
     prices: Mapping[str, float] | None = None,
     seconds: Mapping[str, float] | None = None,
@@ -105,12 +105,12 @@ def recommend(
     `seconds` maps mixes (`ml.a+2*ml.b`) to measured step times; the key "" means the requested type.
     """
     problems = Problems()
-    trainer = find_instance(known, instance)
+    trainer = find_instance(types, instance)
     for name in prices or {}:
-        find_instance(known, name)
+        find_instance(types, name)
     _check(need, trainer, problems)
-    helper_types = [find_instance(known, name) for name in helpers]
-    helper_types = helper_types or [known[name] for name in HELPERS if name in known]
+    helper_types = [find_instance(types, name) for name in helpers]
+    helper_types = helper_types or [types[name] for name in HELPERS if name in types]
     for helper in helper_types:
         if not helper.vcpus or helper.gpus:
             message = f"the number of vCPUs of `{helper.name}` is unknown"
@@ -118,19 +118,19 @@ def recommend(
                 message = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
             problems.add(Diagnostic(message, hint=f"use a type without GPUs, such as `{HELPERS[-1]}`"))
     problems.raise_as(UsageError)
-    given = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))
+    first = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))
     measured = {
-        _read_mix(name, known, trainer) if name else given: value for name, value in (seconds or {}).items()
+        _read_mix(name, types, trainer) if name else first: value for name, value in (seconds or {}).items()
     }
-    mixes, notes = [given], []
-    larger = _larger(given, need, known, prices or {})
-    if given.ratio < need.vcpus_per_gpu:
+    mixes, notes = [first], []
+    larger = _larger(first, need, types, prices or {})
+    if first.ratio < need.vcpus_per_gpu:
         mixes += larger
-        mixes += _heterogeneous(given, need, helper_types, only_best=not helpers)
+        mixes += _heterogeneous(first, need, helper_types, only_best=not helpers)
         if not larger:
             notes.append(f"no larger type of {trainer.family} has {need.vcpus_per_gpu:g} vCPUs per GPU")
-    if given.gpus > need.gpus:
-        notes.append(f"requested {format_count(need.gpus, 'GPU')}, got {given.gpus} with {given.name}")
+    if first.gpus > need.gpus:
+        notes.append(f"requested {format_count(need.gpus, 'GPU')}, got {first.gpus} with {first.name}")
     mixes += [mix for mix in measured if mix not in mixes]
     rows = tuple(_row(mix, need, prices or {}, measured) for mix in mixes)
     unpriced = sorted({name for mix in mixes for name in mix.counts} - {*(prices or {})})
@@ -209,12 +209,12 @@ def _check(need: Need, trainer: Instance, problems: Problems) -> None:
         problems.add(Diagnostic("the number of vCPUs per GPU is missing", hint=hint))
 
 
-def _larger(given: Mix, need: Need, known: Mapping[str, Instance], prices: Mapping[str, float]) -> list[Mix]:
+def _larger(first: Mix, need: Need, types: Mapping[str, Instance], prices: Mapping[str, float]) -> list[Mix]:
     """Return sufficient types of the same family: the cheapest, or else the smallest."""
     mixes = []
-    for instance in known.values():
-        is_larger = (instance.vcpus or 0) > (given.instance.vcpus or 0)
-        if instance.family == given.instance.family and instance.gpus and is_larger:
+    for instance in types.values():
+        is_larger = (instance.vcpus or 0) > (first.instance.vcpus or 0)
+        if instance.family == first.instance.family and instance.gpus and is_larger:
             mix = Mix(instance, math.ceil(need.gpus / instance.gpus))
             if mix.ratio >= need.vcpus_per_gpu:
                 mixes.append(mix)
@@ -223,16 +223,16 @@ def _larger(given: Mix, need: Need, known: Mapping[str, Instance], prices: Mappi
     return mixes[:_MAX_LARGER]
 
 
-def _heterogeneous(given: Mix, need: Need, helpers: Sequence[Instance], *, only_best: bool) -> list[Mix]:
+def _heterogeneous(first: Mix, need: Need, helpers: Sequence[Instance], *, only_best: bool) -> list[Mix]:
     """Return mixes with the minimum number of helpers, and with one more, of each type or the best one."""
-    missing = given.gpus * need.vcpus_per_gpu - given.vcpus
+    missing = first.gpus * need.vcpus_per_gpu - first.vcpus
     minimum = {helper: math.ceil(missing / (helper.vcpus or 1)) for helper in helpers}
     if only_best and minimum:
         # With equal vCPUs, the larger type wins, because fewer instances can fail.
         best = min(minimum, key=lambda helper: (minimum[helper] * (helper.vcpus or 0), minimum[helper]))
         minimum = {best: minimum[best]}
     return [
-        Mix(given.instance, given.count, helper, count + more)
+        Mix(first.instance, first.count, helper, count + more)
         for helper, count in minimum.items()
         for more in (0, 1)
     ]
@@ -248,10 +248,10 @@ def _row(mix: Mix, need: Need, prices: Mapping[str, float], seconds: Mapping[Mix
     return Row(mix, mix.ratio >= need.vcpus_per_gpu, _price(mix, prices), seconds.get(mix))
 
 
-def _read_mix(text: str, known: Mapping[str, Instance], trainer: Instance) -> Mix:
+def _read_mix(text: str, types: Mapping[str, Instance], trainer: Instance) -> Mix:
     """Read a mix such as `2 ml.g5.xlarge + 3 ml.c5.xlarge`. A missing number is 1."""
     parts = [_MIX_PART.fullmatch(part.strip()) for part in text.split("+")]
-    counts = [(find_instance(known, part["name"]), int(part["count"] or 1)) for part in parts if part]
+    counts = [(find_instance(types, part["name"]), int(part["count"] or 1)) for part in parts if part]
     if len(counts) != len(parts) or len(counts) > 2 or not all(count for _, count in counts):
         message = f"`{text}` is not a combination of instances"
         hint = f"use for example `{trainer.name}+2*{HELPERS[-1]}`"

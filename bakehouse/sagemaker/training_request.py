@@ -130,8 +130,9 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
 
 def _specs(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, VariantSpec]]:
     """Yield the components of a release that the catalogue still has, with their specifications."""
-    for part in record.parts if catalog else ():
-        component = catalog.components.get(part.component) if catalog else None
+    components = catalog.components if catalog else {}
+    for part in record.parts:
+        component = components.get(part.component)
         for release in component.releases if component else ():
             for variant in release.variants:
                 if (release.version, variant.name) == (part.version, part.variant):

@@ -32,6 +32,11 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def format_names(names: Iterable[str], separator: str = ", ") -> str:
+    """Names in backquotes, joined: `` `a`, `b` ``."""
+    return separator.join(f"`{name}`" for name in names)
+
+
 def format_table(
     rows: Iterable[Sequence[str]], *, align: str = "", indent: str = "", max_width: int | None = None
 ) -> str:
