@@ -1,6 +1,7 @@
 """Error messages for images that are not published."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
@@ -22,8 +23,8 @@ class PushDiagnostics:
     """Task, with options, to repeat."""
     revision: str = ""
     """Commit that is published from."""
-    history: Callable[[Digest], str] = lambda digest: ""
-    """Description of a digest by the ledger."""
+    history: Callable[[str, Digest], str] = lambda image, digest: ""
+    """Description of an image's digest by the ledger."""
 
     @property
     def retry(self) -> str:
@@ -42,7 +43,7 @@ class PushDiagnostics:
         target = self.target
         facts = (
             ("pushed", pushed),
-            ("ledger", self.history(other)),
+            ("ledger", self.history(target.image, other)),
             ("revision", origin.revision),
             ("created", origin.created),
             ("by", origin.authors),
@@ -79,8 +80,16 @@ class PushDiagnostics:
         hint = f"run `bake build {self.target.image}` to build it in that format"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
 
+    @contextlib.contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Raise errors of the registry as PublishError."""
+        try:
+            yield
+        except RegistryError as error:
+            raise self.unanswered(error) from error
+
     def unanswered(self, error: RegistryError) -> PublishError:
-        """The registry did not answer, or rejected a request."""
+        """The registry did not respond, or rejected a request."""
         if error.status == 401:
             return self._not_logged_in(error.text)
         if error.status == 403:
@@ -120,9 +129,9 @@ class PushDiagnostics:
     def broken_off(
         self, error: TransferError, refusal: RegistryError | None, attempts: int, before: str = ""
     ) -> PublishError:
-        """A transfer failed for good; `refusal` is the registry's answer to a new one.
+        """A transfer failed permanently; `refusal` is the registry's response to a new request.
 
-        `before` is the failure of the attempt before, the reason for another one.
+        `before` is the failure of the previous attempt.
         """
         text = refusal.text if refusal else error.text
         is_full = refusal and fault_in(refusal.text) is Fault.FULL
@@ -205,7 +214,7 @@ class PushDiagnostics:
         return PublishError(Diagnostic(message, facts=(("digest", self.target.digest), *facts), hint=hint))
 
     def wrong_manifest(self, pushed: Digest) -> PublishError:
-        """The engine pushed another image than the tested one."""
+        """The engine did not push the tested image."""
         facts = (("tested", self.target.digest), ("pushed", pushed))
         hint = "use an engine with the containerd image store: run `bake doctor`"
         message = "the engine pushes a different manifest than the tested one"

@@ -189,7 +189,7 @@ def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) ->
 def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
     """Yield the releases of an image that contain a framework, newest first."""
     for record in newest_first(ledger, gpu):
-        # An image with training code of its own serves only those who name it.
+        # An image with its own training code is selected only by its own name.
         if record.is_released and record.version_of(framework) and not record.entry_point:
             yield record
 
@@ -211,7 +211,7 @@ def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
 
 
 def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
-    """Why a release does not match, as a predicate; empty where it does."""
+    """Why a release does not match, as a predicate; empty if it does."""
     if not _is_in(record, query.registry):
         return f"is in `{record.registry}`"
     if not _location(record, query):
@@ -270,9 +270,9 @@ def _not_released(images: Path, image: str) -> UsageError:
     if image.startswith(REHEARSAL):
         message = f"`{image}` was rehearsed, not built, so it has no image URI"
         return UsageError(Diagnostic(message, hint=f"run `bake release {image.removeprefix(REHEARSAL)}`"))
-    known = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
-    if image in known:
+    names = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
+    if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(Diagnostic(message, hint=hint))
-    hint = (suggestion(image, [*known, *FRAMEWORKS]) if known else "") or "run `bake list` to list the images"
+    hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or "run `bake list` to list the images"
     return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

@@ -35,9 +35,9 @@ def open_ledger(project: Project) -> Ledger:
 
 
 def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the images with records that match names or globs; all images where none are given.
+    """Return the images with records that match names or globs; all images without patterns.
 
-    Raises UsageError where a pattern matches no image.
+    Raises UsageError if a pattern matches no image.
     """
     images, problems = ledger.images(), Problems()
     selected: set[str] = set()
@@ -99,7 +99,9 @@ class TeamLedger:
         try:
             self.team.add(record)
         except PublishError as error:
-            raise type(error)(*(_unrecorded(record, one) for one in error.diagnostics)) from error
+            raise type(error)(
+                *(_unrecorded(record, diagnostic) for diagnostic in error.diagnostics)
+            ) from error
         self.files.update(record.image, self.team)
 
     def records(self, image: str) -> tuple[ReleaseRecord, ...]:

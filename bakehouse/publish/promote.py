@@ -200,10 +200,8 @@ def promote(
 def _promote(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     remote, target, diagnostics = tags.remote, tags.target, tags.diagnostics
     subject = f"{target.image}: {short(target.digest)}"
-    try:
+    with diagnostics.translate_errors():
         manifest = remote.manifest(target.digest)
-    except RegistryError as error:
-        raise diagnostics.unanswered(error) from error
     if manifest is None:
         raise diagnostics.candidate_gone()
     tags.check(manifest)

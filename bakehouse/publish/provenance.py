@@ -97,7 +97,11 @@ def _recipes(commit: str) -> Iterator[dict[str, Any]]:
 
 def _files(image: Image) -> Iterator[dict[str, Any]]:
     """Artifacts of the recipe's components, each once."""
-    artifacts = {(one.file, one.address): one for stage in image.stages for one in stage.artifacts.values()}
+    artifacts = {
+        (artifact.file, artifact.address): artifact
+        for stage in image.stages
+        for artifact in stage.artifacts.values()
+    }
     for _, artifact in sorted(artifacts.items(), key=lambda item: item[0]):
         yield {"name": artifact.file, "uri": artifact_uri(artifact), **_pinned(artifact.sha256)}
 

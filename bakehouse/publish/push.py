@@ -148,13 +148,8 @@ class _Push:
 
     @property
     def diagnostics(self) -> PushDiagnostics:
-        options, image = self.options, self.target.image
-        return PushDiagnostics(
-            self.target,
-            "push --candidate" if options.candidate else "push",
-            revision=options.revision,
-            history=lambda digest: options.history(image, digest),
-        )
+        command = "push --candidate" if self.options.candidate else "push"
+        return PushDiagnostics(self.target, command, self.options.revision, self.options.history)
 
     @property
     def tags(self) -> ReleaseTags:
@@ -167,7 +162,7 @@ class _Push:
         self.target.registry.create_repository(self.target.repository, self.target.image)
 
     def _shown(self) -> Manifest | None:
-        """Manifest that the engine will push, checked before the push; None where it does not show it."""
+        """Manifest that the engine will push, checked before the push; None if it does not show it."""
         try:
             manifest = self.pusher.manifest(self.target.digest)
         except TransferError as error:
@@ -260,13 +255,11 @@ class _Push:
 
     def _tagged(self) -> Manifest | None:
         """Manifest that the tag names after a successful push."""
-        try:
+        with self.diagnostics.translate_errors():
             return self.tags.remote.manifest(self.target.tag)
-        except RegistryError as error:
-            raise self.diagnostics.unanswered(error) from error
 
     def _wait_for_retry(self, failure: TransferError, attempts: int) -> bool:
-        """Pause as long as the registry asks for; return False where no further attempt may follow."""
+        """Pause as long as the registry asks for; return False if no further attempt may follow."""
         retry_policy = self.options.retry_policy
         if attempts >= retry_policy.attempts:
             return False
@@ -294,7 +287,7 @@ class _Push:
 
 
 def _layer_bytes(manifest: Manifest, uploaded: Collection[str]) -> int | None:
-    """Size of the uploaded layers; None where the engine's names do not match the manifest."""
+    """Size of the uploaded layers; None if the engine's names do not match the manifest."""
     sizes = {_engine_name(layer.digest): layer.bytes for layer in manifest.layers}
     config = {_engine_name(manifest.config.digest)} if manifest.config else set()
     if not sizes.keys() | config >= set(uploaded):

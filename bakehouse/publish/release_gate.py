@@ -21,14 +21,14 @@ def check_pinned(image: Image) -> None:
     problems = Problems()
     if isinstance(image.base, RegistryBase) and image.base.digest is None:
         message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
-        problems.add(Diagnostic(message, hint="write the digest into the recipe, then build and test again"))
+        problems.add(Diagnostic(message, hint="add the digest to the recipe, then build and test again"))
     if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
         message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
-        hint = f"run `bake lock {image.name}` and commit what it writes, then build and test again"
+        hint = f"run `bake lock {image.name}` and commit the lock, then build and test again"
         problems.add(Diagnostic(message, hint=hint))
     for artifact in image.unpinned:
         message = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
-        hint = "run `bake lock`, compare what it prints with the publisher's, then build and test again"
+        hint = "run `bake lock`, compare the sha256 with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
     problems.raise_as(PublishError)
 

@@ -93,18 +93,18 @@ class ReleaseRecord:
     training_module: str
     """Value of SAGEMAKER_TRAINING_MODULE; empty for the plain SageMaker Training Toolkit."""
     entry_point: str
-    """Training code in the image at /opt/ml/code; empty where the estimator uploads it."""
+    """Training code in the image at /opt/ml/code; empty if the estimator uploads it."""
     media_type: str
     bytes: int
     candidate: bool = False
     """Published for testing, without a release tag."""
     provides: tuple[ReleasedName, ...] = ()
     gpu_architecture: str = ""
-    """GPU architectures that its components support, as in `>=7.5,<10`; empty where unknown."""
+    """GPU architectures that its components support, as in `>=7.5,<10`; empty if unknown."""
     config: str = ""
     """Digest of its configuration, by which an engine without a containerd store knows it."""
     revision: str = ""
-    """Commit that it was published from; empty where there is none."""
+    """Commit that it was published from; empty if there is none."""
     regions: tuple[ReleasedRegion, ...] = ()
     """All regions of Amazon ECR that have it, including that of `image_uri`."""
     scanned: str = ""
@@ -116,7 +116,7 @@ class ReleaseRecord:
     """Documents attached to its digest."""
 
     def version_of(self, name: str) -> str:
-        """Return the version of a component or a provided name; empty where it has neither."""
+        """Return the version of a component or a provided name; empty if it has neither."""
         for part in self.parts:
             if part.component == name:
                 return part.version
@@ -176,7 +176,7 @@ def text_of(records: Sequence[ReleaseRecord]) -> str:
 
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
-    """Return the records of a ledger, oldest first; none where the file does not exist."""
+    """Return the records of a ledger, oldest first; none if the file does not exist."""
     entries = _entries(path)
     return tuple(_record(path, entry) for entry in entries)
 

@@ -127,6 +127,6 @@ class S3Ledger:
             hint = "create the bucket, or correct `ledger` in [tool.bakehouse]"
             diagnostic = Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint)
         if error.fault is AwsFault.DENIED:
-            hint = "allow s3:ListBucket, s3:GetObject and s3:PutObject there"
+            hint = "allow s3:ListBucket, s3:GetObject and s3:PutObject for the bucket"
             diagnostic = replace(diagnostic, hint=hint)
         return error.as_publish_error(diagnostic)

@@ -12,17 +12,16 @@ from urllib.parse import urlsplit, urlunsplit
 from packaging.utils import canonicalize_name
 
 from bakehouse import __version__
-from bakehouse.analysis.packages import Distribution, Installed, SystemPackage
+from bakehouse.analysis.packages import Distribution, Installed
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
-from bakehouse.plan.model import Image, InstalledComponent
+from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
 if TYPE_CHECKING:
     from cyclonedx.model import HashType, Property
-    from cyclonedx.model.component import Component
-    from packageurl import PackageURL
+    from cyclonedx.model.component import Component, ComponentType
 
 MEDIA_TYPE = "application/vnd.cyclonedx+json"
 UNKNOWN = "unknown"
@@ -34,9 +33,8 @@ def text_of(image: Image, digest: Digest, installed: Installed) -> bytes:
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.output.json import JsonV1Dot6
 
-    purl = image_purl(image.name, digest)
-    subject = Component(type=ComponentType.CONTAINER, name=image.name, version=digest, bom_ref=purl)
-    subject.purl = _parsed(purl)
+    purl = _purl("oci", image.name, digest)
+    subject = _component(ComponentType.CONTAINER, image.name, digest, purl)
     subject.properties.update(_properties(image, installed))
     components = [*_recipe_components(image), *_system_packages(installed), *_distributions(image, installed)]
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, purl), components=components)
@@ -49,6 +47,14 @@ def text_of(image: Image, digest: Digest, installed: Installed) -> bytes:
     # The library always writes a timestamp.
     del document["metadata"]["timestamp"]
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _component(kind: "ComponentType", name: str, version: str, purl: str, reference: str = "") -> "Component":
+    from cyclonedx.model.component import Component
+    from packageurl import PackageURL
+
+    parsed = PackageURL.from_string(purl)
+    return Component(type=kind, name=name, version=version, bom_ref=reference or purl, purl=parsed)
 
 
 def _properties(image: Image, installed: Installed) -> Iterator["Property"]:
@@ -64,17 +70,13 @@ def _properties(image: Image, installed: Installed) -> Iterator["Property"]:
 def _recipe_components(image: Image) -> Iterator["Component"]:
     """Components of the recipe, each with its source files."""
     from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
-    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.component import ComponentType
 
     artifacts = {stage.part.component: stage.artifacts.values() for stage in image.stages}
     for part in image.all_parts:
-        component = Component(
-            type=ComponentType.LIBRARY,
-            name=part.component,
-            version=part.version,
-            bom_ref=f"part:{part.component}",
-            purl=_parsed(component_purl(part)),
-        )
+        purl = _purl("generic", part.component, part.version)
+        reference = f"part:{part.component}"
+        component = _component(ComponentType.LIBRARY, part.component, part.version, purl, reference)
         if part.variant:
             component.properties.add(Property(name="bakehouse:variant", value=part.variant))
         for artifact in artifacts.get(part.component, ()):
@@ -90,23 +92,21 @@ def _recipe_components(image: Image) -> Iterator["Component"]:
 
 
 def _system_packages(installed: Installed) -> Iterator["Component"]:
-    from cyclonedx.model.component import Component, ComponentType
+    """Packages of Debian or of a derivative."""
+    from cyclonedx.model.component import ComponentType
 
+    system = installed.system
+    distro = f"{system}-{installed.system_version}" if installed.system_version else system
     for package in installed.packages or ():
-        purl = system_package_purl(package, installed.system, installed.system_version)
-        yield Component(
-            type=ComponentType.LIBRARY,
-            name=package.name,
-            version=package.version,
-            bom_ref=purl,
-            purl=_parsed(purl),
-        )
+        qualifiers = {"arch": package.architecture, "distro": distro}
+        purl = _purl("deb", package.name, package.version, namespace=system or "debian", **qualifiers)
+        yield _component(ComponentType.LIBRARY, package.name, package.version, purl)
 
 
 def _distributions(image: Image, installed: Installed) -> Iterator["Component"]:
     """Installed Python distributions; those from a lock have its sha256."""
     from cyclonedx.model import Property
-    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.component import ComponentType
 
     locked = {
         _identity(package): package.sha256
@@ -115,15 +115,14 @@ def _distributions(image: Image, installed: Installed) -> Iterator["Component"]:
     }
     for distribution in installed.distributions:
         purl = distribution_purl(distribution)
-        yield Component(
-            type=ComponentType.LIBRARY,
-            name=distribution.name,
-            version=distribution.version,
-            bom_ref=f"{purl}#{distribution.folders[0]}",
-            purl=_parsed(purl),
-            hashes=_hashes(locked.get(_identity(distribution))),
-            properties=[Property(name="bakehouse:folder", value=folder) for folder in distribution.folders],
+        reference = f"{purl}#{distribution.folders[0]}"
+        name, version = distribution.name, distribution.version
+        component = _component(ComponentType.LIBRARY, name, version, purl, reference)
+        component.hashes.update(_hashes(locked.get(_identity(distribution))))
+        component.properties.update(
+            Property(name="bakehouse:folder", value=folder) for folder in distribution.folders
         )
+        yield component
 
 
 def _identity(package: Package | Distribution) -> tuple[str, str]:
@@ -136,30 +135,8 @@ def _hashes(sha256: str | None) -> list["HashType"]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else []
 
 
-def _parsed(purl: str) -> "PackageURL":
-    from packageurl import PackageURL
-
-    return PackageURL.from_string(purl)
-
-
-def image_purl(name: str, digest: Digest) -> str:
-    """Return the purl of an image, independent of its registry."""
-    return _purl("oci", name, digest)
-
-
-def component_purl(part: InstalledComponent) -> str:
-    """Return the purl of a component of the catalogue."""
-    return _purl("generic", part.component, part.version)
-
-
-def system_package_purl(package: SystemPackage, system: str, version: str) -> str:
-    """Return the purl of a package of Debian or of a derivative."""
-    qualifiers = {"arch": package.architecture, "distro": f"{system}-{version}" if version else system}
-    return _purl("deb", package.name, package.version, namespace=system or "debian", **qualifiers)
-
-
 def deb_purl(deb: Deb) -> str:
-    """Return the URL of a locked package; the purl of Debian's where every mirror of the suite has it."""
+    """Return the URL of a locked package, or its purl if every mirror of Debian has it."""
     return deb.url or _purl("deb", deb.name, deb.version, namespace="debian")
 
 
@@ -201,5 +178,5 @@ def public_url(url: str) -> str:
 def _purl(kind: str, name: str, version: str, namespace: str = "", **qualifiers: str) -> str:
     from packageurl import PackageURL
 
-    known = {key: value for key, value in qualifiers.items() if value}
-    return PackageURL(kind, namespace or None, name, version or None, known).to_string()
+    given = {key: value for key, value in qualifiers.items() if value}
+    return PackageURL(kind, namespace or None, name, version or None, given).to_string()

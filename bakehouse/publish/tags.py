@@ -1,4 +1,4 @@
-"""Tags of one image in a registry, and the checks of the manifests that they name."""
+"""Tags of an image in a registry, and the checks of the manifests that they name."""
 
 import contextlib
 import re
@@ -70,10 +70,8 @@ class ReleaseTags:
         return self._find(lambda: [self.target.tag])
 
     def _find(self, tags: Callable[[], list[str]]) -> tuple[str, Manifest] | None:
-        try:
+        with self.diagnostics.translate_errors():
             manifests = {tag: self.remote.manifest(tag) for tag in tags()}
-        except RegistryError as error:
-            raise self.diagnostics.unanswered(error) from error
         for tag, manifest in manifests.items():
             if manifest and self.target.matches_image(manifest):
                 return tag, manifest
@@ -109,10 +107,8 @@ class ReleaseTags:
 
     def read_back(self) -> Manifest:
         """Return the manifest that the tag names now, which must be this image."""
-        try:
+        with self.diagnostics.translate_errors():
             manifest = self.remote.manifest(self.target.tag)
-        except RegistryError as error:
-            raise self.diagnostics.unanswered(error) from error
         if manifest is None:
             raise self.diagnostics.tag_missing()
         if not self.target.matches_image(manifest):
@@ -127,13 +123,11 @@ class ReleaseTags:
         def exists(blob: Descriptor) -> bool:
             return self.remote.has_blob(blob.digest, blob.bytes)
 
-        try:
+        with self.diagnostics.translate_errors():
             # The first request logs in; the others reuse its token.
             present = [exists(blob) for blob in blobs[:1]]
             with ThreadPoolExecutor(_THREADS) as pool:
                 present += pool.map(exists, blobs[1:])
-        except RegistryError as error:
-            raise self.diagnostics.unanswered(error) from error
         return tuple(blob for blob, is_present in zip(blobs, present, strict=True) if not is_present)
 
     def check(self, manifest: Manifest) -> None:
@@ -141,11 +135,9 @@ class ReleaseTags:
         reasons = unfit(manifest, self.target.form)
         if not reasons and (absent := self.absent(manifest)):
             raise self.diagnostics.incomplete(absent, len(manifest.layers) + 1)
-        try:
-            if not reasons and manifest.config:
+        if not reasons and manifest.config:
+            with self.diagnostics.translate_errors():
                 reasons = unfit_platform(self.remote.blob(manifest.config.digest))
-        except RegistryError as error:
-            raise self.diagnostics.unanswered(error) from error
         if reasons:
             raise self.diagnostics.unfit(reasons, pushed=True)
 

@@ -85,17 +85,17 @@ class EcrRegistry:
         Without permission to read the policy, the check is skipped. If reading fails otherwise, print a
         warning, because the image is published all the same.
         """
-        place = f"`{self.host}/{repository}`"
+        name = f"`{self.host}/{repository}`"
         try:
             rule = self._repository(repository).expiring_rule(tags)
         except RegistryAuthError:
             return
         except PublishError as error:
             reason = summarize(error)
-            progress(f"warning: could not read the lifecycle policy of {place}; not checked: {reason}")
+            progress(f"warning: could not read the lifecycle policy of {name}; not checked: {reason}")
             return
         if rule:
-            message = f"{place} would expire the image: {rule}"
+            message = f"{name} would expire the image: {rule}"
             hint = "limit the rule to untagged images, because recorded images must stay"
             raise PublishError(Diagnostic(message, hint=hint))
 

@@ -118,7 +118,7 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
-            hint="write the digest into the recipe, then build and test again",
+            hint="add the digest to the recipe, then build and test again",
         ),
     )
 
@@ -128,7 +128,7 @@ def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None
     assert refused(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the packages of Debian `trixie` in `mpi-cpu` are not locked",
-            hint="run `bake lock mpi-cpu` and commit what it writes, then build and test again",
+            hint="run `bake lock mpi-cpu` and commit the lock, then build and test again",
         ),
     )
 
@@ -141,7 +141,7 @@ def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_pat
         Diagnostic(
             "the sha256 of `smp` in `mpi-cpu` is unknown",
             location,
-            hint="run `bake lock`, compare what it prints with the publisher's, then build and test again",
+            hint="run `bake lock`, compare the sha256 with the publisher's, then build and test again",
         ),
     )
 
