@@ -117,7 +117,9 @@ def test_whose_the_other_image_is(origin: Origin, cause: str) -> None:
 
 
 def test_both_sides_of_a_conflict() -> None:
-    diagnostics = replace(refusals(), revision="8802d51", history=lambda _, digest: f"ledger's of {digest[:9]}")
+    diagnostics = replace(
+        refusals(), revision="8802d51", history=lambda _, digest: f"ledger's of {digest[:9]}"
+    )
     origin = Origin(IMAGE.key, "3be01c4", "2026-11-18 09:41", "ci")
     facts = diagnostics.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
     assert facts[1:-1] == (
