@@ -9,7 +9,7 @@ from bakehouse.resolve.phrases import location_text, predicate, requester_text, 
 
 if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.analysis.compare import Reproduction
     from bakehouse.build.built_image import BuiltImage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bakehouse.plan.model import Plan
     from bakehouse.resolve.candidate import Demand
     from bakehouse.resolve.diff import History
+    from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
     from bakehouse.sagemaker.sizing import Recommendation
@@ -135,13 +136,11 @@ def history(images: History) -> Json:
     return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}
 
 
-def outdated_components(resolved: Sequence[Resolution], catalog: Catalog) -> list[Json]:
+def outdated_components(components: Mapping[str, Sequence[OutdatedComponent]]) -> list[Json]:
     """Return for each image the components with a newer release, and what holds each back."""
-    from bakehouse.resolve import outdated
-
     return [
         {
-            "image": resolution.recipe.name,
+            "image": image,
             "components": [
                 {
                     "name": row.choice.name,
@@ -150,10 +149,10 @@ def outdated_components(resolved: Sequence[Resolution], catalog: Catalog) -> lis
                     "reason": row.verdict,
                     "location": location_text(row.location) if row.location else None,
                 }
-                for row in outdated.outdated(resolution, catalog)
+                for row in rows
             ],
         }
-        for resolution in resolved
+        for image, rows in components.items()
     ]
 
 

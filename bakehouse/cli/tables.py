@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from bakehouse.build.built_image import BuiltImage
     from bakehouse.build.rehearse import Rehearsed
-    from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.plan.model import Image, Plan
     from bakehouse.publish.releases import ReleaseRecord
+    from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
 
-_FEW = 4
+FEW = 4
 """Number of images up to which each image gets its own table."""
 
 
@@ -89,17 +89,15 @@ def comparison(before: Resolution, after: Resolution) -> str:
     return f"{before.recipe.name} → {after.recipe.name}\n{lines}"
 
 
-def outdated_components(resolutions: Sequence[Resolution], catalog: Catalog) -> str:
-    """Format outdated components: of a few images with what holds each back, of many as counts."""
+def outdated_counts(resolutions: Sequence[Resolution], counts: Iterable[OutdatedCount]) -> str:
+    """Format the outdated components of many images as counts."""
     from bakehouse.resolve import outdated
 
-    if len(resolutions) <= _FEW:
-        return "\n".join(outdated.table(resolution, catalog) for resolution in resolutions)
-    summary = outdated.summary(resolutions, catalog)
     hint = (
         f"run `bake outdated {resolutions[0].recipe.name}` for what holds each component of an image back\n"
     )
-    return f"{len(resolutions)} images: component, newest release, versions in images\n\n{summary}\n{hint}"
+    heading = f"{len(resolutions)} images: component, newest release, versions in images"
+    return f"{heading}\n\n{outdated.summary(counts)}\n{hint}"
 
 
 def plan_table(plan: Plan) -> str:

@@ -144,14 +144,10 @@ def alternatives_hint(nearest: Alternatives, image: str) -> str:
     """Return the alternatives with the fewest changes as a hint; of these, the ones that drop least."""
     fewest = min((alternative.rank[:2] for alternative in nearest.alternatives), default=(0, 0))
     best = [alternative for alternative in nearest.alternatives if alternative.rank[:2] == fewest]
-    hints = sorted(
-        (_hint(alternative, image) for alternative in best[:_MOST_HINTS]),
-        key=lambda hint: not hint.startswith("use "),
-    )
-    later = hints[1:]
-    if hints and hints[0].startswith("use "):
-        later = [hint.removeprefix("use ") for hint in later]
-    return ", or ".join([*hints[:1], *later])
+    # Alternatives with new values come first, and their verb is not repeated
+    best = sorted(best[:_MOST_HINTS], key=lambda alternative: not _new_values(alternative))
+    hints = [_hint(alternative, image, "" if number else "use ") for number, alternative in enumerate(best)]
+    return ", or ".join(hints)
 
 
 def _keeps_all(nearest: Alternatives) -> bool:
@@ -159,10 +155,14 @@ def _keeps_all(nearest: Alternatives) -> bool:
     return any(alternative.rank[1] == 0 for alternative in nearest.alternatives)
 
 
-def _hint(alternative: Alternative, image: str) -> str:
-    values = [_value(change) for change in alternative.changes if change.value]
+def _new_values(alternative: Alternative) -> list[PinChange]:
+    return [change for change in alternative.changes if change.value]
+
+
+def _hint(alternative: Alternative, image: str, verb: str) -> str:
+    values = [_value(change) for change in _new_values(alternative)]
     drops = [f"`{change.pin.name}`" for change in alternative.changes if change.is_dropped]
-    hints = [f"use {' and '.join(values)}"] if values else []
+    hints = [f"{verb}{' and '.join(values)}"] if values else []
     hints += [f"leave out {' and '.join(drops)}"] if drops else []
     if any(change.pin.kind == "lock" for change in alternative.changes):
         hints.append(f"run `bake lock {image}` to update the lock of the requirements")

@@ -1,13 +1,17 @@
-"""Explanations of a resolution: why each version was chosen, and what excludes or allows newer ones."""
+"""Explanations of a resolution: why each version was chosen, and what excludes or allows newer ones.
 
-from collections.abc import Iterable, Iterator
+`explain_all` and `explain_name` search and return values. `overview` and `name_report` format these.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from packaging.version import Version
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import Release, Requirement
+from bakehouse.catalog.component import Requirement
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.alternatives import Alternative, AlternativeSearch, PinChange
 from bakehouse.resolve.candidate import Conflict, Demand, Refusal
@@ -45,28 +49,71 @@ class _Line:
     locations: tuple[Location, ...] = ()
 
 
-def overview(resolution: Resolution, catalog: Catalog) -> str:
-    """Return a few lines for each component: its demands, and the pins that exclude newer versions."""
-    recipe = resolution.recipe
-    lines = [line for choice in _all(resolution) for line in _block(choice, resolution, catalog)]
-    example = (resolution.choices or (resolution.base,))[-1].name
-    hint = f"run `bake explain {recipe.name} {example}` for all details of one component"
-    return _text([[_Line(recipe.name)], lines, [_Line(hint)]])
+@dataclass(frozen=True, slots=True)
+class NewerReleases:
+    """The releases of a component newer than the chosen one, by the reason against them."""
+
+    excluded: Mapping[Requirement, tuple[str, ...]]
+    """The versions that each demand on the component excludes."""
+    without_variant: tuple[str, ...]
+    """Versions that have no variant of the requested name."""
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def excluding(self) -> set[Requirement]:
+        """The demands that exclude a newer version."""
+        unmet = [(refusal.demand, refusal.candidate) for refusal in self.refusals if refusal.demand]
+        others = [demand for demand, candidate in unmet if demand.required_by != candidate]
+        return {
+            *(requirement for requirement, versions in self.excluded.items() if versions),
+            *(demand.requirement for demand in others),
+        }
 
 
-def component_report(resolution: Resolution, catalog: Catalog, name: str) -> str:
-    """Return all details of one component, or of one name that a component provides."""
+Obstacle = Literal["", "newest", "incompatible", "cut", "too many changes"]
+"""Reason for no alternative: it is the newest, no combination fits, or the search found none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The reasons for the version of a name in an image."""
+
+    name: str
+    """The component, or a name that it provides."""
+    choice: Choice
+    newest: str
+    """The newest known version of the component."""
+    newer: NewerReleases
+    alternatives: tuple[Alternative, ...]
+    """Changes of the recipe that allow a newer version."""
+    obstacle: Obstacle = ""
+
+    @property
+    def version(self) -> str:
+        return self.choice.candidate.provided[self.name]
+
+
+def explain_all(resolution: Resolution, catalog: Catalog) -> tuple[Explanation, ...]:
+    """Explain all components of an image; alternatives are single changes of a related pin."""
+    return tuple(
+        Explanation(
+            choice.name,
+            choice,
+            catalog.components[choice.name].releases[0].version,
+            _newer_releases(choice, resolution, catalog),
+            _single_changes(choice, resolution, catalog),
+        )
+        for choice in _all(resolution)
+    )
+
+
+def explain_name(resolution: Resolution, catalog: Catalog, name: str) -> Explanation:
+    """Explain one component, or one name that a component provides; alternatives need the fewest changes."""
     choice = next(chosen for chosen in _all(resolution) if name in chosen.candidate.provided)
-    version, candidate = choice.candidate.provided[name], choice.candidate
     newest = catalog.components[choice.name].releases[0].version
-    rank = "the newest known" if newest == choice.version else f"the newest known is {newest}"
-    lines = [_Line(f"{candidate}, {rank}", (candidate.release.location,))]
-    if name != choice.name:
-        lines.insert(0, _Line(f"{name} {version}, provided by {candidate}", (candidate.variant.location,)))
-    newer = _Newer(choice, resolution, catalog)
-    lines += [_demand(demand, choice, newer) for demand in choice.demands]
-    lines += newer.lines(_MOST_REASONS_IN_DETAIL)
-    return _text([lines, _ways(resolution, catalog, name, version)])
+    newer = _newer_releases(choice, resolution, catalog)
+    alternatives, obstacle = _fewest_changes(resolution, catalog, name, choice.candidate.provided[name])
+    return Explanation(name, choice, newest, newer, alternatives, obstacle)
 
 
 def explainable_names(resolution: Resolution) -> tuple[str, ...]:
@@ -96,124 +143,54 @@ def _all(resolution: Resolution) -> tuple[Choice, ...]:
     return (resolution.base, *resolution.choices)
 
 
-class _Newer:
-    """The releases of a component newer than the chosen one, by the reason against them."""
-
-    def __init__(self, choice: Choice, resolution: Resolution, catalog: Catalog) -> None:
-        self._resolution = resolution
-        chosen = Version(choice.version)
-        releases = catalog.components[choice.name].releases
-        left = [release for release in releases if Version(release.version) > chosen]
-        self.exist = bool(left)
-        self.by_demand: dict[Requirement, list[Release]] = {}
-        for demand in choice.demands:
-            if demand.requirement.name == choice.name:
-                excluded = [release for release in left if not demand.requirement.allows(release.version)]
-                left = [release for release in left if release not in excluded]
-                self.by_demand[demand.requirement] = excluded
-        self._pattern = resolution.recipe.variants.get(choice.name)
-        self._without_variant = [release for release in left if not self._has_variant(release)]
-        versions = {release.version for release in left if release not in self._without_variant}
-        self._refusals = [
-            refusal for refusal in choice.skipped if refusal.candidate.release.version in versions
-        ]
-
-    def _has_variant(self, release: Release) -> bool:
-        pattern = self._pattern
-        return pattern is None or any(fnmatchcase(one.name, pattern.text) for one in release.variants)
-
-    @property
-    def excluding(self) -> set[Requirement]:
-        """The demands that exclude a newer version."""
-        unmet = [(refusal.demand, refusal.candidate) for refusal in self._refusals if refusal.demand]
-        others = [demand for demand, candidate in unmet if demand.required_by != candidate]
-        return {
-            *(requirement for requirement, excluded in self.by_demand.items() if excluded),
-            *(demand.requirement for demand in others),
-        }
-
-    def lines(self, most: int) -> list[_Line]:
-        """Return the other reasons against newer releases: each fact, then the facts that it contradicts."""
-        lines = []
-        if self._without_variant and self._pattern:
-            versions = first_versions(release.version for release in self._without_variant)
-            text = f"  not {versions}: no variant {self._pattern.text}"
-            lines.append(_Line(text, (self._pattern.location,)))
-        groups = grouped(self._refusals)
-        for group in groups[:most]:
-            opening = f"  not {first_versions(variants_by_version(group))}{_variants(group)}: "
-            lines.append(_Line(f"{opening}{group_predicate(group)}", (reason_location(group[0]),)))
-            lines += [
-                _Line(f"    {reason.text}", (reason.location,) if reason.location else ())
-                for reason in (*opposing_reasons(group[0]), *self._reasons_for(group[0]))
-            ]
-        if rest := [refusal for group in groups[most:] for refusal in group]:
-            lines.append(
-                _Line(
-                    f"  not {first_versions(variants_by_version(rest))}{_variants(rest)}, for other reasons"
-                )
-            )
-        return lines
-
-    def _reasons_for(self, refusal: Refusal) -> Iterator[Reason]:
-        """Yield the demand that pins the component which a refused release contradicts."""
-        other = refusal.other
-        if other and other != refusal.candidate and other.name == refusal.name:
-            choices = (choice for choice in _all(self._resolution) if choice.name == other.name)
-            demands = [demand for choice in choices for demand in choice.demands]
-            pinning = [demand for demand in demands if demand.requirement.specifier]
-            yield from map(demand_reason, pinning[:1])
-
-
-def _variants(group: list[Refusal]) -> str:
-    """Return the refused variants of one release, unless all are refused."""
-    names = [refusal.candidate.variant.name for refusal in group]
-    is_one = len(variants_by_version(group)) == 1 and len(names) < len(group[0].candidate.release.variants)
-    return variant_list(names) if is_one else ""
-
-
-def _block(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
-    newer = _Newer(choice, resolution, catalog)
-    demands = [_demand(demand, choice, newer) for demand in _relevant_demands(choice, newer)]
-    names = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
-    provided = [_Line(f"  provides {names}")] if names else []
-    if not newer.exist:
-        heading = f"{choice.candidate}, the newest known"
-        if len(demands) == 1:
-            return [_Line(f"{heading}: {demands[0].text.strip()}", demands[0].locations), *provided]
-        return [_Line(heading), *provided, *demands]
-    lines = [_Line(str(choice.candidate)), *provided, *demands, *newer.lines(_MOST_REASONS)]
-    return lines + _single_changes(choice, resolution, catalog)
-
-
-def _relevant_demands(choice: Choice, newer: _Newer) -> list[Demand]:
-    """Return the demand that adds a component to the image, and those that exclude newer versions."""
-    own = [demand for demand in choice.demands if demand.requirement.name == choice.name]
-    first = [demand for demand in (*own, *choice.demands) if demand.is_required][:1]
-    excluding = newer.excluding
-    return [demand for demand in choice.demands if demand in first or demand.requirement in excluding]
-
-
-def _demand(demand: Demand, choice: Choice, newer: _Newer) -> _Line:
-    requirement = demand.requirement
-    is_own = requirement.name == choice.name
-    value = (version_range(requirement) or "it") if is_own else requirement_text(requirement)
-    text = f"  {requester_text(demand)} {demand_verb(demand)} {value}"
-    if excluded := newer.by_demand.get(requirement):
-        text += f", which excludes {first_versions(release.version for release in excluded)}"
-    return _Line(text, (requirement.location,))
-
-
-def _single_changes(choice: Choice, resolution: Resolution, catalog: Catalog) -> list[_Line]:
-    """Return the single changes of a related pin that allow a newer version."""
-    newer = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
-    search = AlternativeSearch(
-        resolution.recipe, catalog, CALLS_FOR_EACH, (newer,), involved_names(choice, resolution, catalog)
+def _newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> NewerReleases:
+    chosen = Version(choice.version)
+    releases = catalog.components[choice.name].releases
+    left = [release for release in releases if Version(release.version) > chosen]
+    excluded = {}
+    for demand in choice.demands:
+        requirement = demand.requirement
+        if requirement.name == choice.name:
+            refused = [release for release in left if not requirement.allows(release.version)]
+            excluded[requirement] = tuple(release.version for release in refused)
+            left = [release for release in left if release not in refused]
+    pattern = resolution.recipe.variants.get(choice.name)
+    without_variant = tuple(
+        release.version
+        for release in left
+        if pattern and not any(fnmatchcase(variant.name, pattern.text) for variant in release.variants)
     )
+    versions = {release.version for release in left}.difference(without_variant)
+    refusals = (refusal for refusal in choice.skipped if refusal.candidate.release.version in versions)
+    return NewerReleases(excluded, without_variant, tuple(refusals))
+
+
+def _single_changes(choice: Choice, resolution: Resolution, catalog: Catalog) -> tuple[Alternative, ...]:
+    """Return the single changes of a related pin that allow a newer version."""
+    if choice.version == catalog.components[choice.name].releases[0].version:
+        return ()
+    newer = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
+    names = involved_names(choice, resolution, catalog)
+    search = AlternativeSearch(resolution.recipe, catalog, CALLS_FOR_EACH, (newer,), names)
     if isinstance(search.outcome_with_all_moved, Conflict):
-        return []
-    nearest = search.nearest(_MOST_CHANGES, most_changes=1)
-    return [_way(choice.name, alternative) for alternative in nearest.alternatives]
+        return ()
+    return search.nearest(_MOST_CHANGES, most_changes=1).alternatives
+
+
+def _fewest_changes(
+    resolution: Resolution, catalog: Catalog, name: str, version: str
+) -> tuple[tuple[Alternative, ...], Obstacle]:
+    """Return the fewest changes of the recipe that allow a newer version, or why there are none."""
+    recipe = resolution.recipe
+    if not _is_newer_known(catalog, name, version):
+        return (), "newest"
+    search = AlternativeSearch(recipe, catalog, CALLS, (Requirement(name, f">{version}", recipe.location),))
+    if isinstance(search.outcome_with_all_moved, Conflict):
+        return (), "incompatible"
+    nearest = search.nearest(_MOST_WAYS)
+    if nearest.alternatives:
+        return nearest.alternatives, ""
+    return (), "cut" if nearest.is_cut else "too many changes"
 
 
 def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> set[str]:
@@ -228,29 +205,6 @@ def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> 
     return names | {chosen.name for chosen in _all(resolution) if names & chosen.candidate.provided.keys()}
 
 
-def _ways(resolution: Resolution, catalog: Catalog, name: str, version: str) -> list[_Line]:
-    """Return the fewest changes of the recipe that allow a newer version."""
-    recipe = resolution.recipe
-    if not _is_newer_known(catalog, name, version):
-        return [_Line(f"{version} is the newest {name} in the catalogue")]
-    newer = Requirement(name, f">{version}", recipe.location)
-    search = AlternativeSearch(recipe, catalog, CALLS, (newer,))
-    if isinstance(search.outcome_with_all_moved, Conflict):
-        return [_Line(f"no newer {name} is compatible with any versions of the other components")]
-    nearest = search.nearest(_MOST_WAYS)
-    if nearest.alternatives:
-        return [_way(name, alternative) for alternative in nearest.alternatives]
-    if nearest.is_cut:
-        return [_Line(f"no combination with a newer {name} was found in {CALLS} tries")]
-    return [_Line(f"no combination of up to three changes of the recipe allows a newer {name}")]
-
-
-def _way(name: str, alternative: Alternative) -> _Line:
-    locations = tuple(change.pin.location for change in alternative.changes)
-    version = alternative.resolution.version_of(name)
-    return _Line(f"  {version} is possible with {describe_changes(alternative)}", locations)
-
-
 def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
     versions = (
         provided
@@ -261,6 +215,114 @@ def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
         + ((variant.spec.provides[name],) if name in variant.spec.provides else ())
     )
     return any(Version(known) > Version(version) for known in versions)
+
+
+def overview(resolution: Resolution, explanations: Iterable[Explanation]) -> str:
+    """Format a few lines for each component: its demands, and the pins that exclude newer versions."""
+    recipe = resolution.recipe
+    lines = [line for explanation in explanations for line in _block(explanation, resolution)]
+    example = (resolution.choices or (resolution.base,))[-1].name
+    hint = f"run `bake explain {recipe.name} {example}` for all details of one component"
+    return _text([[_Line(recipe.name)], lines, [_Line(hint)]])
+
+
+def name_report(resolution: Resolution, explanation: Explanation) -> str:
+    """Format all details of one component, or of one name that a component provides."""
+    name, version, choice = explanation.name, explanation.version, explanation.choice
+    candidate, newest = choice.candidate, explanation.newest
+    rank = "the newest known" if newest == choice.version else f"the newest known is {newest}"
+    lines = [_Line(f"{candidate}, {rank}", (candidate.release.location,))]
+    if name != choice.name:
+        lines.insert(0, _Line(f"{name} {version}, provided by {candidate}", (candidate.variant.location,)))
+    lines += [_demand(demand, explanation) for demand in choice.demands]
+    lines += _other_reasons(explanation, resolution, _MOST_REASONS_IN_DETAIL)
+    obstacles: dict[Obstacle, str] = {
+        "newest": f"{version} is the newest {name} in the catalogue",
+        "incompatible": f"no newer {name} is compatible with any versions of the other components",
+        "cut": f"no combination with a newer {name} was found in {CALLS} tries",
+        "too many changes": f"no combination of up to three changes of the recipe allows a newer {name}",
+    }
+    obstacle = explanation.obstacle
+    return _text([lines, [_Line(obstacles[obstacle])] if obstacle else _alternatives(explanation)])
+
+
+def _other_reasons(explanation: Explanation, resolution: Resolution, most: int) -> list[_Line]:
+    """Return the other reasons against newer releases: each fact, then the facts that it contradicts."""
+    lines, newer = [], explanation.newer
+    if newer.without_variant:
+        pattern = resolution.recipe.variants[explanation.choice.name]
+        text = f"  not {first_versions(newer.without_variant)}: no variant {pattern.text}"
+        lines.append(_Line(text, (pattern.location,)))
+    groups = grouped(newer.refusals)
+    for group in groups[:most]:
+        opening = f"  not {first_versions(variants_by_version(group))}{_variants(group)}: "
+        lines.append(_Line(f"{opening}{group_predicate(group)}", (reason_location(group[0]),)))
+        lines += [
+            _Line(f"    {reason.text}", (reason.location,) if reason.location else ())
+            for reason in (*opposing_reasons(group[0]), *_pinning_demand(group[0], resolution))
+        ]
+    if rest := [refusal for group in groups[most:] for refusal in group]:
+        versions = first_versions(variants_by_version(rest))
+        lines.append(_Line(f"  not {versions}{_variants(rest)}, for other reasons"))
+    return lines
+
+
+def _pinning_demand(refusal: Refusal, resolution: Resolution) -> list[Reason]:
+    """Return the demand that pins the component which a refused release contradicts."""
+    other = refusal.other
+    if not other or other == refusal.candidate or other.name != refusal.name:
+        return []
+    choices = (choice for choice in _all(resolution) if choice.name == other.name)
+    demands = (demand for choice in choices for demand in choice.demands)
+    return [demand_reason(demand) for demand in demands if demand.requirement.specifier][:1]
+
+
+def _variants(group: list[Refusal]) -> str:
+    """Return the refused variants of one release, unless all are refused."""
+    names = [refusal.candidate.variant.name for refusal in group]
+    is_one = len(variants_by_version(group)) == 1 and len(names) < len(group[0].candidate.release.variants)
+    return variant_list(names) if is_one else ""
+
+
+def _block(explanation: Explanation, resolution: Resolution) -> list[_Line]:
+    choice = explanation.choice
+    demands = [_demand(demand, explanation) for demand in _relevant_demands(explanation)]
+    names = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
+    provided = [_Line(f"  provides {names}")] if names else []
+    if choice.version == explanation.newest:
+        heading = f"{choice.candidate}, the newest known"
+        if len(demands) == 1:
+            return [_Line(f"{heading}: {demands[0].text.strip()}", demands[0].locations), *provided]
+        return [_Line(heading), *provided, *demands]
+    reasons = _other_reasons(explanation, resolution, _MOST_REASONS)
+    return [_Line(str(choice.candidate)), *provided, *demands, *reasons, *_alternatives(explanation)]
+
+
+def _relevant_demands(explanation: Explanation) -> list[Demand]:
+    """Return the demand that adds a component to the image, and those that exclude newer versions."""
+    choice, excluding = explanation.choice, explanation.newer.excluding
+    own = [demand for demand in choice.demands if demand.requirement.name == choice.name]
+    first = [demand for demand in (*own, *choice.demands) if demand.is_required][:1]
+    return [demand for demand in choice.demands if demand in first or demand.requirement in excluding]
+
+
+def _demand(demand: Demand, explanation: Explanation) -> _Line:
+    requirement = demand.requirement
+    is_own = requirement.name == explanation.choice.name
+    value = (version_range(requirement) or "it") if is_own else requirement_text(requirement)
+    text = f"  {requester_text(demand)} {demand_verb(demand)} {value}"
+    if excluded := explanation.newer.excluded.get(requirement):
+        text += f", which excludes {first_versions(excluded)}"
+    return _Line(text, (requirement.location,))
+
+
+def _alternatives(explanation: Explanation) -> list[_Line]:
+    lines = []
+    for alternative in explanation.alternatives:
+        version = alternative.resolution.version_of(explanation.name)
+        locations = tuple(change.pin.location for change in alternative.changes)
+        lines.append(_Line(f"  {version} is possible with {describe_changes(alternative)}", locations))
+    return lines
 
 
 def _text(blocks: Iterable[list[_Line]]) -> str:

@@ -1,14 +1,14 @@
 """Components of images that have newer releases in the catalogue, and what these would need."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.alternatives import AlternativeSearch
+from bakehouse.resolve.alternatives import Alternative, AlternativeSearch
 from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.explain import describe_changes, involved_names
 from bakehouse.resolve.phrases import location_text
@@ -27,8 +27,38 @@ class OutdatedComponent:
 
     choice: Choice
     newest: str
-    verdict: str
-    location: Location | None = None
+    obstacle: Reason | None = None
+    """The reason why no combination contains the newest release."""
+    alternative: Alternative | None = None
+    """The closest combination with the newest release; without changes, it only moves other components."""
+
+    @property
+    def verdict(self) -> str:
+        """Return whether the newest release would fit, in words."""
+        if self.obstacle:
+            return self.obstacle.text
+        if self.alternative is None:
+            return "needs more than two changes"
+        if not self.alternative.changes:
+            return "fits with an older version of another component"
+        return f"fits with {describe_changes(self.alternative)}"
+
+    @property
+    def location(self) -> Location | None:
+        """The place of the obstacle or of the first change."""
+        if self.alternative and self.alternative.changes:
+            return self.alternative.changes[0].pin.location
+        return self.obstacle.location if self.obstacle else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedCount:
+    """The images that contain older versions of a component."""
+
+    name: str
+    newest: str
+    versions: Counter[str]
+    """The number of images by version."""
 
 
 def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choice, str], ...]:
@@ -38,7 +68,7 @@ def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choi
     return tuple((choice, version) for choice, version in newest if version != choice.version)
 
 
-def outdated(resolution: Resolution, catalog: Catalog) -> tuple[OutdatedComponent, ...]:
+def find_outdated(resolution: Resolution, catalog: Catalog) -> tuple[OutdatedComponent, ...]:
     """Return the same, with whether the newest release would fit, or what excludes it."""
     return tuple(
         _judged(choice, newest, resolution, catalog) for choice, newest in newer_releases(resolution, catalog)
@@ -51,23 +81,25 @@ def _judged(choice: Choice, newest: str, resolution: Resolution, catalog: Catalo
     search = AlternativeSearch(resolution.recipe, catalog, CALLS, (requirement,), names)
     outcome = search.outcome_with_all_moved
     if isinstance(outcome, Conflict):
-        reason = conflict_report.first_reason(outcome)
-        reason = reason or Reason("is not compatible with the other components")
-        return OutdatedComponent(choice, newest, reason.text, reason.location)
+        unknown = Reason("is not compatible with the other components")
+        return OutdatedComponent(choice, newest, conflict_report.first_reason(outcome) or unknown)
     nearest = search.nearest(1, _MOST_CHANGES).alternatives
-    if not nearest:
-        return OutdatedComponent(choice, newest, "needs more than two changes")
-    if not nearest[0].changes:
-        return OutdatedComponent(choice, newest, "fits with an older version of another component")
-    verdict = f"fits with {describe_changes(nearest[0])}"
-    return OutdatedComponent(choice, newest, verdict, nearest[0].changes[0].pin.location)
+    return OutdatedComponent(choice, newest, alternative=nearest[0] if nearest else None)
 
 
-def table(resolution: Resolution, catalog: Catalog) -> str:
-    """Return the outdated components of one image as text."""
-    components = outdated(resolution, catalog)
+def count_outdated(resolutions: Iterable[Resolution], catalog: Catalog) -> list[OutdatedCount]:
+    """Count the versions of outdated components in many images, without a search for alternatives."""
+    versions: dict[tuple[str, str], Counter[str]] = {}
+    for resolution in resolutions:
+        for choice, newest in newer_releases(resolution, catalog):
+            versions.setdefault((choice.name, newest), Counter())[choice.version] += 1
+    return [OutdatedCount(*key, counter) for key, counter in sorted(versions.items())]
+
+
+def table(image: str, components: Sequence[OutdatedComponent]) -> str:
+    """Format the outdated components of one image."""
     if not components:
-        return f"{resolution.recipe.name}: every component is the newest known\n"
+        return f"{image}: every component is the newest known\n"
     rows = [
         (
             f"{component.choice.name} {component.choice.version}",
@@ -77,18 +109,12 @@ def table(resolution: Resolution, catalog: Catalog) -> str:
         )
         for component in components
     ]
-    return f"{resolution.recipe.name}\n{format_table(rows, indent='  ', max_width=_WIDEST)}"
+    return f"{image}\n{format_table(rows, indent='  ', max_width=_WIDEST)}"
 
 
-def summary(resolutions: Iterable[Resolution], catalog: Catalog) -> str:
-    """Return the outdated components of many images as text: a line for each component."""
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for resolution in resolutions:
-        for choice, newest in newer_releases(resolution, catalog):
-            counts.setdefault((choice.name, newest), Counter())[choice.version] += 1
-    return format_table(
-        (name, newest, _counted(versions)) for (name, newest), versions in sorted(counts.items())
-    )
+def summary(counts: Iterable[OutdatedCount]) -> str:
+    """Format the outdated components of many images: a line for each component."""
+    return format_table((count.name, count.newest, _counted(count.versions)) for count in counts)
 
 
 def _counted(versions: Counter[str]) -> str:

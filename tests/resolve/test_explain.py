@@ -7,11 +7,13 @@ HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 
 
 def overview(tree: Tree) -> str:
-    return explain.overview(tree.resolve(), tree.catalog())
+    resolution = tree.resolve()
+    return explain.overview(resolution, explain.explain_all(resolution, tree.catalog()))
 
 
 def part(tree: Tree, name: str) -> str:
-    return explain.component_report(tree.resolve(), tree.catalog(), name)
+    resolution = tree.resolve()
+    return explain.name_report(resolution, explain.explain_name(resolution, tree.catalog(), name))
 
 
 def test_each_component_is_reported_with_who_asked_and_what_kept_newer_ones_out(tree: Tree) -> None:

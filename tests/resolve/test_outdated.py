@@ -5,7 +5,7 @@ from tests.conftest import Tree
 
 
 def table(tree: Tree) -> str:
-    return outdated.table(tree.resolve(), tree.catalog())
+    return outdated.table("small", outdated.find_outdated(tree.resolve(), tree.catalog()))
 
 
 def test_an_image_with_the_newest_of_everything_says_so(tree: Tree) -> None:
@@ -45,7 +45,7 @@ def test_many_images_are_summed_up(tree: Tree) -> None:
     tree.image('summary: x\nbase: debian\ncomponents: {torch: "2.8.0", python: "3.11"}\n', "other")
 
     assert (
-        outdated.summary([tree.resolve(), tree.resolve("other")], tree.catalog())
+        outdated.summary(outdated.count_outdated([tree.resolve(), tree.resolve("other")], tree.catalog()))
         == """\
 python  3.12   3.11 in 1
 torch   2.9.0  2.8.0 in 2

@@ -99,9 +99,11 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     if json:
         show(json_report.explanation(resolution, workspace.catalog, component))
     elif component:
-        show(explanation.component_report(resolution, workspace.catalog, component))
+        explained = explanation.explain_name(resolution, workspace.catalog, component)
+        show(explanation.name_report(resolution, explained))
     else:
-        show(explanation.overview(resolution, workspace.catalog) + tables.warnings([resolution]))
+        explanations = explanation.explain_all(resolution, workspace.catalog)
+        show(explanation.overview(resolution, explanations) + tables.warnings([resolution]))
 
 
 @bake_task(
@@ -156,17 +158,24 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     """
     from bakehouse.cli import json_report, tables
     from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.resolve import outdated as comparison
 
     workspace = open_workspace()
     recipes = select(workspace, split(images))
     if not images:
         recipes = tuple(recipe for recipe in recipes if recipe.status == "current")
     resolutions = resolve_all(workspace, recipes)
-    show(
-        json_report.outdated_components(resolutions, workspace.catalog)
-        if json
-        else tables.outdated_components(resolutions, workspace.catalog)
-    )
+    if not json and len(resolutions) > tables.FEW:
+        show(tables.outdated_counts(resolutions, comparison.count_outdated(resolutions, workspace.catalog)))
+        return
+    components = {
+        resolution.recipe.name: comparison.find_outdated(resolution, workspace.catalog)
+        for resolution in resolutions
+    }
+    if json:
+        show(json_report.outdated_components(components))
+    else:
+        show("\n".join(comparison.table(*item) for item in components.items()))
 
 
 @bake_task("images", help={"images": IMAGES, "json": JSON})
