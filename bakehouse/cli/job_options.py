@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from bakehouse.cluster.job import Group, NetworkPartition, homogeneous
+from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
@@ -29,8 +29,7 @@ def cluster(
     if groups:
         named = named_groups(groups)
     else:
-        [group] = homogeneous(hosts or 1)
-        named = (replace(group, instance_type=instance_type or group.instance_type),)
+        named = (Group(instance_type=instance_type or INSTANCE_TYPE, count=hosts or 1),)
     shares = {name: _number(text, "--cpus") for name, text in _pairs(cpus, "--cpus").items()}
     names = {group.name for group in named}
     for name in shares.keys() - names:

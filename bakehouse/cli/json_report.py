@@ -262,7 +262,7 @@ def sizing(result: Recommendation) -> Json:
                 "enough": row.is_enough,
                 "price_per_hour": row.price,
                 "seconds_per_step": row.seconds,
-                "cost_of_100_steps": row.cost(),
+                "cost_of_100_steps": row.cost,
             }
             for row in result.rows
         ],

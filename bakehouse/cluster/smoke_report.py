@@ -27,7 +27,7 @@ class CheckResult:
     outcome: Outcome
     seconds: float
     reason: str = ""
-    """Clause that says what failed, or why the check did not run."""
+    """Clause: the failure, or why the check did not run."""
     ranks: int = 1
     failed_rank: str = ""
     """The first rank that failed: `algo-2 rank 3`."""

@@ -78,8 +78,8 @@ def main() -> int:
         print(f"GPU {number}: {memory(device):.0f} GiB filled and read back", flush=True)
         torch.cuda.empty_cache()
     for size in sorted({1, count}):
-        with tempfile.TemporaryDirectory() as folder:
-            multiprocessing.spawn(all_reduce, (size, str(Path(folder, "store"))), size)
+        with tempfile.TemporaryDirectory() as directory:
+            multiprocessing.spawn(all_reduce, (size, str(Path(directory, "store"))), size)
         print(f"NCCL all-reduce over {size} GPU{'s' * (size > 1)} gave the right sum", flush=True)
     return 0
 

@@ -51,16 +51,16 @@ def debian() -> list[dict[str, str]] | None:
 def python() -> list[dict[str, str]]:
     """Return the distributions in all site-packages directories, of any interpreter."""
     packages = []
-    for folder, names, _ in os.walk("/"):
-        if folder == "/":
+    for directory, names, _ in os.walk("/"):
+        if directory == "/":
             names[:] = [name for name in names if name not in NOT_IN_THE_IMAGE]
-        if Path(folder).name not in ("site-packages", "dist-packages"):
+        if Path(directory).name not in ("site-packages", "dist-packages"):
             continue
-        for distribution in importlib.metadata.distributions(path=[folder]):
+        for distribution in importlib.metadata.distributions(path=[directory]):
             name, version = distribution.metadata["Name"], distribution.metadata["Version"]
             # Damaged metadata has no name.
             if name and version:
-                packages.append({"name": name, "version": version, "folder": folder})
+                packages.append({"name": name, "version": version, "folder": directory})
     return packages
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDER = Path("/opt/ml/output/data/ranks")
+DIRECTORY = Path("/opt/ml/output/data/ranks")
 
 
 class Rank:
@@ -22,7 +22,7 @@ class Rank:
     def __init__(self, rank: str, size: str) -> None:
         self.rank = int(rank)
         self.size = int(size)
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
         self.record("started")
 
     def arrived(self) -> None:
@@ -32,7 +32,7 @@ class Rank:
 
     def record(self, step: str, reason: str = "") -> None:
         line = {"rank": self.rank, "host": platform.node(), "step": step, "at": time.time(), "reason": reason}
-        with (FOLDER / f"{self.rank}.jsonl").open("a") as file:
+        with (DIRECTORY / f"{self.rank}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 

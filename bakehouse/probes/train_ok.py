@@ -14,9 +14,9 @@ from job_record import recorded  # type: ignore[import-not-found]
 def processes() -> set[str]:
     """Return the names of all processes in this container."""
     names = set()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            names.add((folder / "comm").read_text().strip())
+            names.add((directory / "comm").read_text().strip())
     return names
 
 

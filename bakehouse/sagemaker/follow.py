@@ -110,7 +110,7 @@ def _is_ending(service: TrainingService, job: str) -> bool:
 
 
 class _Follower:
-    """Remembers what was reported about a job."""
+    """Follows one job, and reports each change once."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ _COMPILER_TENSORFLOW = ((2, 9), (2, 11))
 
 
 def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
-    """Check that the image has what the job needs, and that the instances can run it."""
+    """Check that the image contains the job's launcher and libraries, and that the instances can run it."""
     _check_launchers(request, image, findings)
     if request.is_on(_SMP):
         _check_smp(request, image, findings)

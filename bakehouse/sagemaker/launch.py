@@ -31,8 +31,7 @@ from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.oci import region_of
 from bakehouse.util.terminal import Reporter
 
-_NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
-_MAX_NAME = 63
+_NAME = re.compile(r"(?=.{1,63}$)[a-zA-Z0-9](?:-*[a-zA-Z0-9])*")
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MAX_CHANNELS = 20
@@ -212,7 +211,7 @@ def _prepare(workspace: Workspace, request: LaunchRequest) -> tuple[str, Checked
 
 
 def _check(request: LaunchRequest) -> None:
-    """Check what the API would reject after the upload of the code."""
+    """Check the settings that the API would reject after the upload of the code."""
     problems, job = Problems(), request.job
 
     def report(message: str, hint: str) -> None:
@@ -227,7 +226,7 @@ def _check(request: LaunchRequest) -> None:
         report("no instance type given", hint)
     if {job.instance_type, *(group.instance_type for group in job.groups)} & {*LOCAL}:
         report("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
-    if request.name and not (_NAME.fullmatch(request.name) and len(request.name) <= _MAX_NAME):
+    if request.name and not _NAME.fullmatch(request.name):
         report(f"`{request.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
     if request.max_run < 1:
         report(f"invalid time limit of {request.max_run} seconds", "set `--max-run` to at least 1")

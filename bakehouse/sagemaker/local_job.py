@@ -140,7 +140,7 @@ def _check_faults(job: TrainingJob) -> None:
 def _with_launcher(
     job: TrainingJob, request: RunRequest, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
-    """Return the job with what starts its ranks: a command, the SDK's drivers, or the image's toolkit."""
+    """Return the job with its launcher: a command, the SDK's drivers, or the image's toolkit."""
     if job.command:
         if request.distribution:
             message = "a command and a distribution both start the job"

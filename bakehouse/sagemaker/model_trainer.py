@@ -70,7 +70,7 @@ def is_for_model_trainer(distribution: Mapping[str, object]) -> bool:
 def driver_settings(
     distributed: Mapping[str, object], training: Training, source_dir: str, requirements: str = ""
 ) -> DriverSettings:
-    """Return what ModelTrainer sends for `{"Torchrun": {…}}`, `{"MPI": {…}}` or `{}`.
+    """Return the configuration that ModelTrainer sends for `{"Torchrun": {…}}`, `{"MPI": {…}}` or `{}`.
 
     Raises UsageError with all errors.
     """

@@ -1,4 +1,4 @@
-"""Checks of what the SDK's classes and SageMaker's API reject: versions, groups, code and limits."""
+"""Checks for settings that the SDK or SageMaker's API rejects: versions, groups, code and limits."""
 
 import json
 import re

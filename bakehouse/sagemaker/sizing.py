@@ -76,11 +76,12 @@ class Row:
     seconds: float | None = None
     """Measured time of one step."""
 
-    def cost(self, steps: int = STEPS) -> float | None:
-        """Return the cost of some steps."""
+    @property
+    def cost(self) -> float | None:
+        """Cost of `STEPS` steps."""
         if self.price is None or self.seconds is None:
             return None
-        return self.price / 3600 * self.seconds * steps
+        return self.price / 3600 * self.seconds * STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _cells(row: Row, first: Row) -> list[str]:
         "yes" if row.is_enough else "no",
         _number(row.price),
         _number(row.seconds),
-        _number(row.cost()),
+        _number(row.cost),
         gain(first, row),
     ]
 
@@ -170,7 +171,7 @@ def gain(first: Row, row: Row) -> str:
         return ""
     ratio = first.seconds / row.seconds
     gains = [f"{ratio:.1f} x faster" if ratio >= 1 else f"{1 / ratio:.1f} x slower"]
-    first_cost, cost = first.cost(), row.cost()
+    first_cost, cost = first.cost, row.cost
     if first_cost and cost:
         percent = round(100 * (1 - cost / first_cost))
         gains.append(f"{percent} % cheaper" if percent >= 0 else f"{-percent} % more expensive")

@@ -34,7 +34,7 @@ class LaunchImage:
     name: str
     uri: str
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions of its components and of what they provide."""
+    """Versions of its components, and of the names that they provide."""
     launchers: tuple[str, ...] = ()
     training_module: str = ""
     """SAGEMAKER_TRAINING_MODULE; empty for the SageMaker Training Toolkit itself."""
@@ -103,7 +103,7 @@ class TrainingRequest:
 
 
 def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> LaunchImage:
-    """Return the properties of a release. The catalogue adds what its components provide and require."""
+    """Return the properties of a release. The catalogue adds the names and requirements of its components."""
     versions = {part.component: part.version for part in record.parts}
     host_requirements: list[HostRequirement] = []
     for part, spec in _specs(record, catalog):

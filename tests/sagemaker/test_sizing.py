@@ -103,7 +103,7 @@ def test_what_the_published_examples_gained(
     [row] = [row for row in rest if row.mix.helpers == helpers]
 
     assert (first.price, row.price) == pytest.approx(prices)
-    assert (round(first.cost() or 0, 3), round(row.cost() or 0, 3)) == costs
+    assert (round(first.cost or 0, 3), round(row.cost or 0, 3)) == costs
     assert gain(first, row) == words
 
 
